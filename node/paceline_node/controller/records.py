@@ -1,0 +1,219 @@
+"""Metadata records: the facts that the controller's quorum commits (spec replication 5.3).
+
+A record is stored as msgpack ``[type, version, body]``. Records are facts, not commands: applying
+one never fails and never depends on time or randomness. Unknown types at the running feature
+level are fatal, because a node that skips a fact would act on a different state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+from uuid import UUID
+
+import msgpack
+
+from paceline.errors import RemoteProtocolError
+from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from paceline.wire.message import Message, unpack_array
+
+FEATURE_LEVEL = 1
+
+
+class Record(Message):
+    """Base of all metadata records."""
+
+    __slots__ = ()
+    TYPE: ClassVar[int]
+    VERSION: ClassVar[int] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint(Message):
+    """Where a broker can be reached: listener name (``v1``, ``peer`` ...), advertised address."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevel(Record):
+    TYPE: ClassVar[int] = 1
+    name: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker(Record):
+    """A broker process was accepted; ``broker_epoch`` is this record's metadata offset."""
+
+    TYPE: ClassVar[int] = 2
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    incarnation_id: UUID
+    boot_seq: int
+    directory_id: UUID
+    prev_epoch: BrokerEpoch
+    trusted: bool
+    endpoints: tuple[Endpoint, ...]
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerChange(Record):
+    """Flags of a registered broker; None leaves a flag as it is."""
+
+    TYPE: ClassVar[int] = 3
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    fenced: bool | None = None
+    in_controlled_shutdown: bool | None = None
+    degraded: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker(Record):
+    TYPE: ClassVar[int] = 4
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Topic(Record):
+    TYPE: ClassVar[int] = 5
+    topic_id: TopicId
+    name: str
+    replication_factor: int
+    kind: str = "log"
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopic(Record):
+    TYPE: ClassVar[int] = 6
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class Partition(Record):
+    """The whole registration of a partition, written at every change of it.
+
+    ``replicas`` is in preference order. ``min_isr`` is the effective one, min(configured, assigned
+    replicas) (SETTLED R1). ``recovery`` is 1 after an unclean election. ``marks`` are the nodes
+    with a follower mark (SETTLED R10): they stay in the ISR but are not elected. ``pinned`` keeps
+    the preferred-leader balance away. ``slots`` is the topic's replication factor, which may
+    exceed the assigned replicas on a lone node (SETTLED R4): the rest are vacant slots.
+    """
+
+    TYPE: ClassVar[int] = 7
+    topic_id: TopicId
+    partition: int
+    replicas: tuple[NodeId, ...]
+    isr: tuple[NodeId, ...]
+    elr: tuple[NodeId, ...]
+    lkelr: tuple[NodeId, ...]
+    leader: NodeId
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    min_isr: int
+    slots: int
+    adding: tuple[NodeId, ...] = ()
+    removing: tuple[NodeId, ...] = ()
+    marks: tuple[NodeId, ...] = ()
+    pinned: bool = False
+    recovery: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Config(Record):
+    """One configuration value; ``value`` None removes it. resource: ``topic`` or ``cluster``."""
+
+    TYPE: ClassVar[int] = 8
+    resource: str
+    name: str
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIds(Record):
+    """Producer ids below ``next_producer_id`` are handed out in blocks and never reused."""
+
+    TYPE: ClassVar[int] = 9
+    broker_id: NodeId
+    broker_epoch: BrokerEpoch
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoOp(Record):
+    """Keeps the commit index moving; brokers measure their metadata lag by it."""
+
+    TYPE: ClassVar[int] = 10
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalBroker(Record):
+    """A broker id registered through V1 ADMIN_REGISTER_BROKER that no node owns (spec v1 9.5)."""
+
+    TYPE: ClassVar[int] = 11
+    node_id: NodeId
+    host: str
+    port: int
+    epoch: int
+    fenced: bool
+    last_heartbeat_ms: int
+
+
+AnyRecord = (
+    FeatureLevel
+    | RegisterBroker
+    | BrokerChange
+    | UnregisterBroker
+    | Topic
+    | RemoveTopic
+    | Partition
+    | Config
+    | ProducerIds
+    | NoOp
+    | ExternalBroker
+)
+
+_TYPES: dict[int, type[Record]] = {
+    cls.TYPE: cls
+    for cls in (
+        FeatureLevel,
+        RegisterBroker,
+        BrokerChange,
+        UnregisterBroker,
+        Topic,
+        RemoveTopic,
+        Partition,
+        Config,
+        ProducerIds,
+        NoOp,
+        ExternalBroker,
+    )
+}
+
+
+def encode_record(record: Record) -> bytes:
+    """One record as msgpack ``[type, version, body]``."""
+    packed: bytes = msgpack.packb((record.TYPE, record.VERSION, record.pack()))
+    return packed
+
+
+def decode_record(data: bytes | memoryview) -> AnyRecord:
+    """Inverse of :func:`encode_record`. Raises RemoteProtocolError for what it does not know."""
+    values = unpack_array(data)
+    if len(values) != 3 or type(values[0]) is not int:
+        raise RemoteProtocolError("metadata record: expected [type, version, body]")
+    cls = _TYPES.get(values[0])
+    if cls is None:
+        raise RemoteProtocolError(
+            f"metadata record type {values[0]} is unknown at feature level {FEATURE_LEVEL}"
+        )
+    record: AnyRecord = cls.unpack(values[2])  # type: ignore[assignment]
+    return record

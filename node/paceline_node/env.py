@@ -1,0 +1,211 @@
+"""Everything a node may touch of the outside world, as constructor arguments.
+
+A node gets one :class:`Env`: clock, randomness, disk, network, threads, exit. Production passes
+the real ones (``storage/disk.py``, ``peers/network.py``, :class:`RealHost`); the simulator passes a
+virtual clock, a seeded generator, in-memory disks that lose unsynced bytes and an in-memory
+network (ARCHITECTURE decision 7, spec testing 3). No other module may call ``time``, module-level
+``random``, ``os`` file functions or ``trio.open_tcp_*``.
+
+Paths are ``str`` and relative to the data directory.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn, Protocol, TypeVar
+from uuid import UUID
+
+import trio
+
+T = TypeVar("T")
+Bytes = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """One open file of the data directory.
+
+    Reads and writes that may sit between a role check and an append are synchronous and go to the
+    page cache (SETTLED B12); ``fdatasync`` and large reads are async and run in threads.
+    All methods raise OSError. After a failed ``fdatasync`` the file must not be used again: the
+    kernel may have dropped the pages (spec replication 2.2 rule 3).
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int:
+        """Current length in bytes."""
+
+    def append(self, chunks: Sequence[Bytes]) -> int:
+        """Write all chunks at the end, in order; return the position of the first byte.
+
+        On ENOSPC or a short write the file is truncated back to its former length before the
+        OSError is raised, so no half-written batch stays behind.
+        """
+
+    def pwrite(self, data: Bytes, position: int) -> None:
+        """Overwrite bytes at ``position``; may extend the file."""
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes at ``position``, inline: for reads of at most about 1 MiB that the
+        page cache likely holds."""
+
+    async def read(self, size: int, position: int) -> bytes:
+        """As :meth:`pread`, in a thread: for large or cold reads."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend to ``size`` bytes."""
+
+    async def fdatasync(self) -> None:
+        """Return when all bytes written before the call are on stable storage."""
+
+    def fileno(self) -> int | None:
+        """Descriptor for ``sendfile``, or None where there is none (in-memory disks)."""
+
+    def close(self) -> None:
+        """Release the file; idempotent; does not sync."""
+
+
+class Disk(Protocol):
+    """The data directory. ``create``, ``remove``, ``rename``, ``list`` and ``exists`` are single
+    small system calls and synchronous; what may take long is async."""
+
+    def create(self, path: str) -> File:
+        """Create a new file (fails with FileExistsError) and open it."""
+
+    async def open(self, path: str) -> File:
+        """Open an existing file for reading and writing (FileNotFoundError)."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when it does not exist."""
+
+    def mkdir(self, path: str) -> None:
+        """Create a directory and its parents; fine when it exists."""
+
+    def remove(self, path: str) -> None:
+        """Unlink a file; fine when it is missing."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it; fine when it is missing."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or directory, replacing a file at ``new``."""
+
+    async def fsync_dir(self, path: str) -> None:
+        """Make creations, renames and removals in ``path`` durable."""
+
+    def free_bytes(self) -> int:
+        """Bytes an unprivileged process may still write to this file system."""
+
+    def total_bytes(self) -> int:
+        """Size of this file system."""
+
+    def device_id(self) -> int:
+        """``st_dev`` of the data directory (part of the boot identity)."""
+
+    def lock(self) -> None:
+        """Take the exclusive lock of the directory for the life of this object.
+
+        Raises BlockingIOError when another process holds it; its text names the holder's pid.
+        """
+
+    def close(self) -> None:
+        """Release the lock."""
+
+
+class Network(Protocol):
+    """Byte streams to addresses ``host:port``."""
+
+    async def connect(self, host: str, port: int) -> trio.abc.Stream:
+        """Open a stream. Raises OSError; ConnectionRefusedError proves that nobody listens."""
+
+    async def listen(self, host: str, port: int) -> list[trio.abc.Listener[trio.abc.Stream]]:
+        """Bind; port 0 picks a free one. Raises OSError (EADDRINUSE, EACCES...)."""
+
+    def bound_port(self, listener: trio.abc.Listener[trio.abc.Stream]) -> int:
+        """The port a listener of :meth:`listen` is bound to."""
+
+
+class Host(Protocol):
+    """Clock, threads, process."""
+
+    def now(self) -> float:
+        """Monotonic seconds (trio's clock). All timeouts use it."""
+
+    def wall_ms(self) -> int:
+        """Wall-clock time in ms since 1970, for record timestamps only; it may jump."""
+
+    def boot_id(self) -> str:
+        """Identity of this kernel boot; empty where the system has none."""
+
+    def pid(self) -> int: ...
+
+    def environ(self) -> dict[str, str]: ...
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """Run ``work`` in a thread (CPU-heavy codecs, slow system calls); not abandoned on
+        cancellation."""
+
+    def exit(self, code: int) -> NoReturn:
+        """End the process at once, without clean-up; for a node that must not act any more."""
+
+    def buggify(self, site: str) -> bool:
+        """Whether a fault site fires; always False outside simulation (spec testing 3.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """The outside world of one node."""
+
+    host: Host
+    disk: Disk
+    net: Network
+    rng: random.Random
+
+    def now(self) -> float:
+        return self.host.now()
+
+    def uuid(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128), version=4)
+
+
+class RealHost:
+    """The machine this process runs on."""
+
+    def __init__(self, *, boot_id_path: str = "/proc/sys/kernel/random/boot_id") -> None:
+        self._boot_id_path = boot_id_path
+        self._threads = trio.CapacityLimiter(8)
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def boot_id(self) -> str:
+        try:
+            with open(self._boot_id_path, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def environ(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._threads)
+
+    def exit(self, code: int) -> NoReturn:
+        os._exit(code)
+
+    def buggify(self, site: str) -> bool:
+        return False

@@ -1,0 +1,394 @@
+"""The one error tree, with its codes.
+
+Every failure a caller can meet is a :class:`PacelineError`. Each class carries a
+:class:`ErrorCode` (Kafka's numbers where Kafka has one, our own from 10000), whether a retry can
+help (``retriable``), and what it says about a write (``outcome``): DEFINITE means nothing was
+appended, UNKNOWN means the write may be committed now, later or never
+(spec replication 4.3). Protocol adapters map codes to their own bytes; they own those tables.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class ErrorCode(enum.IntEnum):
+    """Numbers on the native and peer wire; Kafka's own where it has the error."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    INVALID_TOPIC = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    AUTHORIZATION_FAILED = 31
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE = 45
+    DUPLICATE_SEQUENCE = 46
+    INVALID_PRODUCER_EPOCH = 47
+    STORAGE_ERROR = 56
+    AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION = 76
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    INVALID_RECORD = 87
+    THROTTLED = 89
+    INVALID_UPDATE_VERSION = 95
+    UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_NOT_REGISTERED = 102
+    INCONSISTENT_CLUSTER_ID = 104
+    INELIGIBLE_REPLICA = 107
+    INVALID_REGISTRATION = 119
+    STORAGE_FULL = 10001
+    LEADER_CHANGED_AFTER_APPEND = 10002
+    CONNECTION_LOST = 10003
+    CONTROLLER_UNAVAILABLE = 10004
+    NOT_A_REPLICA = 10005
+    CONFIGURATION = 10006
+    CLOSED = 10007
+
+
+class Outcome(enum.Enum):
+    """What an error says about the write it answers."""
+
+    DEFINITE = "definite"
+    UNKNOWN = "unknown"
+
+
+class PacelineError(Exception):
+    """Root of the tree. ``str(error)`` names what, where, expected and found."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    retriable: ClassVar[bool] = False
+    outcome: ClassVar[Outcome] = Outcome.DEFINITE
+
+
+class InternalError(PacelineError):
+    """A bug or an unforeseen failure on the other side."""
+
+    outcome = Outcome.UNKNOWN
+
+
+# --- asking the wrong node, or at the wrong time ------------------------------------------------
+
+
+class RetriableError(PacelineError):
+    """The same request may succeed later or elsewhere; nothing was appended."""
+
+    retriable = True
+
+
+class NotLeader(RetriableError):
+    """This node does not lead the partition; nothing was appended."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class LeaderNotAvailable(RetriableError):
+    """The partition has no leader at present; nothing was appended."""
+
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class NotController(RetriableError):
+    """This node is not the active controller."""
+
+    code = ErrorCode.NOT_CONTROLLER
+    outcome = Outcome.UNKNOWN
+
+
+class ControllerUnavailable(RetriableError):
+    """No active controller could be reached within the wait."""
+
+    code = ErrorCode.CONTROLLER_UNAVAILABLE
+    outcome = Outcome.UNKNOWN
+
+
+class FencedLeaderEpoch(RetriableError):
+    """The request's leader epoch is older than the partition's."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpoch(RetriableError):
+    """The request's leader epoch is newer than this node knows."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class OffsetNotAvailable(RetriableError):
+    """The leader is fresh and does not yet know the true high watermark."""
+
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+class UnknownTopicOrPartition(RetriableError):
+    """No such topic, or no such partition in it."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class UnknownTopicId(RetriableError):
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class NotEnoughReplicas(RetriableError):
+    """acks=all with fewer in-sync replicas than min.insync.replicas; nothing was appended."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class Throttled(RetriableError):
+    """A bounded queue is full; nothing was appended."""
+
+    code = ErrorCode.THROTTLED
+
+
+class StorageFull(RetriableError):
+    """The leader's disk is below its free-space floor; nothing was appended."""
+
+    code = ErrorCode.STORAGE_FULL
+
+
+class StorageError(RetriableError):
+    """The disk under the log failed; the partition will be served elsewhere."""
+
+    code = ErrorCode.STORAGE_ERROR
+    outcome = Outcome.UNKNOWN
+
+
+# --- unknown outcome -----------------------------------------------------------------------------
+
+
+class UnknownOutcome(PacelineError):
+    """The write may be committed now, later or never; retry only with idempotence."""
+
+    retriable = True
+    outcome = Outcome.UNKNOWN
+
+
+class RequestTimedOut(UnknownOutcome):
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class NotEnoughReplicasAfterAppend(UnknownOutcome):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class LeaderChangedAfterAppend(UnknownOutcome):
+    code = ErrorCode.LEADER_CHANGED_AFTER_APPEND
+
+
+class ConnectionLost(UnknownOutcome):
+    """The connection ended before the answer came."""
+
+    code = ErrorCode.CONNECTION_LOST
+
+
+# --- the request itself is wrong ------------------------------------------------------------------
+
+
+class InvalidRequest(PacelineError):
+    code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidRecord(PacelineError):
+    """A batch that a client may not send (unknown attribute bits, control batch, bad count)."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class CorruptMessage(PacelineError):
+    """A checksum or length in a batch does not hold."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class MessageTooLarge(PacelineError):
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class OffsetOutOfRange(PacelineError):
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class InvalidTopic(PacelineError):
+    code = ErrorCode.INVALID_TOPIC
+
+
+class TopicAlreadyExists(PacelineError):
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitions(PacelineError):
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(PacelineError):
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidConfig(PacelineError):
+    code = ErrorCode.INVALID_CONFIG
+
+
+class PolicyViolation(PacelineError):
+    code = ErrorCode.POLICY_VIOLATION
+
+
+class UnsupportedVersion(PacelineError):
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class UnsupportedCompression(PacelineError):
+    code = ErrorCode.UNSUPPORTED_COMPRESSION
+
+
+class AuthorizationFailed(PacelineError):
+    code = ErrorCode.AUTHORIZATION_FAILED
+
+
+class AuthenticationFailed(PacelineError):
+    code = ErrorCode.AUTHENTICATION_FAILED
+
+
+class NotAReplica(PacelineError):
+    code = ErrorCode.NOT_A_REPLICA
+
+
+class PreferredLeaderNotAvailable(PacelineError):
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class EligibleLeadersNotAvailable(PacelineError):
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+class ElectionNotNeeded(PacelineError):
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+# --- idempotent producers -------------------------------------------------------------------------
+
+
+class OutOfOrderSequence(PacelineError):
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE
+
+
+class DuplicateSequence(PacelineError):
+    code = ErrorCode.DUPLICATE_SEQUENCE
+
+
+class InvalidProducerEpoch(PacelineError):
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class UnknownProducerId(PacelineError):
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+# --- between nodes --------------------------------------------------------------------------------
+
+
+class InvalidUpdateVersion(PacelineError):
+    """The partition epoch of a proposal is not the current one (compare-and-set failed)."""
+
+    code = ErrorCode.INVALID_UPDATE_VERSION
+
+
+class IneligibleReplica(PacelineError):
+    code = ErrorCode.INELIGIBLE_REPLICA
+
+
+class StaleBrokerEpoch(PacelineError):
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class BrokerNotRegistered(PacelineError):
+    code = ErrorCode.BROKER_NOT_REGISTERED
+
+
+class DuplicateBrokerRegistration(RetriableError):
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+class InvalidRegistration(PacelineError):
+    code = ErrorCode.INVALID_REGISTRATION
+
+
+class InconsistentClusterId(PacelineError):
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+# --- this side --------------------------------------------------------------------------------------
+
+
+class ConfigurationError(PacelineError):
+    """A setting is wrong; the sentence names it and its source. Process exit code 78."""
+
+    code = ErrorCode.CONFIGURATION
+
+
+class ProtocolError(PacelineError):
+    """Bytes that break a protocol's rules; the connection cannot go on."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class LocalProtocolError(ProtocolError):
+    """We were about to send, or were asked to do, what the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side sent what the protocol does not allow."""
+
+
+class Closed(PacelineError):
+    """The object was closed while, or before, it was asked."""
+
+    code = ErrorCode.CLOSED
+
+
+def _leaf_classes(root: type[PacelineError]) -> dict[ErrorCode, type[PacelineError]]:
+    found: dict[ErrorCode, type[PacelineError]] = {}
+    queue = [root]
+    while queue:
+        cls = queue.pop(0)
+        if "code" in cls.__dict__ and cls.code not in found:
+            found[cls.code] = cls
+        queue.extend(cls.__subclasses__())
+    return found
+
+
+_BY_CODE = _leaf_classes(PacelineError)
+_BY_CODE[ErrorCode.UNKNOWN_SERVER_ERROR] = InternalError
+
+
+def error_for(code: int, message: str) -> PacelineError:
+    """The typed error for a code received from another process; unknown codes are InternalError."""
+    try:
+        cls = _BY_CODE[ErrorCode(code)]
+    except (ValueError, KeyError):
+        return InternalError(f"error code {code}: {message}")
+    return cls(message)

@@ -1,0 +1,1 @@
+"""Wire formats as sans-I/O codecs: bytes in, messages out; no sockets, no clocks."""

@@ -1,0 +1,1 @@
+"""Messages between nodes, carried by the frames of ``paceline.wire.frame``."""

@@ -1,0 +1,25 @@
+"""Numbers of the peer protocol's requests, as they stand in a frame's ``api`` field."""
+
+from __future__ import annotations
+
+import enum
+
+
+class PeerApi(enum.IntEnum):
+    """Requests between nodes; numbers below 100 are the native protocol's (``wire/native``),
+    which the peer port serves as well, for forwarding."""
+
+    HELLO = 100
+    PROVE = 101
+    RAFT = 110
+    REPLICA_FETCH = 120
+    REPLICA_ACK = 121
+    SUSPECT_CORRUPT = 122
+    REGISTER_BROKER = 130
+    HEARTBEAT = 131
+    ALTER_PARTITION = 132
+    REPORT_DAMAGED = 133
+    ALLOCATE_PRODUCER_IDS = 134
+    CONTROLLER_REQUEST = 135
+    CLUSTER_STOPPING = 136
+    JOIN_CLUSTER = 137

@@ -1,0 +1,132 @@
+"""Broker to controller: registration, heartbeats, ISR proposals (spec replication 5.4, 5.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from paceline.wire.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Address(Message):
+    """A listener's name and advertised address."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRef(Message):
+    topic_id: TopicId
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRequest(Message):
+    """``trusted`` tells whether this start surely kept all that the previous one acknowledged
+    (2.3); ``damaged`` lists partitions whose recovery found corruption below the durable mark."""
+
+    cluster_id: UUID
+    node_id: NodeId
+    directory_id: UUID
+    incarnation_id: UUID
+    boot_seq: int
+    prev_epoch: BrokerEpoch
+    trusted: bool
+    damaged: tuple[PartitionRef, ...]
+    endpoints: tuple[Address, ...]
+    feature_min: int
+    feature_max: int
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerResponse(Message):
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatRequest(Message):
+    """``image_offset`` is the metadata offset this broker has applied. ``offline`` reports that
+    its data directory failed."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    image_offset: int
+    want_fence: bool
+    want_shutdown: bool
+    offline: bool
+    degraded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResponse(Message):
+    fenced: bool
+    caught_up: bool
+    should_shutdown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IsrMember(Message):
+    """A member of a proposed ISR; broker_epoch is -1 for members already in it."""
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProposal(Message):
+    """A leader's wish to change the ISR, valid only on exactly these epochs (I13)."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[IsrMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionRequest(Message):
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    proposals: tuple[PartitionProposal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalResult(Message):
+    """``error`` is an ErrorCode; on success ``metadata_offset`` is the record to wait for. A hint
+    only: the leader's view of the ISR changes through the metadata log alone (3.6)."""
+
+    topic_id: TopicId
+    partition: int
+    error: int
+    metadata_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartitionResponse(Message):
+    results: tuple[ProposalResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDamagedRequest(Message):
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    partitions: tuple[PartitionRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIdsRequest(Message):
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIdsResponse(Message):
+    """A block of ids: first_id .. first_id + count - 1, never handed out again."""
+
+    first_id: int
+    count: int
