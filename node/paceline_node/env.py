@@ -29,9 +29,8 @@ class File(Protocol):
     """One open file of the data directory.
 
     Reads and writes that may sit between a role check and an append are synchronous and go to the
-    page cache (SETTLED B12); ``fdatasync`` and large reads are async and run in threads.
-    All methods raise OSError. After a failed ``fdatasync`` the file must not be used again: the
-    kernel may have dropped the pages (spec replication 2.2 rule 3).
+    page cache (SETTLED B12); syncing (:meth:`Disk.sync`) and large reads are async and run in
+    threads. All methods raise OSError.
     """
 
     @property
@@ -59,9 +58,6 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut or extend to ``size`` bytes."""
-
-    async def fdatasync(self) -> None:
-        """Return when all bytes written before the call are on stable storage."""
 
     def fileno(self) -> int | None:
         """Descriptor for ``sendfile``, or None where there is none (in-memory disks)."""
@@ -96,6 +92,14 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory, replacing a file at ``new``."""
+
+    async def sync(self, files: Sequence[File]) -> None:
+        """``fdatasync`` every file, in one thread hop: return when all bytes written to them before
+        the call are on stable storage.
+
+        After an OSError no file of the group may be used again: the kernel may have dropped the
+        pages, so a second sync may lie (spec replication 2.2 rule 3).
+        """
 
     async def fsync_dir(self, path: str) -> None:
         """Make creations, renames and removals in ``path`` durable."""

@@ -1,0 +1,1 @@
+"""The native client protocol: Paceline's own requests, over TCP and WebSocket alike."""

@@ -1,0 +1,140 @@
+"""Administrative requests: topics, leadership, brokers. The active controller answers them; any
+node forwards them to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from paceline.types import NodeId, TopicId
+from paceline.wire.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Message):
+    """Success without more to say. ``metadata_offset`` is the metadata record that made it so;
+    ``term`` the quorum's term."""
+
+    metadata_offset: int
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Message):
+    """Create a topic. ``partitions``/``replication_factor`` -1 mean the cluster's defaults.
+
+    With ``auto_create`` the replication factor is cut to the registered nodes (SETTLED R4) and an
+    existing topic is success. ``assignment`` gives replicas per partition, empty = placed by rack
+    and load. ``internal`` allows ``__*`` names (refused from clients). ``if_not_exists``: the same
+    name with the same counts is success, no change.
+    """
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: dict[str, str] = field(default_factory=dict)
+    kind: str = "log"
+    assignment: tuple[tuple[NodeId, ...], ...] = ()
+    auto_create: bool = False
+    internal: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated(Message):
+    topic_id: TopicId
+    partitions: int
+    replication_factor: int
+    metadata_offset: int
+    term: int
+    existed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Message):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopic(Message):
+    """Set (text) or remove (None) configuration values of a topic, all or nothing."""
+
+    name: str
+    configs: dict[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions(Message):
+    """Grow a topic to ``total`` partitions."""
+
+    name: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeader(Message):
+    """Move leadership to ``node`` (-1: the preferred replica). ``unclean`` allows a replica that
+    is not in sync and may lose records; ``pin`` keeps the balancer away."""
+
+    topic: str
+    partition: int
+    node: NodeId
+    pin: bool = False
+    unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetRole(Message):
+    """SET_PARTITION_ROLE at ``node`` (SETTLED R10): role ``leader``, ``follower``, or ``auto``,
+    which clears the mark and the pin."""
+
+    topic: str
+    partition: int
+    node: NodeId
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSet(Message):
+    leader: NodeId
+    leader_epoch: int
+    metadata_offset: int
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FenceBroker(Message):
+    """Operator's fence of a real or external broker (V1 ADMIN_FENCE_BROKER / UNFENCE)."""
+
+    node: NodeId
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterExternal(Message):
+    """V1 ADMIN_REGISTER_BROKER (and, with an empty host, ADMIN_BROKER_HEARTBEAT) of an id."""
+
+    node: NodeId
+    host: str
+    port: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddVoter(Message):
+    node: NodeId
+    directory_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVoter(Message):
+    node: NodeId
+    directory_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBroker(Message):
+    """Forget a broker that will not come back."""
+
+    node: NodeId

@@ -1,0 +1,33 @@
+"""Numbers of the native protocol's requests, as they stand in a frame's ``api`` field."""
+
+from __future__ import annotations
+
+import enum
+
+PROTOCOL_VERSION = 1
+
+
+class NativeApi(enum.IntEnum):
+    """Requests of the native protocol (SETTLED R12). Served on the ``native`` and ``http``
+    (WebSocket) listeners to clients, and on the ``peer`` listener to nodes that forward."""
+
+    HELLO = 1
+    METADATA = 2
+    PRODUCE = 3
+    FETCH = 4
+    LIST_OFFSETS = 5
+    INIT_PRODUCER = 6
+    CREATE_TOPIC = 20
+    DELETE_TOPIC = 21
+    ALTER_TOPIC = 22
+    ADD_PARTITIONS = 23
+    DESCRIBE_TOPIC = 24
+    ELECT_LEADER = 25
+    SET_ROLE = 26
+    FENCE_BROKER = 27
+    REGISTER_EXTERNAL = 28
+    STATUS = 40
+    STOP_CLUSTER = 41
+    ADD_VOTER = 42
+    REMOVE_VOTER = 43
+    UNREGISTER_BROKER = 44
