@@ -1,0 +1,77 @@
+"""Fails when a file or a function outgrew the house rules (500 lines, 60 lines).
+
+Exceptions stand in ``ALLOWED`` with their own limit and the reason; an entry that is no longer
+needed is an error too, so that the list can only shrink by itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("paceline", "node", "cluster", "scripts", "tests")
+FILE_LINES = 500
+FUNCTION_LINES = 60
+SLACK = 1.1
+"""The rules say "near": ten per cent over is tolerated, more is not."""
+
+ALLOWED: dict[str, tuple[int, str]] = {}
+"""``path`` or ``path::qualified.function`` -> (its limit, why)."""
+
+Sizes = Iterator[tuple[str, int, int]]
+"""Name, lines, limit."""
+
+
+def functions(tree: ast.AST, prefix: str) -> Sizes:
+    """Every function below ``tree`` by qualified name, its length without the docstring."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{prefix}{node.name}"
+            yield name, length(node), FUNCTION_LINES
+            yield from functions(node, f"{name}.")
+        else:
+            yield from functions(node, prefix)
+
+
+def length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function; its docstring does not count, so that explaining costs nothing."""
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        lines -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return lines
+
+
+def measure() -> Sizes:
+    """Every file and function of the repository."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            text = path.read_text(encoding="utf-8")
+            yield name, len(text.splitlines()), FILE_LINES
+            for function, lines, limit in functions(ast.parse(text), ""):
+                yield f"{name}::{function}", lines, limit
+
+
+def main() -> int:
+    failures = []
+    unused = dict(ALLOWED)
+    for name, lines, normal in measure():
+        limit = int(normal * SLACK)
+        if name in ALLOWED and lines > limit:
+            limit = ALLOWED[name][0]
+            del unused[name]
+        if lines > limit:
+            failures.append(f"{name}: {lines} lines, at most {limit}")
+    failures += [f"{name}: in ALLOWED, but no longer too long" for name in sorted(unused)]
+    print("\n".join(failures) or "all files and functions within their limits")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
