@@ -1,0 +1,97 @@
+"""The page that documents the native protocol says what the code does, byte for byte."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+from fastcrc import crc32
+
+from paceline.types import Acks
+from paceline.wire import frame
+from paceline.wire.message import Message
+from paceline.wire.native import admin, data
+from paceline.wire.native.api import NativeApi
+
+README = Path(__file__).parents[3] / "paceline" / "wire" / "native" / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+HEX_BLOCKS = re.findall(r"```hex (\w+) (\d) (\w+)\n(.*?)```", TEXT, re.S)
+
+
+def message_classes() -> dict[str, type[Message]]:
+    found = {}
+    for module in (data, admin):
+        for name, value in vars(module).items():
+            if isinstance(value, type) and issubclass(value, Message) and value is not Message:
+                found[name] = value
+    return found
+
+
+CLASSES = message_classes()
+
+
+def describe(cls: type[Message]) -> str:
+    """One row of the field table: ``name type``, ``=`` behind a field that may be missing."""
+    parts = []
+    for field in fields(cls):  # type: ignore[arg-type]
+        optional = field.default is not MISSING or field.default_factory is not MISSING
+        parts.append(f"{field.name} {field.type}{' =' if optional else ''}")
+    return " · ".join(parts).replace("|", "or") or "(none)"
+
+
+def table_rows(section: str) -> list[list[str]]:
+    body = TEXT.split(f"## {section}\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in body.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_field_table_is_every_message_as_it_is() -> None:
+    documented = {row[0]: row[1] for row in table_rows("Fields")}
+    assert documented == {name: describe(cls) for name, cls in CLASSES.items()}
+
+
+def test_request_table_is_every_api_number() -> None:
+    rows = table_rows("Requests")
+    assert {row[0]: int(row[1]) for row in rows} == {api.name: int(api) for api in NativeApi}
+    for row in rows:
+        for cell in row[2:]:
+            assert cell.removesuffix(" + batches") in CLASSES
+
+
+@pytest.mark.parametrize("block", HEX_BLOCKS, ids=lambda block: f"{block[0]}-{block[2]}")
+def test_hex_example_decodes_and_encodes_back(block: tuple[str, str, str, str]) -> None:
+    api, kind, name, text = block
+    wire = bytes.fromhex(text)
+    assert int.from_bytes(wire[:4], "big") == len(wire) - 4
+    decoded = frame.decode(wire[4:])
+    assert decoded.api == NativeApi[api]
+    if name == "error":
+        assert decoded.kind == frame.Kind.ERROR
+        body = decoded.body
+    else:
+        assert decoded.kind == int(kind)
+        message = CLASSES[name].unpack(decoded.body)
+        body = message.pack()
+    head = frame.encode_head(
+        decoded.kind, decoded.api, decoded.correlation, body, len(decoded.payload)
+    )
+    assert head + decoded.payload == wire
+
+
+def test_all_example_kinds_are_there() -> None:
+    assert [block[2] for block in HEX_BLOCKS] == ["Hello", "Produce", "ProduceReply", "error"]
+
+
+def test_produce_example_carries_one_whole_batch() -> None:
+    wire = bytes.fromhex(HEX_BLOCKS[1][3])
+    decoded = frame.decode(wire[4:])
+    request = data.Produce.unpack(decoded.body)
+    assert request.acks is Acks.ALL
+    assert request.partitions[0].records_bytes == len(decoded.payload)
+    batch = decoded.payload
+    assert int.from_bytes(batch[8:12], "big") == len(batch) - 12
+    assert batch[16] == 2
+    assert crc32.iscsi(bytes(batch[21:])) == int.from_bytes(batch[17:21], "big")
+    assert bytes(batch[-3:-1]) == b"hi"
