@@ -1,0 +1,202 @@
+"""Records as text: JSON lines that round-trip any bytes, delimited lines, ``--format`` strings.
+
+The JSON form of a record, the same in and out::
+
+    {"topic": "orders", "partition": 0, "offset": 17, "timestamp": 1700000000000,
+     "key": "user1", "value": "created", "headers": [["trace", "a1"]]}
+
+``key``, ``value`` and header values are a string when the bytes are UTF-8, null when there are
+none, and ``{"base64": "..."}`` otherwise, so every record comes back byte for byte. When read,
+only ``value`` must be there; ``topic`` and ``offset`` are ignored.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class BadLine(ValueError):
+    """An input line that is no record; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRecord:
+    """One record to write; ``partition`` and ``timestamp_ms`` None leave the choice to the
+    producer."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRecord:
+    """One record that was read, with where it stands."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def to_json_value(data: bytes | None) -> Any:
+    """Bytes as JSON: text, null, or ``{"base64": ...}``."""
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def from_json_value(value: Any, name: str) -> bytes | None:
+    """Inverse of :func:`to_json_value`. Raises BadLine naming the field."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            return value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadLine(f"{name} holds half a surrogate pair; send bytes as base64") from None
+    if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
+        try:
+            return base64.b64decode(value["base64"], validate=True)
+        except binascii.Error as error:
+            raise BadLine(f"{name} is not base64: {error}") from None
+    raise BadLine(f'{name} must be a string, null or {{"base64": "..."}}')
+
+
+def dump(record: OutputRecord) -> str:
+    """One record as one JSON line, without the line end."""
+    return json.dumps(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "key": to_json_value(record.key),
+            "value": to_json_value(record.value),
+            "headers": [[name, to_json_value(value)] for name, value in record.headers],
+        },
+        ensure_ascii=False,
+    )
+
+
+def parse(line: bytes) -> InputRecord:
+    """One JSON line as a record to write. Raises BadLine."""
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadLine(f"not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise BadLine("not a JSON object")
+    if "value" not in data:
+        raise BadLine('"value" is missing (null writes a tombstone)')
+    return InputRecord(
+        key=from_json_value(data.get("key"), "key"),
+        value=from_json_value(data["value"], "value"),
+        headers=_parse_headers(data.get("headers", [])),
+        partition=_parse_count(data.get("partition"), "partition"),
+        timestamp_ms=_parse_count(data.get("timestamp"), "timestamp"),
+    )
+
+
+def _parse_count(value: Any, name: str) -> int | None:
+    if value is None or (type(value) is int and value >= 0):
+        return value
+    raise BadLine(f"{name} must be a whole number, 0 or more")
+
+
+def _parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
+    if not isinstance(value, list):
+        raise BadLine("headers must be a list of [name, value]")
+    headers = []
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise BadLine("headers must be a list of [name, value]")
+        headers.append((pair[0], from_json_value(pair[1], f"header {pair[0]!r}")))
+    return tuple(headers)
+
+
+def split_key(line: bytes, delimiter: bytes) -> tuple[bytes | None, bytes]:
+    """Key and value of a line; a line without the delimiter is a value without a key."""
+    key, found, value = line.partition(delimiter)
+    return (key, value) if found else (None, line)
+
+
+def parse_header_option(text: str) -> tuple[str, bytes]:
+    """``name=value`` of a ``--header`` option. Raises BadLine."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise BadLine(f"{text!r} is no NAME=VALUE")
+    return name, value.encode()
+
+
+Render = Callable[[OutputRecord], bytes]
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+_FIELDS: dict[str, Render] = {
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: str(record.partition).encode(),
+    "o": lambda record: str(record.offset).encode(),
+    "T": lambda record: str(record.timestamp_ms).encode(),
+    "k": lambda record: record.key or b"",
+    "K": lambda record: str(-1 if record.key is None else len(record.key)).encode(),
+    "s": lambda record: record.value or b"",
+    "S": lambda record: str(-1 if record.value is None else len(record.value)).encode(),
+    "h": lambda record: _headers_text(record.headers),
+}
+
+
+def _headers_text(headers: Headers) -> bytes:
+    return b",".join(name.encode() + b"=" + (value or b"") for name, value in headers)
+
+
+def compile_format(text: str) -> Render:
+    """A ``--format`` string as a function of a record.
+
+    ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value
+    (``%K``, ``%S``: their length, -1 for none), ``%h`` headers, ``%%`` a per cent sign; ``\\n``,
+    ``\\t``, ``\\r``, ``\\0`` and ``\\\\`` as usual. Raises BadLine naming an unknown one.
+    """
+    parts: list[Render] = []
+    literal: list[str] = []
+
+    def close_literal() -> None:
+        if literal:
+            parts.append(_constant("".join(literal).encode()))
+            literal.clear()
+
+    characters = iter(text)
+    for character in characters:
+        if character not in "%\\":
+            literal.append(character)
+            continue
+        following = next(characters, "")
+        if character == "%" and following in _FIELDS:
+            close_literal()
+            parts.append(_FIELDS[following])
+        elif character == "%" and following == "%":
+            literal.append("%")
+        elif character == "\\" and following in _ESCAPES:
+            literal.append(_ESCAPES[following])
+        else:
+            raise BadLine(f"unknown {character + following!r} in format {text!r}")
+    close_literal()
+    return lambda record: b"".join([part(record) for part in parts])
+
+
+def _constant(data: bytes) -> Render:
+    return lambda _record: data

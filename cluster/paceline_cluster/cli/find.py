@@ -1,0 +1,97 @@
+"""Which cluster a command means: --dir, --bootstrap, $PACELINE_DIR, or the selected profile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paceline_cluster import profiles, state
+from paceline_cluster.errors import NoSuchCluster, Refused
+from paceline_cluster.state import ClusterState
+
+Address = tuple[str, int]
+DIRECTORY_VARIABLE = "PACELINE_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRef:
+    """A cluster as the caller named it: by directory on this machine, or by addresses only."""
+
+    dir: Path | None
+    addresses: tuple[Address, ...] = ()
+
+    def require_dir(self, command: str) -> Path:
+        """The directory, for commands that act on this machine's processes and files."""
+        if self.dir is None:
+            raise Refused(
+                f"'{command}' acts on processes and files of this machine; name the cluster's "
+                "directory with --dir"
+            )
+        return self.dir
+
+    def state(self) -> ClusterState | None:
+        """``cluster.json``, or None when only addresses are known."""
+        return None if self.dir is None else state.load(self.dir)
+
+    def bootstrap(self) -> tuple[Address, ...]:
+        """Native addresses to begin with. Raises NoSuchCluster."""
+        if self.dir is None:
+            return self.addresses
+        return tuple(parse_address(text) for text in state.load(self.dir).addresses("native"))
+
+
+def parse_address(text: str) -> Address:
+    """``host:port`` or ``[v6]:port``. Raises ValueError naming the text."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is no HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def find(directory: Path | None, bootstrap: tuple[Address, ...]) -> ClusterRef:
+    """Resolve what the command line, the environment and the profile say. Raises NoSuchCluster."""
+    if directory is not None:
+        return ClusterRef(directory.resolve())
+    if bootstrap:
+        return ClusterRef(None, bootstrap)
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    if named:
+        return ClusterRef(Path(named).resolve())
+    profile = profiles.selected()
+    if profile is not None:
+        return ClusterRef(profile.dir)
+    raise NoSuchCluster(
+        f"no cluster is selected: start one with 'paceline up', or name one with --dir, "
+        f"--bootstrap or ${DIRECTORY_VARIABLE}"
+    )
+
+
+def _parse_bootstrap(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> tuple[Address, ...]:
+    try:
+        return tuple(parse_address(text) for value in values for text in value.split(","))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds ``--dir`` and ``--bootstrap``; the command gets ``directory`` and ``bootstrap``."""
+    function = click.option(
+        "--bootstrap",
+        multiple=True,
+        metavar="HOST:PORT",
+        callback=_parse_bootstrap,
+        help="Native address of any node; may be given more than once.",
+    )(function)
+    return click.option(
+        "--dir",
+        "directory",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="Directory of a cluster on this machine.",
+    )(function)

@@ -1,0 +1,130 @@
+"""Entry of ``paceline``: the table of commands, and how failures become exit codes.
+
+A command's module is imported only when it is called, so that ``paceline --help`` and shell
+completion stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+
+import click
+
+from paceline.errors import PacelineError
+from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.errors import ClusterError, Exit
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("up:up", "Start a cluster on this machine, or show the one that runs."),
+    "status": ("health:status", "Show nodes, controller and partition counts."),
+    "health": ("health:health", "Say whether the cluster is healthy, and why not."),
+    "down": ("up:down", "Stop the cluster in order; its data stay."),
+    "purge": ("up:purge", "Stop the cluster and remove its directory."),
+    "logs": ("logs:logs", "Show the nodes' logs."),
+    "topic": ("topics:topic", "Create, list, describe, alter and delete topics."),
+    "produce": ("produce:produce", "Write lines of files or stdin to a topic."),
+    "consume": ("consume:consume", "Print the records of a topic."),
+    "role": ("roles:role", "Move leadership of a partition."),
+    "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume a node."),
+    "cluster": ("clusters:cluster", "Prepare the directories of a new cluster."),
+    "log": ("storage:log", "Dump and verify segment files, offline."),
+    "completion": ("completion:completion", "Print the completion script of a shell."),
+}
+"""Command -> (module:attribute below this package, one line for the overview)."""
+
+
+class CommandTable(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module_name, attribute = COMMANDS[cmd_name][0].split(":")
+        module = importlib.import_module(f"paceline_cluster.cli.{module_name}")
+        command: click.Command = getattr(module, attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="paceline", message="%(version)s")
+def paceline() -> None:
+    """Run and use a replicated log broker cluster.
+
+    Commands find their cluster by --dir, --bootstrap, $PACELINE_DIR, or the one that
+    'paceline up' started last.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code (spec ecosystem 3)."""
+    try:
+        result = paceline.main(
+            args=None if arguments is None else list(arguments),
+            prog_name="paceline",
+            standalone_mode=False,
+        )
+    except click.exceptions.Exit as request:
+        return request.exit_code
+    except click.Abort:
+        return _fail("interrupted", Exit.INTERRUPTED)
+    except click.UsageError as error:
+        error.show()
+        return Exit.USAGE
+    except click.ClickException as error:
+        error.show()
+        return Exit.DATA
+    except BrokenPipeError:
+        # Who reads our output has seen enough ('paceline consume t | head'): not a failure.
+        # The interpreter would flush stdout once more at its end and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except KeyboardInterrupt:
+        return _fail("interrupted", Exit.INTERRUPTED)
+    except (ClusterError, PacelineError, OSError) as error:
+        return _fail(str(error), exit_code_for(error))
+    except BaseExceptionGroup as group:
+        return _fail_group(group)
+    except Exception:  # noqa: BLE001 - the edge of the process: a bug gets its exit code here
+        traceback.print_exc()
+        return _fail("this is a bug in paceline; please report the lines above", Exit.BUG)
+    return result if isinstance(result, int) else Exit.OK
+
+
+def _fail_group(group: BaseExceptionGroup[BaseException]) -> int:
+    """Report the first failure of several tasks that carries a meaning for the user."""
+    known = (ClusterError, PacelineError, OSError, KeyboardInterrupt)
+    for error in _leaves(group):
+        if isinstance(error, KeyboardInterrupt):
+            return _fail("interrupted", Exit.INTERRUPTED)
+        if isinstance(error, known):
+            return _fail(str(error), exit_code_for(error))
+    traceback.print_exception(group)
+    return _fail("this is a bug in paceline; please report the lines above", Exit.BUG)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _fail(sentence: str, code: Exit) -> int:
+    print(f"paceline: {sentence}", file=sys.stderr)  # noqa: T201 - the process edge
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

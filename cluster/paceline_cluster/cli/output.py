@@ -1,0 +1,145 @@
+"""The one printer of all commands.
+
+Data go to stdout, talk to stderr. ``--output json`` prints one JSON document; ``--output table``
+prints tables, drawn by rich on a terminal (which honours NO_COLOR) and as plain aligned columns
+otherwise, so that a pipe never sees control characters. Progress is drawn only when both streams
+are terminals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import click
+
+Update = Callable[[int], None]
+"""Tells a progress bar how much is done in total."""
+
+
+class OutputFormat(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under column heads; cells are shown with ``str``, None as ``-``, lists joined."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    title: str = ""
+
+    def cells(self) -> list[list[str]]:
+        """Every row as text."""
+        return [[_cell(value) for value in row] for row in self.rows]
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(str(item) for item in value) or "-"
+    return str(value)
+
+
+class Printer:
+    """Prints results in the format that was asked for."""
+
+    def __init__(
+        self,
+        format_: OutputFormat,
+        *,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+    ) -> None:
+        self.format = format_
+        self._stdout = stdout if stdout is not None else sys.stdout
+        self._stderr = stderr if stderr is not None else sys.stderr
+
+    def result(self, data: Any, *tables: Table) -> None:
+        """Print a command's result: ``data`` as JSON, or the tables."""
+        if self.format is OutputFormat.JSON:
+            print(json.dumps(data, indent=2, ensure_ascii=False), file=self._stdout)
+            return
+        for position, table in enumerate(tables):
+            if position:
+                print(file=self._stdout)
+            self._table(table)
+
+    def say(self, sentence: str) -> None:
+        """Tell the person something that is not data."""
+        print(sentence, file=self._stderr)
+
+    def _table(self, table: Table) -> None:
+        if self._stdout.isatty():
+            _draw(table, self._stdout)
+        else:
+            print_plain(table, self._stdout)
+
+    @contextlib.contextmanager
+    def progress(self, title: str, total: int | None) -> Iterator[Update]:
+        """Show how far long work has come; silent unless both streams are terminals.
+
+        ``total`` None means that the end is not known.
+        """
+        if not (self._stdout.isatty() and self._stderr.isatty()):
+            yield lambda _done: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        console = Console(file=self._stderr)
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+
+def print_plain(table: Table, file: TextIO) -> None:
+    """Aligned columns without any decoration."""
+    rows = [[column.upper() for column in table.columns], *table.cells()]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
+    if table.title:
+        print(table.title, file=file)
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(line.rstrip(), file=file)
+
+
+def _draw(table: Table, file: TextIO) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    drawn = RichTable(title=table.title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    for column in table.columns:
+        drawn.add_column(column)
+    for row in table.cells():
+        drawn.add_row(*(Text(cell) for cell in row))
+    Console(file=file).print(drawn)
+
+
+def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds ``--output``; the command gets ``printer``."""
+
+    def convert(_ctx: click.Context, _param: click.Parameter, value: str) -> Printer:
+        return Printer(OutputFormat(value))
+
+    return click.option(
+        "--output",
+        "printer",
+        type=click.Choice([format_.value for format_ in OutputFormat]),
+        default=OutputFormat.TABLE.value,
+        show_default=True,
+        callback=convert,
+        help="How results are printed.",
+    )(function)

@@ -1,0 +1,73 @@
+"""What can go wrong around a cluster on this machine, with the exit code it means.
+
+Failures that a broker answers are :mod:`paceline.errors`; these are about files, processes and
+ports of the launcher. Exit codes follow sysexits (spec ecosystem 3).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of ``paceline``."""
+
+    OK = 0
+    USAGE = 64
+    DATA = 65
+    UNAVAILABLE = 69
+    BUG = 70
+    TIMEOUT = 75
+    CONFIGURATION = 78
+    INTERRUPTED = 130
+
+
+class ClusterError(Exception):
+    """Root of the launcher's errors; ``str(error)`` is one sentence that says what to do."""
+
+    exit_code: ClassVar[Exit] = Exit.UNAVAILABLE
+
+
+class NoSuchCluster(ClusterError):
+    """No cluster where the caller pointed, or nowhere to look."""
+
+    exit_code = Exit.DATA
+
+
+class NoSuchNode(ClusterError):
+    """The cluster has no node of that number."""
+
+    exit_code = Exit.DATA
+
+
+class BadState(ClusterError):
+    """A file of the launcher cannot be understood."""
+
+    exit_code = Exit.DATA
+
+
+class Refused(ClusterError):
+    """The request does not fit the state the cluster is in."""
+
+
+class BadSetting(ClusterError):
+    """A port or setting keeps the cluster from starting."""
+
+    exit_code = Exit.CONFIGURATION
+
+
+class TooLate(ClusterError):
+    """What was waited for did not come in time."""
+
+    exit_code = Exit.TIMEOUT
+
+
+class NodeEnded(ClusterError):
+    """A node process ended although it should run."""
+
+
+class NodeMisconfigured(NodeEnded):
+    """A node refused its configuration (its exit code 78)."""
+
+    exit_code = Exit.CONFIGURATION

@@ -1,0 +1,107 @@
+"""Addresses of a local cluster's listeners (ARCHITECTURE 4): node 0's bases, node i 1000 higher."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import random
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from paceline_cluster.errors import BadSetting
+
+HOST = "127.0.0.1"
+BASE_PORTS: dict[str, int] = {"v1": 9092, "native": 7400, "peer": 7401}
+STEP = 1000
+_LOWEST = 10_240
+
+NodePorts = dict[str, int]
+
+
+def fixed_ports(node_ids: Iterable[int], *, offset: int = 0) -> dict[int, NodePorts]:
+    """The documented ports of each node, all shifted by ``offset``."""
+    return {
+        node: {name: base + STEP * node + offset for name, base in BASE_PORTS.items()}
+        for node in node_ids
+    }
+
+
+def require_free(ports: Mapping[int, NodePorts]) -> None:
+    """Raise BadSetting naming the first port that cannot be bound, and what to do about it."""
+    for node, listeners in ports.items():
+        for name, port in listeners.items():
+            problem = _bind_problem(port)
+            if problem is not None:
+                raise BadSetting(
+                    f"port {port} ({name} listener of node {node}) {problem}; end what uses it, "
+                    "or choose other ports with --any-port or --port-offset N"
+                )
+
+
+def _bind_problem(port: int) -> str | None:
+    if not 0 < port < 65536:
+        return "is no port number"
+    try:
+        _bind(port).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return "is in use"
+        return f"cannot be used ({error.strerror})"
+    return None
+
+
+def _bind(port: int) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((HOST, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+@contextlib.contextmanager
+def free_ports(node_ids: Iterable[int]) -> Iterator[dict[int, NodePorts]]:
+    """Free ports for each node, chosen at random below the range of outgoing connections, where
+    the kernel would hand them to anybody.
+
+    Another ``up --any-port`` of this user chooses only after the block ends, when the nodes have
+    bound theirs; so two that start at once never choose alike.
+    """
+    with open(_lock_path(), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield _choose(node_ids)
+
+
+def _lock_path() -> Path:
+    return Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
+
+
+def _choose(node_ids: Iterable[int]) -> dict[int, NodePorts]:
+    rng = random.SystemRandom()
+    taken: set[int] = set()
+    return {node: {name: _free_port(rng, taken) for name in BASE_PORTS} for node in node_ids}
+
+
+def _free_port(rng: random.Random, taken: set[int]) -> int:
+    highest = _first_outgoing_port()
+    for _ in range(1000):
+        port = rng.randrange(_LOWEST, highest)
+        if port not in taken and _bind_problem(port) is None:
+            taken.add(port)
+            return port
+    raise BadSetting(f"no free port found between {_LOWEST} and {highest}")
+
+
+def _first_outgoing_port() -> int:
+    try:
+        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+    except OSError:
+        return 32768
+    low = int(text.split()[0])
+    return low if low > _LOWEST + 1000 else 65535
