@@ -1,0 +1,110 @@
+"""Text forms of records: the JSON line round-trips bytes, delimited lines, format strings."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline_cluster.cli import envelope
+from paceline_cluster.cli.envelope import BadLine, OutputRecord
+
+DATA = st.none() | st.binary() | st.text().map(lambda text: text.encode("utf-8", "ignore"))
+HEADERS = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), DATA))
+
+
+@given(DATA, DATA, HEADERS, st.integers(0, 2**62))
+def test_what_consume_prints_produce_reads(
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    timestamp_ms: int,
+) -> None:
+    line = envelope.dump(OutputRecord("t", 3, 17, timestamp_ms, key, value, headers))
+    assert "\n" not in line
+    record = envelope.parse(line.encode())
+    assert (record.key, record.value) == (key, value)
+    assert list(record.headers) == headers
+    assert (record.partition, record.timestamp_ms) == (3, timestamp_ms)
+
+
+def test_text_stays_readable_and_bytes_are_base64() -> None:
+    line = envelope.dump(OutputRecord("t", 0, 1, 2, "é".encode(), b"\xff\x00", []))
+    assert json.loads(line)["key"] == "é"
+    assert json.loads(line)["value"] == {"base64": "/wA="}
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"{}", '"value" is missing'),
+        (b'{"value": 3}', "value must be a string"),
+        (b'{"value": {"base64": "*"}}', "value is not base64"),
+        (b'{"value": {"base64": "", "x": 1}}', "value must be a string"),
+        (b'{"value": "\\ud800"}', "surrogate"),
+        (b'{"value": "v", "key": []}', "key must be a string"),
+        (b'{"value": "v", "headers": {"a": "b"}}', "headers must be a list"),
+        (b'{"value": "v", "headers": [["a"]]}', "headers must be a list"),
+        (b'{"value": "v", "headers": [["a", 1]]}', "header 'a' must be"),
+        (b'{"value": "v", "partition": -1}', "partition must be a whole number"),
+        (b'{"value": "v", "partition": true}', "partition must be a whole number"),
+        (b'{"value": "v", "timestamp": 1.5}', "timestamp must be a whole number"),
+    ],
+)
+def test_bad_lines_say_what_is_wrong(line: bytes, problem: str) -> None:
+    with pytest.raises(BadLine, match=problem):
+        envelope.parse(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"k:v", (b"k", b"v")),
+        (b"k:v:w", (b"k", b"v:w")),
+        (b":v", (b"", b"v")),
+        (b"k:", (b"k", b"")),
+        (b"v", (None, b"v")),
+    ],
+)
+def test_key_is_split_at_the_first_delimiter(
+    line: bytes, expected: tuple[bytes | None, bytes]
+) -> None:
+    assert envelope.split_key(line, b":") == expected
+
+
+def test_header_option() -> None:
+    assert envelope.parse_header_option("a=b=c") == ("a", b"b=c")
+    for text in ("a", "=b", ""):
+        with pytest.raises(BadLine, match="NAME=VALUE"):
+            envelope.parse_header_option(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("%t/%p@%o %T", b"orders/2@5 99"),
+        ("%k=%s\\n", b"k=v\xff\n"),
+        ("%K %S", b"1 2"),
+        ("%h|100%%\\t\\\\", b"a=1,b=|100%\t\\"),
+        ("", b""),
+        ("plain", b"plain"),
+    ],
+)
+def test_format_strings(text: str, expected: bytes) -> None:
+    record = OutputRecord("orders", 2, 5, 99, b"k", b"v\xff", [("a", b"1"), ("b", None)])
+    assert envelope.compile_format(text)(record) == expected
+
+
+def test_format_of_missing_key_and_value() -> None:
+    record = OutputRecord("orders", 2, 5, 99, None, None, [])
+    assert envelope.compile_format("[%k|%s|%K|%S|%h]")(record) == b"[||-1|-1|]"
+
+
+@pytest.mark.parametrize("text", ["%z", "100%", "\\q", "a\\"])
+def test_unknown_format_is_refused(text: str) -> None:
+    with pytest.raises(BadLine, match="unknown"):
+        envelope.compile_format(text)

@@ -1,0 +1,71 @@
+"""The printer: JSON, plain columns in a pipe, drawn tables on a terminal, silent progress."""
+
+import io
+import json
+
+import pytest
+
+from paceline_cluster.cli.output import OutputFormat, Printer, Table
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+TABLE = Table(("id", "isr", "led"), [(0, [0, 1], True), (10, (), False), (2, None, None)], "nodes")
+
+
+def test_json_is_one_document() -> None:
+    out = io.StringIO()
+    Printer(OutputFormat.JSON, stdout=out).result({"a": ["é"]}, TABLE)
+    assert json.loads(out.getvalue()) == {"a": ["é"]}
+    assert "é" in out.getvalue()
+
+
+def test_pipe_gets_aligned_plain_columns() -> None:
+    out = io.StringIO()
+    Printer(OutputFormat.TABLE, stdout=out).result(None, TABLE)
+    assert out.getvalue().splitlines() == [
+        "nodes",
+        "ID  ISR  LED",
+        "0   0,1  yes",
+        "10  -    no",
+        "2   -    -",
+    ]
+
+
+def test_terminal_gets_a_drawn_table_without_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    Printer(OutputFormat.TABLE, stdout=out).result(None, Table(("name",), [("[red]x",)]))
+    assert "[red]x" in out.getvalue()
+    assert "\x1b[" in out.getvalue()
+
+
+def test_talk_goes_to_stderr() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    Printer(OutputFormat.JSON, stdout=out, stderr=err).say("waiting")
+    assert (out.getvalue(), err.getvalue()) == ("", "waiting\n")
+
+
+@pytest.mark.parametrize("streams", [(io.StringIO, Terminal), (Terminal, io.StringIO)])
+def test_progress_is_silent_unless_both_are_terminals(
+    streams: tuple[type[io.StringIO], type[io.StringIO]],
+) -> None:
+    out, err = streams[0](), streams[1]()
+    with Printer(OutputFormat.TABLE, stdout=out, stderr=err).progress("copy", 10) as update:
+        update(5)
+    assert (out.getvalue(), err.getvalue()) == ("", "")
+
+
+def test_progress_on_a_terminal_is_drawn_on_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out, err = Terminal(), Terminal()
+    with Printer(OutputFormat.TABLE, stdout=out, stderr=err).progress("copy", 10) as update:
+        update(10)
+    assert out.getvalue() == ""
+    assert "copy" in err.getvalue()

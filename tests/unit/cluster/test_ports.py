@@ -1,0 +1,46 @@
+"""Ports of a local cluster: documented bases, conflicts named, free ones distinct."""
+
+import socket
+
+import pytest
+
+from paceline_cluster import ports
+from paceline_cluster.errors import BadSetting
+
+
+def test_documented_ports() -> None:
+    plan = ports.fixed_ports(range(3))
+    assert plan[0] == {"v1": 9092, "native": 7400, "peer": 7401}
+    assert plan[2] == {"v1": 11092, "native": 9400, "peer": 9401}
+
+
+def test_offset_shifts_all() -> None:
+    assert ports.fixed_ports([1], offset=100)[1]["v1"] == 10192
+
+
+def test_documented_ports_never_meet() -> None:
+    plan = ports.fixed_ports(range(9))
+    flat = [port for listeners in plan.values() for port in listeners.values()]
+    assert len(set(flat)) == len(flat)
+
+
+def test_port_in_use_is_named_with_the_way_out() -> None:
+    with socket.socket() as taken:
+        taken.bind((ports.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(BadSetting, match=f"port {port} .v1 listener of node 4. is in use.*any"):
+            ports.require_free({4: {"v1": port}})
+
+
+@pytest.mark.parametrize("port", [0, -5, 65536, 70_092])
+def test_impossible_port(port: int) -> None:
+    with pytest.raises(BadSetting, match="no port number"):
+        ports.require_free({0: {"v1": port}})
+
+
+def test_free_ports_are_distinct_and_bindable() -> None:
+    with ports.free_ports(range(5)) as plan:
+        flat = [port for listeners in plan.values() for port in listeners.values()]
+        assert len(set(flat)) == 5 * len(ports.BASE_PORTS)
+        ports.require_free(plan)
