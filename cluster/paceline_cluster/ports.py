@@ -30,7 +30,10 @@ def fixed_ports(node_ids: Iterable[int], *, offset: int = 0) -> dict[int, NodePo
     }
 
 
-def require_free(ports: Mapping[int, NodePorts]) -> None:
+CHOOSE_OTHERS = "choose other ports with --any-port or --port-offset N"
+
+
+def require_free(ports: Mapping[int, NodePorts], *, remedy: str = CHOOSE_OTHERS) -> None:
     """Raise BadSetting naming the first port that cannot be bound, and what to do about it."""
     for node, listeners in ports.items():
         for name, port in listeners.items():
@@ -38,7 +41,7 @@ def require_free(ports: Mapping[int, NodePorts]) -> None:
             if problem is not None:
                 raise BadSetting(
                     f"port {port} ({name} listener of node {node}) {problem}; end what uses it, "
-                    "or choose other ports with --any-port or --port-offset N"
+                    f"or {remedy}"
                 )
 
 

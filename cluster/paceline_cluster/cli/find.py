@@ -10,11 +10,15 @@ from typing import Any
 
 import click
 
+from paceline.client.endpoint import Endpoint
+from paceline.errors import ConfigurationError
 from paceline_cluster import profiles, state
 from paceline_cluster.errors import NoSuchCluster, Refused
 from paceline_cluster.state import ClusterState
 
-Address = tuple[str, int]
+Address = str
+"""``host:port`` of a native listener, or the URL of a WebSocket (``ws://...``)."""
+
 DIRECTORY_VARIABLE = "PACELINE_DIR"
 
 
@@ -42,15 +46,7 @@ class ClusterRef:
         """Native addresses to begin with. Raises NoSuchCluster."""
         if self.dir is None:
             return self.addresses
-        return tuple(parse_address(text) for text in state.load(self.dir).addresses("native"))
-
-
-def parse_address(text: str) -> Address:
-    """``host:port`` or ``[v6]:port``. Raises ValueError naming the text."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{text!r} is no HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+        return tuple(state.load(self.dir).addresses("native"))
 
 
 def find(directory: Path | None, bootstrap: tuple[Address, ...]) -> ClusterRef:
@@ -74,10 +70,13 @@ def find(directory: Path | None, bootstrap: tuple[Address, ...]) -> ClusterRef:
 def _parse_bootstrap(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Address, ...]:
+    addresses = tuple(text.strip() for value in values for text in value.split(","))
     try:
-        return tuple(parse_address(text) for value in values for text in value.split(","))
-    except ValueError as error:
+        for address in addresses:
+            Endpoint.parse(address)
+    except ConfigurationError as error:
         raise click.BadParameter(str(error)) from None
+    return addresses
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:

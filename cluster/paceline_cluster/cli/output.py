@@ -64,9 +64,13 @@ class Printer:
         self._stdout = stdout if stdout is not None else sys.stdout
         self._stderr = stderr if stderr is not None else sys.stderr
 
+    @property
+    def is_json(self) -> bool:
+        return self.format is OutputFormat.JSON
+
     def result(self, data: Any, *tables: Table) -> None:
         """Print a command's result: ``data`` as JSON, or the tables."""
-        if self.format is OutputFormat.JSON:
+        if self.is_json:
             print(json.dumps(data, indent=2, ensure_ascii=False), file=self._stdout)
             return
         for position, table in enumerate(tables):

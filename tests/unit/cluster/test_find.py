@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paceline_cluster import profiles, state
-from paceline_cluster.cli.find import ClusterRef, find, parse_address
+from paceline_cluster.cli.find import ClusterRef, find
 from paceline_cluster.errors import BadState, NoSuchCluster, Refused
 from paceline_cluster.state import ClusterState, NodeEntry
 
@@ -23,37 +23,19 @@ def test_order_of_the_four_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert find(None, ()) == ClusterRef(tmp_path / "p")
     monkeypatch.setenv("PACELINE_DIR", str(tmp_path / "e"))
     assert find(None, ()) == ClusterRef(tmp_path / "e")
-    assert find(None, (("h", 1),)) == ClusterRef(None, (("h", 1),))
+    assert find(None, ("h:1",)) == ClusterRef(None, ("h:1",))
     assert find(tmp_path / "d", ()) == ClusterRef(tmp_path / "d")
 
 
 def test_addresses_come_from_the_directory(tmp_path: Path) -> None:
     node = NodeEntry(id=0, dir=tmp_path, listeners={"native": "127.0.0.1:7400"})
     state.store(tmp_path, ClusterState("c", (node,)))
-    assert ClusterRef(tmp_path).bootstrap() == (("127.0.0.1", 7400),)
+    assert ClusterRef(tmp_path).bootstrap() == ("127.0.0.1:7400",)
 
 
 def test_commands_for_this_machine_need_a_directory() -> None:
     with pytest.raises(Refused, match=r"'node kill' .* --dir"):
-        ClusterRef(None, (("h", 1),)).require_dir("node kill")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("host:1", ("host", 1)),
-        ("[::1]:7400", ("::1", 7400)),
-        ("10.0.0.1:65535", ("10.0.0.1", 65535)),
-    ],
-)
-def test_addresses(text: str, expected: tuple[str, int]) -> None:
-    assert parse_address(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:70000", "host:-1"])
-def test_bad_addresses(text: str) -> None:
-    with pytest.raises(ValueError, match="is no HOST:PORT"):
-        parse_address(text)
+        ClusterRef(None, ("h:1",)).require_dir("node kill")
 
 
 def test_purged_cluster_is_forgotten_and_others_are_not(tmp_path: Path) -> None:

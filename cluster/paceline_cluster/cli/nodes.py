@@ -1,0 +1,181 @@
+"""``node``: single nodes of a cluster on this machine, and what a service manager starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import click
+import trio
+
+from paceline.errors import PacelineError
+from paceline_cluster import create, launch, processes, state
+from paceline_cluster.cli.complete import complete_targets
+from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.resolve import resolve
+from paceline_cluster.cli.targets import Target, parse_target
+from paceline_cluster.errors import NodeEnded, TooLate
+from paceline_cluster.launch import Children
+from paceline_cluster.nodecalls import ask_status
+from paceline_cluster.processes import ProcessState
+from paceline_cluster.state import NodeEntry
+
+Act = Callable[[Path, NodeEntry], Awaitable[None]]
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 40.0
+POLL_S = 0.02
+
+
+def _parse_target(_ctx: click.Context, _param: click.Parameter, value: str) -> Target:
+    try:
+        return parse_target(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.group()
+def node() -> None:
+    """Format, run, kill, stop, restart, suspend, resume a node.
+
+    TARGET is a number, 'controller', or 'leader-of:TOPIC/PARTITION'.
+    """
+
+
+def _act(name: str, act: Act, text: str) -> None:
+    """Add the command ``node NAME TARGET``."""
+
+    @node.command(name, help=text)
+    @click.argument("target", callback=_parse_target, shell_complete=complete_targets)
+    @cluster_options
+    @output_option
+    def command(
+        target: Target, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
+    ) -> None:
+        ref = find(directory, bootstrap)
+        local = ref.require_dir(f"node {name}")
+
+        async def run() -> NodeEntry:
+            entry = state.load(local).node(await resolve(ref, target))
+            await act(local, entry)
+            return state.load(local).node(entry.id)
+
+        entry = trio.run(run)
+        now = launch.process_state(entry)
+        data = {"node": entry.id, "action": name, "state": str(now), "pid": entry.pid}
+        printer.result(data, Table(tuple(data), [tuple(data.values())]))
+
+
+async def _kill(directory: Path, entry: NodeEntry) -> None:
+    await launch.kill_node(directory, entry)
+
+
+async def _stop(directory: Path, entry: NodeEntry) -> None:
+    launch.require_running(entry)
+    await launch.stop_node(directory, entry, timeout_s=STOP_TIMEOUT_S)
+
+
+async def _restart(directory: Path, entry: NodeEntry) -> None:
+    if launch.process_state(entry) is not ProcessState.STOPPED:
+        await launch.stop_node(directory, entry, timeout_s=STOP_TIMEOUT_S)
+    children = Children()
+    current = launch.start_nodes(directory, [entry.id], children)
+    await _wait_running(current.node(entry.id), children)
+
+
+async def _wait_running(entry: NodeEntry, children: Children) -> None:
+    deadline = trio.current_time() + START_TIMEOUT_S
+    said = "it does not answer"
+    while trio.current_time() < deadline:
+        if launch.process_state(entry) is ProcessState.STOPPED:
+            how = launch.how_it_ended(entry.id, children.exit_code(entry.id))
+            raise NodeEnded(f"{how}; its log {entry.log_path} ends:\n{launch.log_tail(entry)}")
+        try:
+            status = await ask_status(entry.listeners["native"])
+        except PacelineError as error:
+            said = str(error)
+        else:
+            if status.state == "running":
+                return
+            said = f"it is {status.state} ({', '.join(status.reasons)})"
+        await trio.sleep(POLL_S)
+    raise TooLate(f"node {entry.id} does not run after {START_TIMEOUT_S:.0f} s: {said}")
+
+
+async def _suspend(directory: Path, entry: NodeEntry) -> None:
+    launch.require_running(entry)
+    processes.send(entry.pid, entry.pid_started, signal.SIGSTOP)
+    await _wait_state(entry, ProcessState.SUSPENDED)
+
+
+async def _resume(directory: Path, entry: NodeEntry) -> None:
+    launch.require_running(entry)
+    processes.send(entry.pid, entry.pid_started, signal.SIGCONT)
+    await _wait_state(entry, ProcessState.RUNNING)
+
+
+async def _wait_state(entry: NodeEntry, wanted: ProcessState) -> None:
+    with trio.move_on_after(2):
+        # A signal acts a moment later; a process that is not our child cannot be waited for.
+        while launch.process_state(entry) is not wanted:  # noqa: ASYNC110
+            await trio.sleep(POLL_S)
+
+
+_act("kill", _kill, "End a node at once (SIGKILL), as a crash would.")
+_act("stop", _stop, "Stop a node in order: it hands its leaderships over first (SIGTERM).")
+_act("restart", _restart, "Stop a node if it runs, start it, and wait until it serves.")
+_act("suspend", _suspend, "Freeze a node (SIGSTOP), as a stalled machine would.")
+_act("resume", _resume, "Let a frozen node go on (SIGCONT).")
+
+
+@node.command()
+@click.option(
+    "--config",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The node's TOML file.",
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Overrides the file.")
+def run(config: Path, settings: tuple[str, ...]) -> None:
+    """Run one node in this process: what systemd and containers start.
+
+    The node joins the cluster by the bootstrap addresses of its configuration.
+    """
+    words = [sys.executable, "-m", "paceline_node", "--config", str(config)]
+    for setting in settings:
+        words += ["--set", setting]
+    os.execv(sys.executable, words)  # noqa: S606 - the node replaces this process
+
+
+@node.command("format")
+@click.option(
+    "--config",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The node's TOML file.",
+)
+@click.option("--cluster-id", metavar="UUID", help="The cluster to join.")
+@click.option("--replace", is_flag=True, help="Remove what the directory holds: a new, empty disk.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+def format_(
+    config: Path,
+    cluster_id: str | None,
+    replace: bool,
+    yes: bool,
+    printer: Printer,
+) -> None:
+    """Prepare a node's data directory so that it can join a cluster.
+
+    With --replace a directory that was lost or damaged starts anew, with a new directory id; the
+    cluster then treats it as an empty disk and fills it again.
+    """
+    if replace and not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("--replace removes the node's records; confirm it with --yes")
+        click.confirm("Remove all records of this node?", abort=True, err=True)
+    made = create.format_for_joining(config, cluster_id=cluster_id, replace=replace)
+    printer.result(made, Table(tuple(made), [tuple(made.values())]))

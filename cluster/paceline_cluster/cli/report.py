@@ -1,0 +1,70 @@
+"""How a survey of the cluster is shown, by ``up``, ``status`` and ``health`` alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline_cluster.cli.output import Table
+from paceline_cluster.state import ClusterState
+from paceline_cluster.survey import Survey
+
+
+def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
+    """``cluster.json`` plus what the nodes say: state, controller, counts of partitions."""
+    newest = seen.newest()
+    data: dict[str, Any] = (
+        {"cluster_id": None if newest is None else str(newest.cluster_id), "nodes": []}
+        if current is None
+        else current.to_json()
+    )
+    if current is None:
+        data["nodes"] = [
+            {"id": view.id, "pid": None, "dir": None, "listeners": {"native": view.address}}
+            for view in seen.nodes
+        ]
+    states = {view.id: view.state for view in seen.nodes}
+    for node in data["nodes"]:
+        node["state"] = states[node["id"]]
+    data["controller"] = seen.controller
+    data["topics"] = None if newest is None else newest.topic_count
+    data["partitions"] = None if newest is None else newest.partition_count
+    data["leaderless_partitions"] = None if newest is None else newest.leaderless_count
+    data["under_replicated_partitions"] = None if newest is None else newest.under_replicated_count
+    data["healthy"] = seen.is_healthy()
+    data["reasons"] = seen.reasons()
+    return data
+
+
+def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
+    """The same for people: one table of nodes, one of the cluster."""
+    data = status_data(current, seen)
+    listeners = sorted({name for node in data["nodes"] for name in node["listeners"]})
+    leading = {view.id: view.status.leading_count for view in seen.nodes if view.status}
+    nodes = Table(
+        ("node", "state", "role", "leads", "pid", *listeners),
+        [
+            (
+                node["id"],
+                node["state"],
+                "controller" if node["id"] == seen.controller else "",
+                leading.get(node["id"]),
+                node["pid"],
+                *(node["listeners"].get(name) for name in listeners),
+            )
+            for node in data["nodes"]
+        ],
+    )
+    cluster = Table(
+        ("cluster", "topics", "partitions", "leaderless", "under-replicated", "healthy"),
+        [
+            (
+                data["cluster_id"],
+                data["topics"],
+                data["partitions"],
+                data["leaderless_partitions"],
+                data["under_replicated_partitions"],
+                data["healthy"],
+            )
+        ],
+    )
+    return [nodes, cluster]

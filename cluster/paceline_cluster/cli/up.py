@@ -1,0 +1,277 @@
+"""``up``, ``down``, ``purge``: the life of a cluster on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import trio
+
+from paceline_cluster import create, launch, ports, profiles, state
+from paceline_cluster.cli.find import DIRECTORY_VARIABLE, Address, cluster_options, find
+from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.report import status_data, status_tables
+from paceline_cluster.errors import Refused
+from paceline_cluster.launch import Children
+from paceline_cluster.processes import ProcessState
+from paceline_cluster.state import ClusterState
+from paceline_cluster.survey import Survey
+
+DEFAULT_NODES = 3
+DEFAULT_NAME = "default"
+STOP_TIMEOUT_S = 40.0
+WATCH_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """What the command line of ``up`` asks for; None leaves a choice open."""
+
+    directory: Path
+    nodes: int | None
+    voters: int | None
+    any_port: bool
+    port_offset: int
+    settings: dict[str, str]
+    timeout_s: float
+
+
+def _parse_settings(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    settings = {}
+    for text in values:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r} is no KEY=VALUE")
+        settings[key] = value
+    return settings
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(1, 9), help="How many nodes (default 3).")
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Where the cluster lives (default ${DIRECTORY_VARIABLE}, or the user's data folder).",
+)
+@click.option("--any-port", is_flag=True, help="Take free ports instead of the documented ones.")
+@click.option("--port-offset", type=int, default=0, metavar="N", help="Add N to every port.")
+@click.option("--voters", type=click.Choice(["1", "3", "5"]), help="Nodes that vote (1 or 3).")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_parse_settings,
+    help="A setting for all nodes, for example log.segment_bytes=1048576.",
+)
+@click.option("--detach", is_flag=True, help="Return when the cluster is ready; it runs on.")
+@click.option("--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS")
+@output_option
+def up(
+    nodes: int | None,
+    directory: Path | None,
+    any_port: bool,
+    port_offset: int,
+    voters: str | None,
+    settings: dict[str, str],
+    detach: bool,
+    timeout: float,
+    printer: Printer,
+) -> None:
+    """Start a cluster on this machine, or show the one that runs there.
+
+    Without --detach the command stays until Ctrl-C, which stops the cluster in order.
+    """
+    options = UpOptions(
+        directory=default_directory() if directory is None else directory.resolve(),
+        nodes=nodes,
+        voters=None if voters is None else int(voters),
+        any_port=any_port,
+        port_offset=port_offset,
+        settings=settings,
+        timeout_s=timeout,
+    )
+    children = Children()
+    trio.run(_bring_up, options, children, printer)
+    if not detach:
+        trio.run(_stay, options.directory, children, printer)
+
+
+def default_directory() -> Path:
+    """Where ``up`` puts a cluster when ``--dir`` is not given."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    return Path(named).resolve() if named else profiles.data_folder() / DEFAULT_NAME
+
+
+async def _bring_up(options: UpOptions, children: Children, printer: Printer) -> None:
+    with _prepared(options, printer) as current:
+        node_ids = [entry.id for entry in current.nodes]
+        try:
+            current = launch.start_nodes(options.directory, node_ids, children)
+            seen = await launch.wait_until_ready(current, children, timeout_s=options.timeout_s)
+        except BaseException:  # Ctrl-C as well
+            await _stop_children(options.directory, children)
+            raise
+    profiles.select(options.directory)
+    _show(current, seen, printer)
+
+
+def _show(current: ClusterState, seen: Survey, printer: Printer) -> None:
+    printer.result(status_data(current, seen), *status_tables(current, seen))
+
+
+@contextlib.contextmanager
+def _prepared(options: UpOptions, printer: Printer) -> Iterator[ClusterState]:
+    """The cluster to start, made if it is not there. Chosen ports are kept from other launchers
+    for as long as the block lasts."""
+    if state.exists(options.directory):
+        yield _existing(options, printer)
+        return
+    count = DEFAULT_NODES if options.nodes is None else options.nodes
+    with _ports(options, count) as plan:
+        printer.say(f"starting {count} nodes in {options.directory}")
+        spec = create.local_spec(plan, settings=options.settings, voters=options.voters)
+        yield create.create(options.directory, spec)
+
+
+@contextlib.contextmanager
+def _ports(options: UpOptions, count: int) -> Iterator[dict[int, ports.NodePorts]]:
+    if options.any_port:
+        with ports.free_ports(range(count)) as plan:
+            yield plan
+        return
+    plan = ports.fixed_ports(range(count), offset=options.port_offset)
+    ports.require_free(plan)
+    yield plan
+
+
+def _existing(options: UpOptions, printer: Printer) -> ClusterState:
+    """The cluster that is already in the directory. Raises Refused when it is not what was asked
+    for, saying how to change it."""
+    directory = options.directory
+    current = state.load(directory)
+    if options.nodes not in (None, len(current.nodes)):
+        raise Refused(
+            f"the cluster in {directory} has {len(current.nodes)} nodes, not {options.nodes}; "
+            f"start another one with --dir, or remove this one with 'paceline purge --dir "
+            f"{directory}' and run 'up' again"
+        )
+    stopped = [
+        entry for entry in current.nodes if launch.process_state(entry) is ProcessState.STOPPED
+    ]
+    if not stopped:
+        printer.say(f"the cluster in {directory} runs already")
+    changed = {**current.settings, **options.settings}
+    if changed != current.settings:
+        if len(stopped) < len(current.nodes):
+            raise Refused(
+                f"the cluster in {directory} runs with other settings; stop it with 'paceline "
+                "down' and run 'up --set ...' again"
+            )
+        current = create.change_settings(directory, changed)
+    needed = {entry.id: _port_numbers(entry.listeners) for entry in stopped}
+    ports.require_free(needed, remedy="run 'paceline purge' and 'up' with other ports")
+    return current
+
+
+def _port_numbers(listeners: dict[str, str]) -> ports.NodePorts:
+    return {name: int(address.rpartition(":")[2]) for name, address in listeners.items()}
+
+
+async def _stop_children(directory: Path, children: Children) -> None:
+    """A failed ``up`` leaves nothing running that it started."""
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
+        current = state.load(directory)
+        for node_id, child in children.by_node.items():
+            child.kill()
+            await launch.wait_ended(current.node(node_id), timeout_s=10)
+            launch.mark_stopped(directory, current.node(node_id))
+
+
+async def _stay(directory: Path, children: Children, printer: Printer) -> None:
+    """Watch the nodes until Ctrl-C or SIGTERM, then stop them in order."""
+    printer.say("running; press Ctrl-C to stop the cluster")
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, directory, children, printer, nursery.cancel_scope)
+            async for _number in signals:
+                printer.say("stopping the cluster")
+                nursery.cancel_scope.cancel()
+                break
+    await launch.stop_cluster(directory, timeout_s=STOP_TIMEOUT_S)
+
+
+async def _watch(
+    directory: Path, children: Children, printer: Printer, scope: trio.CancelScope
+) -> None:
+    """Tell when a node ends; cancel ``scope`` once the cluster was stopped from elsewhere."""
+    reported: set[int] = set()
+    while True:
+        await trio.sleep(WATCH_S)
+        if not state.exists(directory):
+            scope.cancel()
+            return
+        entries = state.load(directory).nodes
+        gone = {e.id for e in entries if launch.process_state(e) is ProcessState.STOPPED}
+        for node_id in sorted(gone - reported):
+            printer.say(launch.how_it_ended(node_id, children.exit_code(node_id)))
+        for node_id in sorted(reported - gone):
+            printer.say(f"node {node_id} runs again")
+        reported = gone
+        if len(gone) == len(entries):
+            scope.cancel()
+            return
+
+
+@click.command()
+@cluster_options
+@click.option("--timeout", type=float, default=STOP_TIMEOUT_S, show_default=True)
+@output_option
+def down(
+    directory: Path | None, bootstrap: tuple[Address, ...], timeout: float, printer: Printer
+) -> None:
+    """Stop the cluster in order; its data stay and 'up' starts it again."""
+    found = find(directory, bootstrap).require_dir("down")
+    current = trio.run(_down, found, timeout)
+    printer.say(f"the cluster in {found} is stopped")
+    if printer.is_json:
+        printer.result(current.to_json())
+
+
+async def _down(directory: Path, timeout_s: float) -> ClusterState:
+    return await launch.stop_cluster(directory, timeout_s=timeout_s)
+
+
+@click.command()
+@cluster_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+def purge(
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    yes: bool,
+    printer: Printer,
+) -> None:
+    """Stop the cluster and remove its directory with all records."""
+    found = find(directory, bootstrap).require_dir("purge")
+    state.load(found)  # never remove a directory that is no cluster
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("purge removes all records; confirm it with --yes")
+        click.confirm(f"Remove {found} with all records?", abort=True, err=True)
+    trio.run(_down, found, STOP_TIMEOUT_S)
+    shutil.rmtree(found)
+    profiles.forget(found)
+    printer.say(f"removed {found}")
+    if printer.is_json:
+        printer.result({"removed": str(found)})

@@ -1,0 +1,177 @@
+"""Asks every node how it is, and judges the cluster from the answers.
+
+A cluster is *ready* when every node runs, all agree on a controller, all are registered and not
+fenced, and every partition, internal ones included, has a leader. It is *healthy* when besides no
+partition lacks replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from paceline.errors import PacelineError
+from paceline.types import NO_NODE
+from paceline.wire.native.data import StatusReply
+from paceline_cluster import processes
+from paceline_cluster.nodecalls import ask_status, ask_to_stop
+from paceline_cluster.processes import ProcessState
+from paceline_cluster.state import ClusterState, NodeEntry
+
+INTERNAL_TOPIC_COUNT = 2
+"""The controller makes so many topics of its own at bootstrap (SETTLED R8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as seen from here; ``process`` is None when it may run on another machine."""
+
+    id: int
+    address: str
+    process: ProcessState | None
+    status: StatusReply | None
+    error: str = ""
+
+    @property
+    def state(self) -> str:
+        """One word: what the node says of itself, or why it says nothing."""
+        if self.process in (ProcessState.STOPPED, ProcessState.SUSPENDED):
+            return str(self.process)
+        return "unreachable" if self.status is None else self.status.state
+
+    def problems(self) -> list[str]:
+        """Why this node is not plainly running."""
+        if self.state == "running":
+            return []
+        details = self.error if self.status is None else ", ".join(self.status.reasons)
+        return [f"node {self.id} is {self.state}" + (f" ({details})" if details else "")]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The answers of all nodes, in order of their ids."""
+
+    nodes: tuple[NodeView, ...]
+
+    @property
+    def controller(self) -> int | None:
+        """The node that most answers name as controller, None when none is known."""
+        named = [int(s.controller) for s in self._answers() if s.controller != NO_NODE]
+        return max(sorted(set(named)), key=named.count) if named else None
+
+    def newest(self) -> StatusReply | None:
+        """The answer with the newest metadata: counts of partitions are taken from it."""
+        return max(self._answers(), key=lambda status: status.image_offset, default=None)
+
+    def _answers(self) -> list[StatusReply]:
+        return [view.status for view in self.nodes if view.status is not None]
+
+    def reasons(self) -> list[str]:
+        """Everything that keeps the cluster from being healthy; empty when it is."""
+        newest = self.newest()
+        if newest is None:
+            return [reason for view in self.nodes for reason in view.problems()]
+        counted = [
+            (newest.leaderless_count, "without leader"),
+            (newest.under_min_isr_count, "below min.insync.replicas"),
+            (newest.under_replicated_count, "under-replicated"),
+        ]
+        return self._blocking(newest) + [
+            f"{count} of {newest.partition_count} partitions {what}"
+            for count, what in counted
+            if count
+        ]
+
+    def is_ready(self) -> bool:
+        """Whether every node answers and the quorum and all partitions have leaders."""
+        newest = self.newest()
+        return newest is not None and not newest.leaderless_count and not self._blocking(newest)
+
+    def _blocking(self, newest: StatusReply) -> list[str]:
+        reasons = [reason for view in self.nodes for reason in view.problems()]
+        controllers = {status.controller for status in self._answers()}
+        if self.controller is None:
+            reasons.append("there is no controller")
+        elif len(controllers) > 1:
+            reasons.append("the nodes do not agree on the controller yet")
+        elif newest.topic_count < INTERNAL_TOPIC_COUNT:
+            reasons.append("the internal topics are not made yet")
+        known = {int(broker.node_id) for broker in newest.brokers if not broker.fenced}
+        absent = [view.id for view in self.nodes if view.id not in known]
+        reasons += [f"node {node} is not an active broker" for node in absent]
+        return reasons
+
+    def is_healthy(self) -> bool:
+        return not self.reasons()
+
+
+async def survey(state: ClusterState) -> Survey:
+    """Ask all nodes of a local cluster at once."""
+    return await _ask_all(
+        [(entry.id, entry.listeners["native"], _process_of(entry)) for entry in state.nodes]
+    )
+
+
+async def survey_addresses(addresses: Sequence[str]) -> Survey:
+    """Ask the cluster behind any of the addresses: all brokers that the first answer names.
+
+    Raises the last PacelineError when none answers.
+    """
+    last: PacelineError | None = None
+    for address in addresses:
+        try:
+            status = await ask_status(address)
+        except PacelineError as error:
+            last = error
+            continue
+        return await _ask_all(
+            [
+                (int(broker.node_id), f"{found.host}:{found.port}", None)
+                for broker in status.brokers
+                for found in broker.addresses
+                if found.name == "native"
+            ]
+        )
+    assert last is not None, "a cluster reference has at least one address"
+    raise last
+
+
+def _process_of(entry: NodeEntry) -> ProcessState:
+    return processes.state_of(entry.pid, entry.pid_started)
+
+
+async def _ask_all(nodes: Iterable[tuple[int, str, ProcessState | None]]) -> Survey:
+    views: list[NodeView] = []
+
+    async def ask(node_id: int, address: str, process: ProcessState | None) -> None:
+        if process in (ProcessState.STOPPED, ProcessState.SUSPENDED):
+            views.append(NodeView(node_id, address, process, None))
+            return
+        try:
+            status = await ask_status(address)
+        except PacelineError as error:
+            views.append(NodeView(node_id, address, process, None, str(error)))
+        else:
+            views.append(NodeView(node_id, address, process, status))
+
+    async with trio.open_nursery() as nursery:
+        for node in nodes:
+            nursery.start_soon(ask, *node)
+    return Survey(tuple(sorted(views, key=lambda view: view.id)))
+
+
+async def tell_to_stop(entries: Iterable[NodeEntry]) -> None:
+    """Tell every node that the whole cluster stops; one that does not answer is passed over,
+    since SIGTERM follows anyway."""
+
+    async def tell(address: str) -> None:
+        try:
+            await ask_to_stop(address)
+        except PacelineError:
+            return
+
+    async with trio.open_nursery() as nursery:
+        for entry in entries:
+            nursery.start_soon(tell, entry.listeners["native"])

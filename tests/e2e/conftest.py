@@ -1,0 +1,87 @@
+"""Fixtures of the end-to-end tier: clusters of real processes, their logs shown on failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster
+
+LOG_LINES = 60
+KEEP_VARIABLE = "PACELINE_E2E_KEEP"
+"""Directory to which the clusters of failed tests are moved."""
+
+_CLUSTERS = pytest.StashKey[list[Cluster]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report = yield
+    if report.failed:
+        for cluster in item.session.stash.get(_CLUSTERS, []):
+            report.sections.append((f"logs of {cluster.dir}", cluster.logs(LOG_LINES)))
+            cluster.failed = True
+    return report
+
+
+def _clusters(request: pytest.FixtureRequest, base: Path) -> Iterator[Callable[..., Cluster]]:
+    """Makes clusters and removes them at the end; moves those of failed tests away if asked to."""
+    made: list[Cluster] = []
+    live = request.session.stash.setdefault(_CLUSTERS, [])
+
+    def make(*words: str) -> Cluster:
+        cluster = Cluster(base / f"c{len(made)}")
+        cluster.base.mkdir()
+        made.append(cluster)
+        live.append(cluster)
+        cluster.up(*words)
+        return cluster
+
+    yield make
+    keep = os.environ.get(KEEP_VARIABLE)
+    for cluster in made:
+        live.remove(cluster)
+        if cluster.failed and keep:
+            cluster.run("down", "--dir", str(cluster.dir), exit_code=None)
+            shutil.move(cluster.base, Path(keep) / f"{request.node.name}-{cluster.base.name}")
+        else:
+            cluster.purge()
+            shutil.rmtree(cluster.base, ignore_errors=True)
+
+
+@pytest.fixture
+def make_cluster(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Callable[..., Cluster]]:
+    """Start clusters with options of ``paceline up``; each test has its own."""
+    yield from _clusters(request, tmp_path)
+
+
+@pytest.fixture
+def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
+    """Three nodes with the quick timing profile."""
+    return make_cluster()
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Three nodes for all tests of a module that leave them as they found them."""
+    makers = _clusters(request, tmp_path_factory.mktemp("shared"))
+    make = next(makers)
+    yield make()
+    next(makers, None)

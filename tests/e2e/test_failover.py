@@ -1,0 +1,131 @@
+"""kill -9 in the middle of writing: every acknowledged line is read back, once, in order.
+
+The writing is ``paceline produce --acks all --acked-file`` of a real list with a counter per line;
+the victim is the leader of a partition, or the controller, at a random moment. SETTLED T3: each
+run proves that the kill fell inside the writing (acknowledgements before and after it, batches of
+two leader epochs in the log of a partition that the victim led).
+
+``PACELINE_FAILOVER_RUNS`` (default 2) and ``PACELINE_FAILOVER_LINES`` (default 500000) size it,
+``PACELINE_SEED`` repeats the choices of a run. ``scripts/show-failover`` does all 20.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.acked import check, read_acked, read_consumed
+from tests.e2e.cluster import Cluster, environment_lines, wait_process, wait_until
+
+RUNS = int(os.environ.get("PACELINE_FAILOVER_RUNS", "2"))
+LINES = int(os.environ.get("PACELINE_FAILOVER_LINES", "500000"))
+SEED = int(os.environ.get("PACELINE_SEED", random.SystemRandom().randrange(2**32)))
+REPORT = os.environ.get("PACELINE_FAILOVER_REPORT")
+"""File that gets one JSON line per run (T5)."""
+
+Source = list[tuple[str, str]]
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Source, Path]]:
+    """(key, value) of every input line, and the file that holds them."""
+    real = environment_lines()
+    lines = []
+    for number in range(LINES):
+        text = real[number % len(real)]
+        key = text.split("/", 1)[0].split(",", 1)[0]
+        lines.append((key, f"{number} {text}"))
+    path = tmp_path_factory.mktemp("source") / "lines"
+    path.write_text("".join(f"{key}\t{value}\n" for key, value in lines), encoding="utf-8")
+    yield lines, path
+    path.unlink()
+
+
+@pytest.mark.parametrize("number", range(RUNS))
+def test_every_acknowledged_line_survives_the_kill(
+    shared_cluster: Cluster, source: tuple[Source, Path], tmp_path: Path, number: int
+) -> None:
+    rng = random.Random(SEED + number)
+    print(f"PACELINE_SEED={SEED + number} PACELINE_FAILOVER_LINES={LINES}")
+    cluster, (lines, path), topic = shared_cluster, source, f"orders-{number}"
+    acked_file, errors, output = tmp_path / "acked", tmp_path / "errors", tmp_path / "consumed"
+    cluster.run("topic", "create", topic, "--partitions", "3")
+    leaders = {p["partition"]: p["leader"] for p in cluster.describe(topic)}
+    target = "controller" if number % 2 else f"leader-of:{topic}/{rng.randrange(3)}"
+
+    producer = cluster.spawn(
+        *("produce", topic, "--acks", "all", "--key-delimiter", "\\t"),
+        *("--acked-file", str(acked_file)),
+        stdin=path,
+        stdout=tmp_path / "out",
+        stderr=errors,
+    )
+    try:
+        kill_at = rng.uniform(0.05, 0.6) * LINES
+        wait_until(
+            "acknowledgements before the kill",
+            lambda: count_lines(acked_file) >= kill_at or producer.poll() is not None,
+        )
+        victim = json.loads(cluster.run("node", "kill", target, "--output", "json").stdout)["node"]
+        before = count_lines(acked_file)
+        time.sleep(rng.uniform(0, 1.5))  # how long the victim stays away is part of the fault
+        cluster.run("node", "restart", str(victim))
+        wait_process(producer, stderr=errors, timeout_s=300)
+    finally:
+        producer.kill()
+        producer.wait()
+
+    with output.open("wb") as file:
+        file.write(cluster.run("consume", topic, "--exit-at-end", "--output", "json").stdout)
+    acked = read_acked(acked_file)
+    check(lines, acked, read_consumed(output))
+    assert len(acked) == LINES
+    assert 0 < before < LINES, "the kill fell outside the writing"
+    epochs = {
+        partition: sorted({ack.leader_epoch for ack in acked if ack.partition == partition})
+        for partition, leader in leaders.items()
+        if leader == victim
+    }
+    assert epochs, f"node {victim} led no partition of {topic}"
+    assert all(len(found) >= 2 for found in epochs.values()), epochs
+    survivor = next(node for node in leaders.values() if node != victim)
+    assert_epochs_in_log(cluster, survivor, topic, epochs)
+    cluster.run("health", "--exit-when-healthy")
+    report(number, victim=victim, target=target, before=before, epochs=epochs)
+    cluster.run("topic", "delete", topic, "--yes")
+
+
+def count_lines(path: Path) -> int:
+    """Whole lines of a growing file."""
+    try:
+        with path.open("rb") as file:
+            return sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
+    except FileNotFoundError:
+        return 0
+
+
+def assert_epochs_in_log(
+    cluster: Cluster, node: int, topic: str, epochs: dict[int, list[int]]
+) -> None:
+    """The batches on a surviving node's disk carry the leader epochs of the acknowledgements."""
+    for partition, expected in epochs.items():
+        directory = cluster.partition_dir(node, topic, partition)
+        dumped = cluster.json("log", "dump", str(directory))
+        found = sorted({batch["leader_epoch"] for batch in dumped["batches"]})
+        assert set(expected) <= set(found), f"{topic}/{partition}: {found}, expected {expected}"
+
+
+def report(number: int, **facts: object) -> None:
+    """Leave one line about a run that passed (T5)."""
+    if REPORT is not None:
+        line = json.dumps({"run": number, "seed": SEED + number, "lines": LINES, **facts})
+        with Path(REPORT).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
