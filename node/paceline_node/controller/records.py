@@ -46,7 +46,11 @@ class FeatureLevel(Record):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBroker(Record):
-    """A broker process was accepted; ``broker_epoch`` is this record's metadata offset."""
+    """A broker process was accepted.
+
+    Its broker epoch is the metadata offset of the entry that holds this record, so whoever applies
+    the entry knows it; ``broker_epoch`` is -1 when written, because the offset is assigned later.
+    """
 
     TYPE: ClassVar[int] = 2
     node_id: NodeId
@@ -62,7 +66,8 @@ class RegisterBroker(Record):
 
 @dataclass(frozen=True, slots=True)
 class BrokerChange(Record):
-    """Flags of a registered broker; None leaves a flag as it is."""
+    """Flags of a registered broker; None leaves a flag as it is. The first ``fenced=False`` also
+    makes the registration an activated one (5.4)."""
 
     TYPE: ClassVar[int] = 3
     node_id: NodeId
@@ -70,6 +75,7 @@ class BrokerChange(Record):
     fenced: bool | None = None
     in_controlled_shutdown: bool | None = None
     degraded: bool | None = None
+    operator_fenced: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,7 @@ class Partition(Record):
     with a follower mark (SETTLED R10): they stay in the ISR but are not elected. ``pinned`` keeps
     the preferred-leader balance away. ``slots`` is the topic's replication factor, which may
     exceed the assigned replicas on a lone node (SETTLED R4): the rest are vacant slots.
+    ``recovery`` 2 says that the only replica reported damage: an operator must decide.
     """
 
     TYPE: ClassVar[int] = 7

@@ -138,3 +138,30 @@ class UnregisterBroker(Message):
     """Forget a broker that will not come back."""
 
     node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileExternal(Message):
+    """V1 ADMIN_RECONCILE_BROKER_HEALTH: fence external entries silent for longer than
+    ``timeout_ms``, unfence the others."""
+
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled(Message):
+    """How many external entries changed."""
+
+    count: int
+    metadata_offset: int
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReassignPartition(Message):
+    """Move a partition to ``replicas``, preferred leader first; empty gives up a move under way.
+    Answered when the move has begun; it ends when the new replicas are in sync."""
+
+    topic: str
+    partition: int
+    replicas: tuple[NodeId, ...] = ()

@@ -1,0 +1,446 @@
+"""The metadata image: the state that the metadata records describe (spec replication 5.3).
+
+An :class:`Image` is immutable. :meth:`Image.apply` makes the next one and shares what did not
+change, so an old and a new image can be compared by identity (:func:`changed_topics`). Applying a
+record never fails and depends on nothing but the record, its offset and the image: every node that
+applied the same prefix holds an equal image (I20).
+
+What belongs here: state, lookups, snapshots. Decisions about the state lie in the other modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import msgpack
+
+from paceline.errors import RemoteProtocolError, UnknownTopicOrPartition
+from paceline.types import BrokerEpoch, NodeId, TopicId
+from paceline.wire.message import Message, unpack_array
+from paceline_node.controller.records import (
+    FEATURE_LEVEL,
+    BrokerChange,
+    Config,
+    Endpoint,
+    ExternalBroker,
+    FeatureLevel,
+    NoOp,
+    Partition,
+    ProducerIds,
+    Record,
+    RegisterBroker,
+    RemoveTopic,
+    Topic,
+    UnregisterBroker,
+)
+
+SNAPSHOT_VERSION = 1
+METADATA_FEATURE = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Broker(Message):
+    """A registered broker.
+
+    ``broker_epoch`` is the metadata offset of its registration. ``prev_epoch`` is what that
+    registration named as its former epoch; ``activated`` tells whether it was ever unfenced.
+    ``operator_fenced`` is an operator's wish that it leads nothing (spec v1 9.5); it stays in its
+    ISRs.
+    """
+
+    node_id: NodeId
+    broker_epoch: BrokerEpoch
+    incarnation_id: UUID
+    boot_seq: int
+    directory_id: UUID
+    prev_epoch: BrokerEpoch
+    trusted: bool
+    activated: bool
+    fenced: bool
+    in_controlled_shutdown: bool
+    degraded: bool
+    operator_fenced: bool
+    endpoints: tuple[Endpoint, ...]
+    rack: str = ""
+
+    @property
+    def active(self) -> bool:
+        """May be in ISRs: unfenced and not shutting down."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    @property
+    def electable(self) -> bool:
+        """May lead: active, and no operator keeps it from leading."""
+        return self.active and not self.operator_fenced
+
+    def endpoint(self, name: str) -> Endpoint | None:
+        """The advertised address of its listener ``name``, or None where it has none."""
+        return next((e for e in self.endpoints if e.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicImage:
+    """A topic and its partitions by number. ``configs`` always holds ``min.insync.replicas``."""
+
+    topic_id: TopicId
+    name: str
+    kind: str
+    replication_factor: int
+    configs: Mapping[str, str]
+    partitions: Mapping[int, Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicState(Message):
+    topic: Topic
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _RetiredDirectory(Message):
+    directory_id: UUID
+    node_id: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot(Message):
+    offset: int
+    cluster_id: UUID
+    features: tuple[FeatureLevel, ...]
+    brokers: tuple[Broker, ...]
+    retired: tuple[_RetiredDirectory, ...]
+    externals: tuple[ExternalBroker, ...]
+    configs: dict[str, str]
+    next_producer_id: int
+    topics: tuple[_TopicState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Cluster state at a metadata offset (the index of the last entry applied).
+
+    ``topic_ids`` maps names to ids. ``retired`` maps directory ids that may never register again
+    to the node they belonged to. ``externals`` are V1's broker entries that no node owns.
+    """
+
+    cluster_id: UUID
+    offset: int = 0
+    brokers: Mapping[NodeId, Broker] = field(default_factory=dict)
+    topics: Mapping[TopicId, TopicImage] = field(default_factory=dict)
+    topic_ids: Mapping[str, TopicId] = field(default_factory=dict)
+    externals: Mapping[NodeId, ExternalBroker] = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, int] = field(default_factory=dict)
+    retired: Mapping[UUID, NodeId] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    @classmethod
+    def bootstrap(cls, cluster_id: UUID) -> Image:
+        """The state every initial voter starts from, as if applied at offset 1 (5.1)."""
+        return cls(cluster_id, offset=1, features={METADATA_FEATURE: FEATURE_LEVEL})
+
+    # --- lookups ---------------------------------------------------------------------------
+
+    def find_topic(self, name: str) -> TopicImage | None:
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def topic(self, name: str) -> TopicImage:
+        """The topic ``name``. Raises UnknownTopicOrPartition."""
+        topic = self.find_topic(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic not found: {name}")
+        return topic
+
+    def partition(self, name: str, number: int) -> Partition:
+        """Partition ``number`` of topic ``name``. Raises UnknownTopicOrPartition."""
+        partition = self.topic(name).partitions.get(number)
+        if partition is None:
+            raise UnknownTopicOrPartition(f"partition not found: topic={name} partition={number}")
+        return partition
+
+    def find_partition(self, topic_id: TopicId, number: int) -> Partition | None:
+        topic = self.topics.get(topic_id)
+        return None if topic is None else topic.partitions.get(number)
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions, in the order of their topics' creation."""
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
+    def active_brokers(self) -> tuple[Broker, ...]:
+        """Brokers that may be in ISRs, by node id."""
+        return tuple(b for _, b in sorted(self.brokers.items()) if b.active)
+
+    # --- the next image --------------------------------------------------------------------
+
+    def apply(self, index: int, records: Sequence[Record]) -> Image:
+        """The image after the entry at ``index``; ``records`` take effect together."""
+        assert index > self.offset, f"metadata entry {index} applied at offset {self.offset}"
+        editor = _Editor(self, index)
+        for record in records:
+            editor.apply(record)
+        return editor.image()
+
+    # --- snapshots -------------------------------------------------------------------------
+
+    def to_snapshot(self) -> bytes:
+        """The image as msgpack ``[version, state]``."""
+        state = _Snapshot(
+            offset=self.offset,
+            cluster_id=self.cluster_id,
+            features=tuple(FeatureLevel(name, level) for name, level in self.features.items()),
+            brokers=tuple(self.brokers.values()),
+            retired=tuple(_RetiredDirectory(d, node) for d, node in self.retired.items()),
+            externals=tuple(self.externals.values()),
+            configs=dict(self.configs),
+            next_producer_id=self.next_producer_id,
+            topics=tuple(_topic_state(topic) for topic in self.topics.values()),
+        )
+        packed: bytes = msgpack.packb((SNAPSHOT_VERSION, state.pack()))
+        return packed
+
+    @classmethod
+    def from_snapshot(cls, data: bytes | memoryview) -> Image:
+        """Inverse of :meth:`to_snapshot`. Raises RemoteProtocolError."""
+        values = unpack_array(data)
+        if len(values) != 2 or values[0] != SNAPSHOT_VERSION:
+            raise RemoteProtocolError("metadata snapshot: expected [1, state]")
+        state = _Snapshot.unpack(values[1])
+        topics = {s.topic.topic_id: _topic_image(s) for s in state.topics}
+        return cls(
+            cluster_id=state.cluster_id,
+            offset=state.offset,
+            brokers={broker.node_id: broker for broker in state.brokers},
+            topics=topics,
+            topic_ids={topic.name: topic.topic_id for topic in topics.values()},
+            externals={external.node_id: external for external in state.externals},
+            configs=state.configs,
+            features={feature.name: feature.level for feature in state.features},
+            retired={entry.directory_id: entry.node_id for entry in state.retired},
+            next_producer_id=state.next_producer_id,
+        )
+
+
+def _topic_state(topic: TopicImage) -> _TopicState:
+    record = Topic(
+        topic.topic_id, topic.name, topic.replication_factor, topic.kind, dict(topic.configs)
+    )
+    return _TopicState(record, tuple(topic.partitions.values()))
+
+
+def _topic_image(state: _TopicState) -> TopicImage:
+    partitions = {partition.partition: partition for partition in state.partitions}
+    return _with_topic_record(state.topic, partitions)
+
+
+def _with_topic_record(record: Topic, partitions: Mapping[int, Partition]) -> TopicImage:
+    return TopicImage(
+        topic_id=record.topic_id,
+        name=record.name,
+        kind=record.kind,
+        replication_factor=record.replication_factor,
+        configs=record.configs,
+        partitions=partitions,
+    )
+
+
+def changed_topics(old: Image, new: Image) -> Iterator[TopicId]:
+    """Ids of topics created, changed in any way, or (last) removed between two images.
+
+    Costs one identity comparison per topic: applying shares what it does not touch.
+    """
+    if old.topics is new.topics:
+        return
+    for topic_id, topic in new.topics.items():
+        if old.topics.get(topic_id) is not topic:
+            yield topic_id
+    for topic_id in old.topics:
+        if topic_id not in new.topics:
+            yield topic_id
+
+
+class _Editor:
+    """Applies one entry's records; copies each mapping once, when first written."""
+
+    def __init__(self, base: Image, index: int) -> None:
+        self._base = base
+        self._index = index
+        self._brokers: dict[NodeId, Broker] | None = None
+        self._topics: dict[TopicId, TopicImage] | None = None
+        self._topic_ids: dict[str, TopicId] | None = None
+        self._partitions: dict[TopicId, dict[int, Partition]] = {}
+        self._externals: dict[NodeId, ExternalBroker] | None = None
+        self._configs: dict[str, str] | None = None
+        self._features: dict[str, int] | None = None
+        self._retired: dict[UUID, NodeId] | None = None
+        self._next_producer_id = base.next_producer_id
+
+    def image(self) -> Image:
+        base = self._base
+        for topic_id, partitions in self._partitions.items():
+            topics = self._editable_topics()
+            if topic_id in topics:
+                topics[topic_id] = replace(topics[topic_id], partitions=partitions)
+        return Image(
+            cluster_id=base.cluster_id,
+            offset=self._index,
+            brokers=base.brokers if self._brokers is None else self._brokers,
+            topics=base.topics if self._topics is None else self._topics,
+            topic_ids=base.topic_ids if self._topic_ids is None else self._topic_ids,
+            externals=base.externals if self._externals is None else self._externals,
+            configs=base.configs if self._configs is None else self._configs,
+            features=base.features if self._features is None else self._features,
+            retired=base.retired if self._retired is None else self._retired,
+            next_producer_id=self._next_producer_id,
+        )
+
+    def apply(self, record: Record) -> None:
+        match record:
+            case Partition():
+                self._editable_partitions(record.topic_id)[record.partition] = record
+            case BrokerChange():
+                self._change_broker(record)
+            case RegisterBroker():
+                self._register(record)
+            case UnregisterBroker():
+                self._unregister(record)
+            case Topic():
+                self._put_topic(record)
+            case RemoveTopic():
+                self._remove_topic(record)
+            case Config():
+                self._configure(record)
+            case ProducerIds():
+                self._next_producer_id = record.next_producer_id
+            case ExternalBroker():
+                self._editable_externals()[record.node_id] = record
+            case FeatureLevel():
+                features = self._base.features if self._features is None else self._features
+                self._features = {**features, record.name: record.level}
+            case NoOp():
+                pass
+            case _:
+                raise AssertionError(f"no rule to apply {type(record).__name__}")
+
+    def _editable_brokers(self) -> dict[NodeId, Broker]:
+        if self._brokers is None:
+            self._brokers = dict(self._base.brokers)
+        return self._brokers
+
+    def _editable_topics(self) -> dict[TopicId, TopicImage]:
+        if self._topics is None:
+            self._topics = dict(self._base.topics)
+        return self._topics
+
+    def _editable_topic_ids(self) -> dict[str, TopicId]:
+        if self._topic_ids is None:
+            self._topic_ids = dict(self._base.topic_ids)
+        return self._topic_ids
+
+    def _editable_partitions(self, topic_id: TopicId) -> dict[int, Partition]:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            partitions = dict(self._editable_topics()[topic_id].partitions)
+            self._partitions[topic_id] = partitions
+        return partitions
+
+    def _editable_externals(self) -> dict[NodeId, ExternalBroker]:
+        if self._externals is None:
+            self._externals = dict(self._base.externals)
+        return self._externals
+
+    def _retire(self, directory_id: UUID, node_id: NodeId) -> None:
+        if self._retired is None:
+            self._retired = dict(self._base.retired)
+        self._retired[directory_id] = node_id
+
+    def _register(self, record: RegisterBroker) -> None:
+        brokers = self._editable_brokers()
+        known = brokers.get(record.node_id)
+        if known is not None and known.directory_id != record.directory_id:
+            self._retire(known.directory_id, known.node_id)
+        self._editable_externals().pop(record.node_id, None)
+        brokers[record.node_id] = Broker(
+            node_id=record.node_id,
+            broker_epoch=BrokerEpoch(self._index),
+            incarnation_id=record.incarnation_id,
+            boot_seq=record.boot_seq,
+            directory_id=record.directory_id,
+            prev_epoch=record.prev_epoch,
+            trusted=record.trusted,
+            activated=False,
+            fenced=True,
+            in_controlled_shutdown=False,
+            degraded=False,
+            operator_fenced=known is not None and known.operator_fenced,
+            endpoints=record.endpoints,
+            rack=record.rack,
+        )
+
+    def _change_broker(self, record: BrokerChange) -> None:
+        brokers = self._editable_brokers()
+        broker = brokers.get(record.node_id)
+        if broker is None or broker.broker_epoch != record.broker_epoch:
+            return
+        brokers[record.node_id] = changed_broker(broker, record)
+
+    def _unregister(self, record: UnregisterBroker) -> None:
+        broker = self._editable_brokers().pop(record.node_id, None)
+        if broker is not None:
+            self._retire(broker.directory_id, broker.node_id)
+
+    def _put_topic(self, record: Topic) -> None:
+        topics = self._editable_topics()
+        known = topics.get(record.topic_id)
+        topics[record.topic_id] = _with_topic_record(
+            record, {} if known is None else known.partitions
+        )
+        self._editable_topic_ids()[record.name] = record.topic_id
+
+    def _remove_topic(self, record: RemoveTopic) -> None:
+        topic = self._editable_topics().pop(record.topic_id, None)
+        self._partitions.pop(record.topic_id, None)
+        if topic is not None:
+            self._editable_topic_ids().pop(topic.name, None)
+
+    def _configure(self, record: Config) -> None:
+        if record.resource == "cluster":
+            configs = self._base.configs if self._configs is None else self._configs
+            self._configs = _with_config(configs, record)
+            return
+        topic_ids = self._base.topic_ids if self._topic_ids is None else self._topic_ids
+        topic_id = topic_ids.get(record.name)
+        if topic_id is None:
+            return
+        topics = self._editable_topics()
+        topic = topics[topic_id]
+        topics[topic_id] = replace(topic, configs=_with_config(topic.configs, record))
+
+
+def _with_config(configs: Mapping[str, str], record: Config) -> dict[str, str]:
+    result = dict(configs)
+    if record.value is None:
+        result.pop(record.key, None)
+    else:
+        result[record.key] = record.value
+    return result
+
+
+def changed_broker(broker: Broker, change: BrokerChange) -> Broker:
+    """``broker`` with the flags that ``change`` names."""
+    fenced = broker.fenced if change.fenced is None else change.fenced
+    return replace(
+        broker,
+        fenced=fenced,
+        activated=broker.activated or not fenced,
+        in_controlled_shutdown=_flag(change.in_controlled_shutdown, broker.in_controlled_shutdown),
+        degraded=_flag(change.degraded, broker.degraded),
+        operator_fenced=_flag(change.operator_fenced, broker.operator_fenced),
+    )
+
+
+def _flag(change: bool | None, current: bool) -> bool:
+    return current if change is None else change

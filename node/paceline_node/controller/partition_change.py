@@ -1,0 +1,203 @@
+"""The partition change function: the only way a partition's registration changes (spec
+replication 5.5).
+
+Everything that may move an ISR, a leader or an epoch (fencing, proposals, elections, role
+commands, configuration, reassignment) says what it wants as a :class:`Change` and gets the next
+:class:`Partition` record, or None when nothing changes. Two invariants live here:
+
+* an ISR that falls below ``min_isr`` leaves its complete members in the ELR, and only an ISR of at
+  least ``min_isr`` empties it (I5, I12);
+* a leader change raises both epochs, any change raises the partition epoch by one (I9).
+
+Rules that callers keep: only a leader's proposal may grow the ISR; a fenced broker leaves every
+ISR, even as its last member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
+from paceline_node.controller.records import Partition
+
+RECOVERY_CLEAN = 0
+RECOVERY_UNCLEAN = 1
+RECOVERY_DAMAGED = 2
+
+
+class Electorate(Protocol):
+    """What an election must know of the brokers."""
+
+    def electable(self, node: NodeId) -> bool:
+        """Whether ``node`` may be elected: unfenced, not shutting down, not held by an operator.
+        (A broker that is just being unfenced counts: 5.5's ``candidate_extra``.)"""
+
+    def degraded(self, node: NodeId) -> bool:
+        """Whether ``node`` has a slow or full disk: elected only when nobody else can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a caller wants of a partition; None leaves a value as it is.
+
+    ``untrusted`` members lose their place in the ELR (they go to the LKELR). ``leader`` is elected
+    by force and must be electable and in the new ISR. ``bump`` raises the partition epoch even if
+    nothing else changes (a refused proposal, 3.6). ``resign`` makes the present leader step down
+    even if nobody can take over. ``replicas`` with ``adding`` and ``removing`` are those of a
+    reassignment.
+    """
+
+    isr: Sequence[NodeId] | None = None
+    untrusted: frozenset[NodeId] = frozenset()
+    min_isr: int | None = None
+    leader: NodeId | None = None
+    bump: bool = False
+    resign: bool = False
+    marks: Sequence[NodeId] | None = None
+    pinned: bool | None = None
+    replicas: tuple[NodeId, ...] | None = None
+    adding: tuple[NodeId, ...] | None = None
+    removing: tuple[NodeId, ...] | None = None
+    slots: int | None = None
+    recovery: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Membership:
+    leader: NodeId
+    isr: tuple[NodeId, ...]
+    elr: tuple[NodeId, ...]
+    lkelr: tuple[NodeId, ...]
+
+
+def change_partition(
+    partition: Partition, electorate: Electorate, change: Change
+) -> Partition | None:
+    """The next registration of ``partition``, or None when ``change`` changes nothing."""
+    replicas = partition.replicas if change.replicas is None else change.replicas
+    min_isr = partition.min_isr if change.min_isr is None else change.min_isr
+    wanted_marks = partition.marks if change.marks is None else change.marks
+    marks = tuple(node for node in replicas if node in wanted_marks)
+    members = _membership(partition, change, replicas, min_isr)
+    members = _elected(members, electorate, min_isr, marks, resign=change.resign)
+    if change.leader is not None:
+        assert change.leader in members.isr, f"{change.leader} elected from outside the ISR"
+        assert electorate.electable(change.leader), f"{change.leader} elected while not active"
+        members = replace(members, leader=change.leader)
+    changed = replace(
+        partition,
+        replicas=replicas,
+        isr=members.isr,
+        elr=members.elr,
+        lkelr=members.lkelr,
+        leader=members.leader,
+        min_isr=min_isr,
+        slots=partition.slots if change.slots is None else change.slots,
+        adding=partition.adding if change.adding is None else change.adding,
+        removing=partition.removing if change.removing is None else change.removing,
+        marks=marks,
+        pinned=partition.pinned if change.pinned is None else change.pinned,
+        recovery=_recovery(partition, change, complete=len(members.isr) >= min_isr),
+    )
+    forced = change.leader is not None
+    if changed == partition and not change.bump and not forced:
+        return None
+    removed = any(node not in replicas for node in partition.replicas)
+    new_term = changed.leader != partition.leader or forced or removed
+    return _next_epochs(changed, new_term=new_term)
+
+
+def _recovery(partition: Partition, change: Change, *, complete: bool) -> int:
+    if change.recovery is not None:
+        return change.recovery
+    return RECOVERY_CLEAN if complete else partition.recovery
+
+
+def elect_unclean(partition: Partition, leader: NodeId) -> Partition:
+    """``leader`` starts over with what it has; records that only others held are lost (5.6).
+
+    The caller has the operator's word for it, or the partition has a single replica.
+    """
+    assert leader in partition.replicas, f"{leader} is no replica"
+    changed = replace(
+        partition,
+        isr=(leader,),
+        elr=(),
+        lkelr=(),
+        leader=leader,
+        marks=tuple(node for node in partition.marks if node != leader),
+        recovery=RECOVERY_UNCLEAN,
+    )
+    return _next_epochs(changed, new_term=True)
+
+
+def _next_epochs(partition: Partition, *, new_term: bool) -> Partition:
+    return replace(
+        partition,
+        leader_epoch=LeaderEpoch(partition.leader_epoch + (1 if new_term else 0)),
+        partition_epoch=PartitionEpoch(partition.partition_epoch + 1),
+    )
+
+
+def _membership(
+    partition: Partition, change: Change, replicas: tuple[NodeId, ...], min_isr: int
+) -> _Membership:
+    """ISR as asked for, and who else may still be complete."""
+    wanted = partition.isr if change.isr is None else change.isr
+    isr = tuple(node for node in replicas if node in wanted)
+    if len(isr) >= min_isr:
+        return _Membership(partition.leader, isr, (), ())
+    complete = {*partition.elr, *partition.isr}
+    elr = tuple(
+        node
+        for node in replicas
+        if node in complete and node not in isr and node not in change.untrusted
+    )
+    lkelr = tuple(
+        node
+        for node in replicas
+        if (node in complete or node in partition.lkelr) and node not in isr and node not in elr
+    )
+    return _Membership(partition.leader, isr, elr, lkelr)
+
+
+def _elected(
+    members: _Membership,
+    electorate: Electorate,
+    min_isr: int,
+    marks: tuple[NodeId, ...],
+    *,
+    resign: bool,
+) -> _Membership:
+    """The same members with a leader that may lead: ISR first, then, if it is empty, the ELR."""
+    if members.leader in members.isr and members.leader not in marks and not resign:
+        return members
+    chosen = _candidate(members.isr, electorate, marks)
+    if chosen is not None:
+        return replace(members, leader=chosen)
+    if members.isr:
+        return replace(members, leader=NO_NODE)
+    chosen = _candidate(members.elr, electorate, marks)
+    if chosen is None:
+        return replace(members, leader=NO_NODE)
+    if min_isr <= 1:
+        return _Membership(chosen, (chosen,), (), ())
+    elr = tuple(node for node in members.elr if node != chosen)
+    return _Membership(chosen, (chosen,), elr, members.lkelr)
+
+
+def _candidate(
+    pool: tuple[NodeId, ...], electorate: Electorate, marks: tuple[NodeId, ...]
+) -> NodeId | None:
+    """First electable, unmarked member; replica order is preference, healthy before degraded."""
+    candidates = [node for node in pool if node not in marks and electorate.electable(node)]
+    healthy = [node for node in candidates if not electorate.degraded(node)]
+    return next(iter(healthy or candidates), None)
+
+
+def candidate(partition: Partition, electorate: Electorate) -> NodeId | None:
+    """The ISR member that would lead if the present leader did not count, or None."""
+    others = tuple(node for node in partition.isr if node != partition.leader)
+    return _candidate(others, electorate, partition.marks)

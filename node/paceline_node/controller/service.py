@@ -1,0 +1,375 @@
+"""The controller on this node: idle until the quorum makes this node its leader (spec 5.2).
+
+The active controller decides every request at once, in order of arrival, against the newest
+*appended* image, proposes the records as one entry and goes on with the next request; the answer
+waits until the entry is committed and applied. So many requests share the quorum's round trips.
+Whatever was decided but not committed is forgotten when leadership ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+import trio
+
+from paceline.errors import NotController, PacelineError, Throttled
+from paceline.types import NodeId
+from paceline.wire.message import Message
+from paceline_node.controller import elections, internal_topics, state
+from paceline_node.controller.context import (
+    MAX_BATCH_RECORDS,
+    Context,
+    ControllerSettings,
+    Draft,
+    Outcome,
+    Position,
+)
+from paceline_node.controller.image import Image
+from paceline_node.controller.liveness import Sessions
+from paceline_node.controller.partition_change import RECOVERY_UNCLEAN
+from paceline_node.controller.records import NoOp, Partition, Record, encode_record
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+
+MAX_WAITING = 10_000
+"""Requests that may wait for their entries at once; more are refused (THROTTLED)."""
+_RETRY_S = 0.1
+_STALL_SHARE = 4
+"""A loop that is late by this part of a session did not hear heartbeats either."""
+
+_DEFAULT_SETTINGS = ControllerSettings()
+
+
+class Quorum(Protocol):
+    """What the controller needs of the metadata quorum. Entries this node proposed while leader
+    of a term are applied to the store in order, with that term, or never."""
+
+    @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def term(self) -> int: ...
+
+    @property
+    def voters(self) -> Sized: ...
+
+    def propose(self, records: Sequence[bytes]) -> tuple[int, int]:
+        """Append one entry; its index and term. Raises NotController when not the leader."""
+
+
+@dataclass(slots=True)
+class ControllerStatistics:
+    """Counters since this process started, exported as metrics."""
+
+    requests: int = 0
+    refused_requests: int = 0
+    entries: int = 0
+    activations: int = 0
+    leader_changes: int = 0
+    unclean_elections: int = 0
+    fenced_by_session: int = 0
+    fenced_by_proof: int = 0
+    balance_moves: int = 0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request whose answer is known but not yet true: it holds once ``offset`` is applied."""
+
+    offset: int
+    answer: Callable[[], Message]
+    settled: trio.Event = field(default_factory=trio.Event)
+    lost: bool = False
+
+
+class Controller:
+    """One per node. :meth:`run` must be running for the node to become active.
+
+    The composition root wires :meth:`role_changed` to the quorum's role callback and
+    :meth:`peer_lost` to refused reconnects.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        quorum: Quorum,
+        store: MetadataStore,
+        settings: ControllerSettings = _DEFAULT_SETTINGS,
+    ) -> None:
+        self._env = env
+        self._quorum = quorum
+        self._store = store
+        self._settings = settings
+        self._log = structlog.get_logger()
+        self._sessions = Sessions(settings.session_timeout_s)
+        self._image = store.image  # newest appended state; true only while _term is set
+        self._term: int | None = None  # in which this node proposed its first entry
+        self._first_entry = 0
+        self._active = False
+        self._active_since = 0.0
+        self._waiting: deque[_Waiting] = deque()
+        self._lost: dict[NodeId, float] = {}
+        self._wake = trio.Event()
+        self._balance_at = 0.0
+        self._noop_at = 0.0
+        self.statistics = ControllerStatistics()
+
+    @property
+    def active(self) -> bool:
+        """Whether this node answers requests: it leads the quorum and has applied all that was
+        committed before its term."""
+        return self._active and self._leads()
+
+    # --- requests --------------------------------------------------------------------------
+
+    async def handle(self, sender: NodeId | None, message: Message) -> Message:
+        """Decide ``message`` and answer once the decision is committed.
+
+        ``sender`` is the node the connection is bound to; None for this process itself.
+        Raises the handlers' typed errors; NotController when this node is not active, and, with
+        unknown outcome, when it ceases to be while the entry is under way. Cancelling does not
+        undo the decision.
+        """
+        waiting = self._submit(sender, message)
+        if waiting.offset > self._store.image.offset:
+            self._waiting.append(waiting)
+            await waiting.settled.wait()
+            if waiting.lost:
+                raise NotController("leadership of the metadata quorum was lost; outcome unknown")
+        return waiting.answer()
+
+    def _submit(self, sender: NodeId | None, message: Message) -> _Waiting:
+        if not self.active:
+            raise NotController("this node is not the active controller")
+        if len(self._waiting) >= MAX_WAITING:
+            raise Throttled(f"{MAX_WAITING} requests wait for the metadata quorum")
+        self.statistics.requests += 1
+        try:
+            outcome = state.handle(sender, message, self._context())
+        except PacelineError as error:
+            return self._refusal(error)
+        position = self._append(outcome)
+        return _Waiting(position.offset, lambda: outcome.reply(position))
+
+    def _refusal(self, refusal: PacelineError) -> _Waiting:
+        """A refusal is judged by entries that may be uncommitted, so it waits for them too."""
+        self.statistics.refused_requests += 1
+
+        def answer() -> Message:
+            raise refusal
+
+        return _Waiting(self._image.offset, answer)
+
+    def _context(self) -> Context:
+        return Context(
+            image=self._image,
+            now=self._env.now(),
+            wall_ms=self._env.host.wall_ms(),
+            settings=self._settings,
+            sessions=self._sessions,
+            new_id=self._env.uuid,
+            expected_brokers=len(self._quorum.voters),
+            active_since=self._active_since,
+        )
+
+    def _append(self, outcome: Outcome) -> Position:
+        """Propose an outcome's records and step the speculative image."""
+        assert self._term is not None
+        if not outcome.records:
+            return Position(self._image.offset, self._term)
+        assert len(outcome.records) <= MAX_BATCH_RECORDS, len(outcome.records)
+        index, term = self._quorum.propose([encode_record(r) for r in outcome.records])
+        assert term == self._term, (term, self._term)
+        before = self._image
+        # A quorum of one may have applied the entry before propose() returned.
+        done = self._store.image.offset >= index
+        self._image = self._store.image if done else before.apply(index, outcome.records)
+        self._count(before, outcome.records)
+        self._noop_at = self._env.now() + self._settings.noop_interval_s
+        if self._image.brokers is not before.brokers:
+            self._wake.set()
+        return Position(index, term)
+
+    def _count(self, before: Image, records: Sequence[Record]) -> None:
+        self.statistics.entries += 1
+        for record in records:
+            if not isinstance(record, Partition):
+                continue
+            known = before.find_partition(record.topic_id, record.partition)
+            if known is None or known.leader_epoch == record.leader_epoch:
+                continue
+            self.statistics.leader_changes += 1
+            if record.recovery == RECOVERY_UNCLEAN:
+                self.statistics.unclean_elections += 1
+                self._log.warning(
+                    "unclean leader election",
+                    topic_id=str(record.topic_id),
+                    partition=record.partition,
+                    leader=record.leader,
+                    leader_epoch=record.leader_epoch,
+                )
+
+    # --- leadership of the quorum ----------------------------------------------------------
+
+    def role_changed(self) -> None:
+        """The quorum's role, term or leader changed. Callable from within the quorum: it only
+        drops state here; what must be proposed is proposed by :meth:`run`."""
+        if self._term is not None and not self._leads():
+            self._resign()
+        self._wake.set()
+
+    def _leads(self) -> bool:
+        return self._quorum.is_leader and self._quorum.term == self._term
+
+    def _resign(self) -> None:
+        if self._active:
+            self._log.info("stopped being the active controller", term=self._term)
+        self._term = None
+        self._active = False
+        self._image = self._store.image
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            request.lost = True
+            request.settled.set()
+
+    def _on_image(self, old: Image, new: Image) -> None:
+        if self._term is None:
+            return
+        while self._waiting and self._waiting[0].offset <= new.offset:
+            self._waiting.popleft().settled.set()
+        if self._active:
+            if new.offset >= self._image.offset:
+                self._image = new  # equal, but shares its parts with what everybody else holds
+        elif new.offset >= self._first_entry:
+            self._wake.set()
+
+    def _activate(self, now: float) -> None:
+        self._active = True
+        self._active_since = now
+        self._image = self._store.image
+        self._sessions.reset(self._image.brokers, now)
+        self._balance_at = now + self._settings.balance_interval_s
+        self._noop_at = now + self._settings.noop_interval_s
+        self.statistics.activations += 1
+        self._log.info("became the active controller", term=self._term, offset=self._image.offset)
+        oldest = now - self._settings.session_timeout_s
+        lost = sorted(node for node, lost_at in self._lost.items() if lost_at >= oldest)
+        self._lost.clear()
+        for node in lost:
+            self._fence_lost(node)
+
+    # --- proof of death --------------------------------------------------------------------
+
+    def peer_lost(self, node: NodeId, lost_at: float | None = None) -> None:
+        """The process of ``node`` is gone: its connection broke at ``lost_at`` (monotonic seconds;
+        None: now) and a reconnect was refused (SETTLED R6).
+
+        Fences the broker at once, unless a newer process of it was heard since. A node that is
+        not active remembers the proof for a session time, in case it becomes active.
+        """
+        lost_at = self._env.now() if lost_at is None else lost_at
+        if not self.active:
+            self._lost[node] = lost_at
+        elif not self._sessions.heard_since(node, lost_at):
+            try:
+                self._fence_lost(node)
+            except NotController:
+                self._lost[node] = lost_at
+
+    def _fence_lost(self, node: NodeId) -> None:
+        self._sessions.end(node)
+        broker = self._image.brokers.get(node)
+        if broker is not None and not broker.fenced:
+            self._fence((node,), "process is gone")
+            self.statistics.fenced_by_proof += 1
+
+    def _fence(self, nodes: Sequence[NodeId], reason: str) -> None:
+        draft = Draft(self._image)
+        for node in nodes:
+            elections.fence(draft, node)
+            self._log.info("broker fenced", broker=node, reason=reason)
+        self._append_draft(draft)
+
+    def _append_draft(self, draft: Draft) -> None:
+        self._append(Outcome(tuple(draft.records), _no_answer))
+
+    # --- timers ----------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take and give up the active role as the quorum decides, and act on time: sessions,
+        balancer, internal topics, idle entries. Runs until cancelled."""
+        unsubscribe = self._store.subscribe(self._on_image)
+        try:
+            task_status.started()
+            while True:
+                self._wake = trio.Event()
+                due = self._step(self._env.now())
+                with trio.move_on_after(max(0.0, due - self._env.now())):
+                    await self._wake.wait()
+                self._forgive_stall(due)
+        finally:
+            unsubscribe()
+            self._resign()
+
+    def _forgive_stall(self, due: float) -> None:
+        late = self._env.now() - due
+        if late * _STALL_SHARE > self._settings.session_timeout_s:
+            self._sessions.postpone(late)
+            self._log.warning("controller was stalled", late_s=round(late, 3))
+
+    def _step(self, now: float) -> float:
+        """Do what is due; the time to look again."""
+        try:
+            return self._advance(now)
+        except NotController:
+            if self._term is not None and not self._leads():
+                self._resign()
+            # A leader that is handing over refuses proposals, and may yet stay the leader.
+            return now + _RETRY_S if self._quorum.is_leader else float("inf")
+
+    def _advance(self, now: float) -> float:
+        if self._term is None:
+            if not self._quorum.is_leader:
+                return float("inf")
+            term = self._quorum.term
+            self._first_entry, self._term = self._quorum.propose([encode_record(NoOp(term))])
+        if not self._active:
+            if self._store.image.offset < self._first_entry:
+                return float("inf")
+            self._activate(now)
+        self._expire_sessions(now)
+        self._keep_internal_topics()
+        self._balance(now)
+        if now >= self._noop_at:
+            self._append(Outcome((NoOp(self._term),), _no_answer))
+        unfenced = self._unfenced()
+        return min(self._sessions.next_expiry(unfenced), self._balance_at, self._noop_at)
+
+    def _unfenced(self) -> list[NodeId]:
+        return [node for node, broker in self._image.brokers.items() if not broker.fenced]
+
+    def _expire_sessions(self, now: float) -> None:
+        due = self._sessions.due(self._unfenced(), len(self._image.brokers), now)
+        if due:
+            self._fence(due, "session expired")
+            self.statistics.fenced_by_session += len(due)
+
+    def _keep_internal_topics(self) -> None:
+        while (step := internal_topics.upkeep(self._context())) is not None:
+            self._append(step)
+
+    def _balance(self, now: float) -> None:
+        if now < self._balance_at:
+            return
+        self._balance_at = now + self._settings.balance_interval_s
+        draft = Draft(self._image)
+        self.statistics.balance_moves += elections.balance(draft)
+        self._append_draft(draft)
+
+
+def _no_answer(position: Position) -> Message:
+    raise AssertionError(f"nobody asked for the entry at {position}")

@@ -1,0 +1,225 @@
+"""The configuration keys of a topic: names, bounds, defaults, meaning.
+
+A topic stores only what was set for it, as text, and always ``min.insync.replicas``.
+:meth:`TopicConfig.of` gives every value in its type. Unknown keys and bad values are refused when
+they are set (InvalidConfig, all of them at once), so that stored ones are valid. Names are the
+field's own (Kafka's) where it has the key; defaults are those of SETTLED B8.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.errors import InvalidConfig
+from paceline.types import MAX_RECORD_BYTES
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_FOREVER = 2**63 - 1
+_MAX_BATCH_BYTES = MAX_RECORD_BYTES + 64 * 1024
+
+
+class FlushMode(enum.Enum):
+    """When bytes count as stored (spec replication 2.2)."""
+
+    GROUP = "group"
+    BATCH = "batch"
+    INTERVAL = "interval"
+    NONE = "none"
+
+
+class CleanupPolicy(enum.Enum):
+    """What becomes of old records."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    COMPACT_DELETE = "compact,delete"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One key. Either whole numbers ``low`` to ``high`` or the texts ``choices``."""
+
+    name: str
+    default: str
+    doc: str
+    low: int = 0
+    high: int = 0
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+    def check(self, value: str) -> str | None:
+        """What is wrong with ``value``, or None."""
+        if self.choices:
+            if value in self.choices:
+                return None
+            return f"{self.name}={value}: expected one of {', '.join(self.choices)}"
+        if not _is_integer(value):
+            return f"{self.name}={value}: expected a whole number{self._of_unit()}"
+        if not self.low <= int(value) <= self.high:
+            return f"{self.name}={value}: expected {self.low} to {self.high}{self._of_unit()}"
+        return None
+
+    def _of_unit(self) -> str:
+        return f" ({self.unit})" if self.unit else ""
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) <= 19
+
+
+KEYS: Mapping[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        ConfigKey(
+            "segment.bytes",
+            str(1024**3),
+            "A segment file that reached this size is closed and a new one begun.",
+            low=1024,
+            high=2**31 - 1,
+            unit="bytes",
+        ),
+        ConfigKey(
+            "segment.ms",
+            str(7 * _DAY_MS),
+            "A segment file is closed at this age even when it is small.",
+            low=1,
+            high=_FOREVER,
+            unit="ms",
+        ),
+        ConfigKey(
+            "retention.ms",
+            str(7 * _DAY_MS),
+            "Segments whose newest record is older are deleted; -1 keeps them for ever.",
+            low=-1,
+            high=_FOREVER,
+            unit="ms",
+        ),
+        ConfigKey(
+            "retention.bytes",
+            "-1",
+            "The oldest segments of a partition beyond this size are deleted; -1 sets no limit.",
+            low=-1,
+            high=_FOREVER,
+            unit="bytes",
+        ),
+        ConfigKey(
+            MIN_INSYNC_REPLICAS,
+            "2",
+            "Replicas that must be in sync for a write with acks=all (SETTLED R1).",
+            low=1,
+            high=32767,
+        ),
+        ConfigKey(
+            "flush.mode",
+            FlushMode.GROUP.value,
+            "When a replica counts for acknowledgement: after a shared sync (group), after a sync "
+            "of its own (batch), or before any sync, with one each interval or left to the "
+            "operating system (interval, none: may lose acknowledged records on power loss).",
+            choices=tuple(mode.value for mode in FlushMode),
+        ),
+        ConfigKey(
+            "flush.interval.ms",
+            "1000",
+            "Time between syncs in flush.mode=interval.",
+            low=1,
+            high=3_600_000,
+            unit="ms",
+        ),
+        ConfigKey(
+            "cleanup.policy",
+            CleanupPolicy.DELETE.value,
+            "Old records are deleted by age and size (delete), or all but the last record of "
+            "each key are removed (compact), or both.",
+            choices=tuple(policy.value for policy in CleanupPolicy),
+        ),
+        ConfigKey(
+            "max.message.bytes",
+            str(_MAX_BATCH_BYTES),
+            "The largest record batch a producer may send, as compressed.",
+            low=1024,
+            high=_MAX_BATCH_BYTES,
+            unit="bytes",
+        ),
+        ConfigKey(
+            "compression.type",
+            "producer",
+            "Batches are stored as their producers compressed them.",
+            choices=("producer",),
+        ),
+    )
+}
+
+
+def problems(configs: Mapping[str, str]) -> list[str]:
+    """One sentence for each unknown key and bad value, sorted by key."""
+    found = []
+    for name, value in sorted(configs.items()):
+        key = KEYS.get(name)
+        problem = f"{name}: unknown topic configuration" if key is None else key.check(value)
+        if problem is not None:
+            found.append(problem)
+    return found
+
+
+def validate(configs: Mapping[str, str], *, replication_factor: int) -> None:
+    """Raise InvalidConfig naming everything that is wrong with ``configs`` for a topic of that
+    replication factor."""
+    found = problems(configs)
+    if not found and min_insync_replicas(configs) > replication_factor:
+        found.append(
+            f"{MIN_INSYNC_REPLICAS}={configs[MIN_INSYNC_REPLICAS]}: "
+            f"the replication factor is {replication_factor}"
+        )
+    if found:
+        raise InvalidConfig("; ".join(found))
+
+
+def min_insync_replicas(configs: Mapping[str, str]) -> int:
+    """The configured min.insync.replicas of a topic; 1 where a topic has none."""
+    return int(configs.get(MIN_INSYNC_REPLICAS, "1"))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Every value of a topic's configuration, typed; -1 means no limit."""
+
+    segment_bytes: int
+    segment_ms: int
+    retention_ms: int
+    retention_bytes: int
+    min_insync_replicas: int
+    flush_mode: FlushMode
+    flush_interval_ms: int
+    cleanup_policy: CleanupPolicy
+    max_message_bytes: int
+
+    @classmethod
+    def of(
+        cls, configs: Mapping[str, str], defaults: Mapping[str, str] | None = None
+    ) -> TopicConfig:
+        """``configs`` over ``defaults`` (a node's settings) over the built-in defaults. Raises
+        InvalidConfig."""
+        merged = {**(defaults or {}), **configs}
+        found = problems(merged)
+        if found:
+            raise InvalidConfig("; ".join(found))
+
+        def text(name: str) -> str:
+            return merged.get(name, KEYS[name].default)
+
+        return cls(
+            segment_bytes=int(text("segment.bytes")),
+            segment_ms=int(text("segment.ms")),
+            retention_ms=int(text("retention.ms")),
+            retention_bytes=int(text("retention.bytes")),
+            min_insync_replicas=int(text(MIN_INSYNC_REPLICAS)),
+            flush_mode=FlushMode(text("flush.mode")),
+            flush_interval_ms=int(text("flush.interval.ms")),
+            cleanup_policy=CleanupPolicy(text("cleanup.policy")),
+            max_message_bytes=int(text("max.message.bytes")),
+        )

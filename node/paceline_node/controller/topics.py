@@ -1,0 +1,288 @@
+"""Topics: create, delete, alter, grow (spec replication 5.6, SETTLED R1, R4, P7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from paceline.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    LeaderNotAvailable,
+    PolicyViolation,
+    TopicAlreadyExists,
+)
+from paceline.types import (
+    NO_NODE,
+    LeaderEpoch,
+    NodeId,
+    PartitionEpoch,
+    TopicId,
+    is_internal_topic,
+    is_valid_topic_name,
+)
+from paceline.wire.native.admin import (
+    AddPartitions,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    Done,
+    TopicCreated,
+)
+from paceline_node.controller import reassignment, topic_config
+from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.image import TopicImage
+from paceline_node.controller.partition_change import Change
+from paceline_node.controller.placement import Placer
+from paceline_node.controller.records import Config, Partition, Record, RemoveTopic, Topic
+from paceline_node.controller.topic_config import MIN_INSYNC_REPLICAS
+
+KINDS = ("log", "segment", "event-sourcing")
+MAX_REPLICATION_FACTOR = 32767
+
+
+# --- create ------------------------------------------------------------------------------------
+
+
+def create_topic(request: CreateTopic, context: Context) -> Outcome:
+    """Create a topic with leaders at once.
+
+    Raises InvalidTopic, InvalidRequest, TopicAlreadyExists, InvalidPartitions,
+    InvalidReplicationFactor, InvalidConfig, LeaderNotAvailable (no active broker yet).
+    """
+    _check_name(request)
+    existing = context.image.find_topic(request.name)
+    if existing is not None:
+        return _already_there(request, existing)
+    partitions = _partition_count(request, context)
+    factor = _replication_factor(request, context)
+    configs = _initial_configs(request, context, factor)
+    draft = Draft(context.image)
+    if not any(b.electable for b in context.image.brokers.values()):
+        raise LeaderNotAvailable(f"topic {request.name}: no broker is active yet")
+    topic_id = TopicId(context.new_id())
+    draft.add(Topic(topic_id, request.name, factor, request.kind, configs))
+    assignment = request.assignment or _place(context, partitions, factor)
+    _add_partitions(draft, topic_id, enumerate(assignment), factor, configs)
+    count = len(assignment)
+    return Outcome(
+        tuple(draft.records),
+        lambda at: TopicCreated(topic_id, count, factor, at.offset, at.term),
+    )
+
+
+def _check_name(request: CreateTopic) -> None:
+    if not is_valid_topic_name(request.name):
+        raise InvalidTopic(f"topic {request.name!r}: expected 1 to 249 of A-Z a-z 0-9 . _ -")
+    if is_internal_topic(request.name) and not request.internal:
+        raise InvalidTopic(f"topic {request.name}: names that begin with __ are the broker's own")
+    if request.kind not in KINDS:
+        raise InvalidRequest(f"topic kind {request.kind!r}: expected one of {', '.join(KINDS)}")
+
+
+def _already_there(request: CreateTopic, topic: TopicImage) -> Outcome:
+    same = (
+        request.partitions in (-1, len(topic.partitions))
+        and request.replication_factor in (-1, topic.replication_factor)
+        and request.kind == topic.kind
+    )
+    if not request.auto_create and not (request.if_not_exists and same):
+        raise TopicAlreadyExists(f"topic already exists: {topic.name}")
+    return Outcome(
+        (),
+        lambda at: TopicCreated(
+            topic.topic_id,
+            len(topic.partitions),
+            topic.replication_factor,
+            at.offset,
+            at.term,
+            existed=True,
+        ),
+    )
+
+
+def _partition_count(request: CreateTopic, context: Context) -> int:
+    count = request.partitions
+    if request.assignment:
+        if count not in (-1, len(request.assignment)):
+            raise InvalidPartitions(
+                f"topic {request.name}: {count} partitions, {len(request.assignment)} assigned"
+            )
+        count = len(request.assignment)
+    elif count == -1:
+        count = context.settings.default_partitions
+    limit = context.settings.max_partitions_per_request
+    if not 1 <= count <= limit:
+        raise InvalidPartitions(f"topic {request.name}: {count} partitions, expected 1 to {limit}")
+    return count
+
+
+def _replication_factor(request: CreateTopic, context: Context) -> int:
+    """The topic's factor. On a lone node it may exceed the nodes; the rest are vacant slots
+    (SETTLED R4). Registered but dead nodes count."""
+    if request.assignment:
+        return _assigned_factor(request, context)
+    nodes = len(context.image.brokers)
+    factor = request.replication_factor
+    if factor == -1:
+        factor = context.settings.default_replication_factor
+    if not 1 <= factor <= MAX_REPLICATION_FACTOR:
+        raise InvalidReplicationFactor(f"topic {request.name}: replication factor {factor}")
+    if factor > nodes > 1:
+        if not request.auto_create:
+            raise InvalidReplicationFactor(
+                f"topic {request.name}: replication factor {factor}, but {nodes} nodes registered"
+            )
+        factor = nodes
+    return factor
+
+
+def _assigned_factor(request: CreateTopic, context: Context) -> int:
+    factor = len(request.assignment[0])
+    if request.replication_factor not in (-1, factor):
+        raise InvalidReplicationFactor(
+            f"topic {request.name}: replication factor {request.replication_factor}, "
+            f"{factor} replicas assigned"
+        )
+    for number, replicas in enumerate(request.assignment):
+        check_assignment(f"{request.name}/{number}", replicas, context)
+        if len(replicas) != factor:
+            raise InvalidReplicationFactor(
+                f"{request.name}/{number}: {len(replicas)} replicas, partition 0 has {factor}"
+            )
+        if not any(context.image.brokers[node].electable for node in replicas):
+            raise LeaderNotAvailable(f"{request.name}/{number}: no assigned broker is active")
+    return factor
+
+
+def check_assignment(place: str, replicas: tuple[NodeId, ...], context: Context) -> None:
+    """Raise InvalidReplicationFactor unless ``replicas`` are distinct registered nodes."""
+    unknown = [node for node in replicas if node not in context.image.brokers]
+    if unknown or not replicas or len(set(replicas)) != len(replicas):
+        raise InvalidReplicationFactor(
+            f"{place}: replicas {list(replicas)}, expected distinct registered nodes of "
+            f"{sorted(context.image.brokers)}"
+        )
+
+
+def _initial_configs(request: CreateTopic, context: Context, factor: int) -> dict[str, str]:
+    """What was asked for, and min.insync.replicas in any case: it decides what acks=all means,
+    so it must not follow later changes of a node's defaults."""
+    configs = dict(request.configs)
+    configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
+    topic_config.validate(configs, replication_factor=factor)
+    return configs
+
+
+def _place(context: Context, partitions: int, factor: int) -> tuple[tuple[NodeId, ...], ...]:
+    placer = Placer(context.image.brokers.values(), context.image.partitions())
+    return tuple(placer.place(factor) for _ in range(partitions))
+
+
+def _add_partitions(
+    draft: Draft,
+    topic_id: TopicId,
+    assignment: Iterable[tuple[int, tuple[NodeId, ...]]],
+    slots: int,
+    configs: Mapping[str, str],
+) -> None:
+    """New, empty partitions: every active replica is in sync, the first electable one leads."""
+    configured = topic_config.min_insync_replicas(configs)
+    for number, replicas in assignment:
+        isr = tuple(node for node in replicas if draft.active(node))
+        leader = next((node for node in isr if draft.electable(node)), NO_NODE)
+        draft.put(
+            Partition(
+                topic_id=topic_id,
+                partition=number,
+                replicas=replicas,
+                isr=isr,
+                elr=(),
+                lkelr=(),
+                leader=leader,
+                leader_epoch=LeaderEpoch(0),
+                partition_epoch=PartitionEpoch(0),
+                min_isr=reassignment.effective_min_isr(configured, replicas),
+                slots=slots,
+            )
+        )
+
+
+# --- delete, grow, alter -----------------------------------------------------------------------
+
+
+def _client_topic(name: str, context: Context) -> TopicImage:
+    topic = context.image.topic(name)
+    if is_internal_topic(name):
+        raise PolicyViolation(f"topic {name} is the broker's own")
+    return topic
+
+
+def delete_topic(request: DeleteTopic, context: Context) -> Outcome:
+    """Remove a topic with its records. Raises UnknownTopicOrPartition, PolicyViolation."""
+    topic = _client_topic(request.name, context)
+    return _done((RemoveTopic(topic.topic_id),))
+
+
+def add_partitions(request: AddPartitions, context: Context) -> Outcome:
+    """Grow a topic; the number it already has is success, so that a retry is.
+
+    Raises UnknownTopicOrPartition, PolicyViolation, InvalidPartitions, LeaderNotAvailable.
+    """
+    topic = _client_topic(request.name, context)
+    have = len(topic.partitions)
+    limit = context.settings.max_partitions_per_request
+    if not have <= request.total <= have + limit:
+        raise InvalidPartitions(
+            f"topic {topic.name} has {have} partitions; {request.total} asked for, expected "
+            f"{have} to {have + limit}"
+        )
+    if not any(b.electable for b in context.image.brokers.values()):
+        raise LeaderNotAvailable(f"topic {topic.name}: no broker is active yet")
+    draft = Draft(context.image)
+    new = _place(context, request.total - have, topic.replication_factor)
+    _add_partitions(
+        draft, topic.topic_id, enumerate(new, have), topic.replication_factor, topic.configs
+    )
+    return _done(tuple(draft.records))
+
+
+def alter_topic(request: AlterTopic, context: Context) -> Outcome:
+    """Set and remove configuration values, all or nothing. A change of min.insync.replicas goes
+    into every partition in the same entry, where its ISR is judged by it (5.3).
+
+    Raises UnknownTopicOrPartition, PolicyViolation, InvalidConfig.
+    """
+    topic = _client_topic(request.name, context)
+    configs = dict(topic.configs)
+    for key, value in sorted(request.configs.items()):
+        if key not in topic_config.KEYS:
+            raise InvalidConfig(f"{key}: unknown topic configuration")
+        if value is None:
+            configs.pop(key, None)
+        else:
+            configs[key] = value
+    factor = topic.replication_factor
+    configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
+    topic_config.validate(configs, replication_factor=factor)
+    draft = Draft(context.image)
+    for key in sorted({*configs, *topic.configs}):
+        if configs.get(key) != topic.configs.get(key):
+            draft.add(Config("topic", topic.name, key, configs.get(key)))
+    apply_min_isr(draft, topic, topic_config.min_insync_replicas(configs))
+    return _done(tuple(draft.records))
+
+
+def apply_min_isr(draft: Draft, topic: TopicImage, configured: int) -> None:
+    """Bring a topic's partitions to a configured min.insync.replicas."""
+    for partition in topic.partitions.values():
+        origin = reassignment.origin_of(partition)
+        min_isr = reassignment.effective_min_isr(configured, origin)
+        if min_isr != partition.min_isr:
+            draft.change(partition, Change(min_isr=min_isr))
+
+
+def _done(records: tuple[Record, ...]) -> Outcome:
+    return Outcome(records, lambda at: Done(at.offset, at.term))
