@@ -11,6 +11,7 @@ class PeerApi(enum.IntEnum):
 
     HELLO = 100
     PROVE = 101
+    PING = 102
     RAFT = 110
     REPLICA_FETCH = 120
     REPLICA_ACK = 121
@@ -23,3 +24,4 @@ class PeerApi(enum.IntEnum):
     CONTROLLER_REQUEST = 135
     CLUSTER_STOPPING = 136
     JOIN_CLUSTER = 137
+    V1_LINE = 140

@@ -1,0 +1,136 @@
+"""Accepting connections without running out of descriptors (spec replication 6, row 37).
+
+Client listeners and the peer listener share one process limit. The gate keeps the highest
+descriptor numbers for what must go on: peers, log segments, the metadata log. The kernel always
+gives the lowest free number, so a number at or above ``limit - reserve`` says that the rest is
+used up, and a client connection that would need it waits in the listen backlog instead.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import structlog
+import trio
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_S = 0.1
+
+
+class Descriptors(Protocol):
+    """What the gate asks of the process (``network.RealDescriptors``)."""
+
+    def limit(self) -> int:
+        """How many descriptors the process may have open."""
+
+    def next_number(self) -> int:
+        """The number the next opened descriptor would get; ``limit()`` when none is left."""
+
+
+class AcceptGate:
+    """Holds back client connections while fewer than ``reserve`` descriptors are left."""
+
+    def __init__(self, descriptors: Descriptors, *, reserve: int) -> None:
+        self._descriptors = descriptors
+        self._first_reserved = max(1, descriptors.limit() - reserve)
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptors.next_number() < self._first_reserved
+
+    def admits(self, stream: trio.abc.Stream) -> bool:
+        """Whether an accepted connection may stay: others may have come while it was awaited."""
+        if not isinstance(stream, trio.SocketStream):
+            return True
+        return stream.socket.fileno() < self._first_reserved
+
+    async def wait_open(self) -> None:
+        """Wait until there is room; looks every 0.1 s."""
+        while not self.is_open:  # noqa: ASYNC110  closing a descriptor notifies nobody
+            await trio.sleep(_PAUSE_S)
+
+
+class _Accepting:
+    """One server: its connection count and what its listeners share."""
+
+    def __init__(
+        self,
+        handle: Callable[[trio.abc.Stream], Awaitable[None]],
+        nursery: trio.Nursery,
+        max_connections: int,
+        gate: AcceptGate | None,
+    ) -> None:
+        self._handle = handle
+        self._nursery = nursery
+        self._places = trio.Semaphore(max_connections)
+        self._gate = gate
+        self._paused = False
+        self._log = structlog.get_logger(component="accept")
+
+    async def accept_from(self, listener: trio.abc.Listener[trio.abc.Stream]) -> None:
+        async with listener:
+            while True:
+                await self._places.acquire()
+                try:
+                    stream = await self._next(listener)
+                except trio.ClosedResourceError:
+                    return  # its owner closed it: stop accepting, serve what is open
+                self._nursery.start_soon(self._run, stream)
+
+    async def _next(self, listener: trio.abc.Listener[trio.abc.Stream]) -> trio.abc.Stream:
+        while True:
+            await self._room()
+            try:
+                stream = await listener.accept()
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._pause(str(error))
+                await trio.sleep(_PAUSE_S)
+                continue
+            if self._gate is None or self._gate.admits(stream):
+                self._paused = False
+                return stream
+            await trio.aclose_forcefully(stream)
+
+    async def _room(self) -> None:
+        if self._gate is not None and not self._gate.is_open:
+            self._pause("only the descriptors reserved for peers and logs are left")
+            await self._gate.wait_open()
+
+    def _pause(self, reason: str) -> None:
+        if not self._paused:
+            self._paused = True
+            self._log.warning("accepting paused", reason=reason)
+
+    async def _run(self, stream: trio.abc.Stream) -> None:
+        try:
+            await self._handle(stream)
+        finally:
+            self._places.release()
+            with trio.move_on_after(1, shield=True):
+                await trio.aclose_forcefully(stream)
+
+
+async def serve(
+    listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+    handle: Callable[[trio.abc.Stream], Awaitable[None]],
+    *,
+    max_connections: int,
+    gate: AcceptGate | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Accept from the listeners and run ``handle`` on each connection, until cancelled, or until
+    the listeners were closed (to stop accepting) and the last connection has ended.
+
+    The listeners and every stream are closed at the end. ``handle`` must not raise for what a
+    client does. While ``max_connections`` are open, while the gate is closed and after a shortage
+    error, further connections wait in the backlog; other errors of accept are raised.
+    """
+    async with trio.open_nursery() as nursery:
+        accepting = _Accepting(handle, nursery, max_connections, gate)
+        for listener in listeners:
+            nursery.start_soon(accepting.accept_from, listener)
+        task_status.started()

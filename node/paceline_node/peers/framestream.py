@@ -1,0 +1,255 @@
+"""Frames over a byte stream: one reader, one writer task, a bounded outbox.
+
+What is sent lies in an outbox until the single writer task takes it, joined with whatever else is
+there by then, so that many small frames cost one system call. Sending is synchronous and never
+interleaves: a role check, an append and the answer need no await between them. A peer that does
+not read is bounded twice: :meth:`FrameStream.drain` makes a polite sender wait, and an outbox over
+its hard limit ends the connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import trio
+
+from paceline.errors import ConnectionLost, PacelineError, RemoteProtocolError
+from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind, encode_error, encode_head
+from paceline.wire.framebuffer import FrameBuffer
+from paceline.wire.message import Message
+from paceline_node.env import Bytes
+from paceline_node.peers.transport import FilePart, transport_for
+
+Chunk = Bytes | FilePart
+"""A piece of a frame: bytes (views must be contiguous, of format B) or a range of a file. What it
+refers to must not change until it is sent."""
+
+Payload = Chunk | tuple[Chunk, ...]
+"""What follows a frame's header; a tuple is sent as one."""
+
+_GATHER_BYTES = 1024 * 1024
+_GATHER_COUNT = 512
+_CLOSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxLimits:
+    """Bytes in the outbox: ``drain_bytes`` is where :meth:`FrameStream.drain` starts to wait,
+    ``max_bytes`` where the connection is given up."""
+
+    drain_bytes: int = 4 * 1024 * 1024
+    max_bytes: int = 256 * 1024 * 1024
+
+
+class FrameStream:
+    """Frames both ways over one trio stream, which it owns and closes.
+
+    Run :meth:`run_writer` in the connection's nursery; call :meth:`receive` from one task.
+    ``name`` says in errors who is on the other side.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        name: str,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        outbox: OutboxLimits | None = None,
+    ) -> None:
+        self.name = name
+        self._stream = stream
+        self._transport = transport_for(stream)
+        self._buffer = FrameBuffer(max_frame_bytes=max_frame_bytes)
+        self._limits = outbox or OutboxLimits()
+        self._outbox: deque[Chunk] = deque()
+        self._queued_bytes = 0
+        self._accepted_bytes = 0
+        self._started_bytes = 0
+        self._finishing = False
+        self._failure: str | None = None
+        self._writer_idle = trio.lowlevel.ParkingLot()
+        self._drainers = trio.lowlevel.ParkingLot()
+        self._writer_scope = trio.CancelScope()
+        self.received_count = 0  # receives that brought bytes; keepalive watches it move
+
+    # --- state ------------------------------------------------------------------------------------
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes accepted by :meth:`send` and not yet handed to the kernel."""
+        return self._queued_bytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether :meth:`send` would be accepted."""
+        return self._failure is None and not self._finishing
+
+    def position(self) -> int:
+        """Where in the outgoing byte stream the next :meth:`send` begins."""
+        return self._accepted_bytes
+
+    def may_have_sent(self, position: int) -> bool:
+        """Whether a byte at or after ``position`` may have reached the other side."""
+        return self._started_bytes > position
+
+    def allow_frames_of(self, max_frame_bytes: int) -> None:
+        """Change the limit for frames yet to come (it is small until the peer is known)."""
+        self._buffer.max_frame_bytes = max_frame_bytes
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def send(self, *chunks: Chunk) -> None:
+        """Queue one or more whole frames; never blocks, never interleaves with another send.
+
+        Raises ConnectionLost (``was_sent`` False) when the stream has ended, or when the outbox is
+        over its hard limit, which ends it.
+        """
+        if not self.is_open:
+            raise ConnectionLost(self._failure or f"{self.name}: closing", was_sent=False)
+        size = total_size(chunks)
+        if self._queued_bytes and self._queued_bytes + size > self._limits.max_bytes:
+            self.abort(f"{self.name}: does not read, {self._queued_bytes} bytes are unsent")
+            raise ConnectionLost(str(self._failure), was_sent=False)
+        self._outbox.extend(chunks)
+        self._queued_bytes += size
+        self._accepted_bytes += size
+        self._writer_idle.unpark()
+
+    def send_frame(
+        self, kind: Kind, api: int, correlation: int, body: Message | None, payload: Payload = ()
+    ) -> None:
+        """Queue one frame. As :meth:`send`."""
+        chunks = chunks_of(payload)
+        packed = [] if body is None else body.pack()
+        self.send(encode_head(kind, api, correlation, packed, total_size(chunks)), *chunks)
+
+    def send_error(self, request: Frame, error: PacelineError) -> None:
+        """Queue the ERROR frame that answers ``request``. As :meth:`send`."""
+        self.send(encode_error(request.api, request.correlation, error))
+
+    async def drain(self) -> None:
+        """Wait until the outbox is below ``drain_bytes``; returns at once (no checkpoint) when it
+        is, or when the stream has ended. Cancel-safe."""
+        while self._queued_bytes > self._limits.drain_bytes and self._failure is None:
+            await self._drainers.park()
+
+    def finish(self) -> None:
+        """Send what is queued, then close; further sends are refused. Does not wait."""
+        self._finishing = True
+        self._writer_idle.unpark()
+
+    def abort(self, reason: str) -> None:
+        """End at once: queued bytes are dropped, a blocked receive raises ConnectionLost with
+        ``reason``. Idempotent: the first reason stays."""
+        if self._failure is None:
+            self._failure = reason
+        self._writer_scope.cancel()
+        self._drainers.unpark_all()
+
+    async def run_writer(self) -> None:
+        """Write the outbox until the stream ends, then close it; run it exactly once, in a task.
+
+        Never raises for a broken connection: that is kept for :meth:`receive` and :meth:`send`.
+        """
+        try:
+            with self._writer_scope:
+                await self._write()
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self.abort(f"{self.name}: {_told(error)}")
+        finally:
+            if self._failure is None:
+                self._failure = f"{self.name}: closed by this side"
+            self._outbox.clear()
+            self._drainers.unpark_all()
+            # Closing wakes a receiver; shielded and bounded, since it may be us who is cancelled.
+            with trio.move_on_after(_CLOSE_S, shield=True):
+                await trio.aclose_forcefully(self._stream)
+
+    async def _write(self) -> None:
+        since_checkpoint = 0
+        while True:
+            if not self._outbox:
+                if self._finishing:
+                    return
+                since_checkpoint = 0
+                await self._writer_idle.park()
+                continue
+            if since_checkpoint > _GATHER_BYTES:
+                since_checkpoint = 0
+                await trio.lowlevel.checkpoint()
+            since_checkpoint += await self._write_some()
+            if self._queued_bytes <= self._limits.drain_bytes:
+                self._drainers.unpark_all()
+
+    async def _write_some(self) -> int:
+        """Send the head of the outbox: a file range, or as many byte chunks as go together."""
+        head = self._outbox[0]
+        if isinstance(head, FilePart):
+            self._outbox.popleft()
+            self._started_bytes += head.size
+            await self._transport.send_file(head)
+            self._queued_bytes -= head.size
+            return head.size
+        batch: list[Bytes] = []
+        size = 0
+        while self._outbox and size < _GATHER_BYTES and len(batch) < _GATHER_COUNT:
+            chunk = self._outbox[0]
+            if isinstance(chunk, FilePart):
+                break
+            self._outbox.popleft()
+            batch.append(chunk)
+            size += len(chunk)
+        self._started_bytes += size
+        await self._transport.send(batch)
+        self._queued_bytes -= size
+        return size
+
+    # --- receiving --------------------------------------------------------------------------------
+
+    async def receive(self) -> Frame | None:
+        """The next frame; None when the other side closed between frames.
+
+        Not a checkpoint while frames are buffered. Raises ConnectionLost when the connection
+        breaks, RemoteProtocolError when the bytes are no frames; the stream is of no further use
+        then. Cancel-safe: a frame is either returned or still there.
+        """
+        while True:
+            frame = self._buffer.next_frame()
+            if frame is not None:
+                return frame
+            try:
+                count = await self._transport.receive_into(self._buffer.targets())
+            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                reason = self._failure or f"{self.name}: {_told(error)}"
+                raise ConnectionLost(reason) from error
+            if count == 0:
+                if self._buffer.is_between_frames:
+                    return None
+                raise RemoteProtocolError(f"{self.name}: stream ended inside a frame")
+            self.received_count += 1
+            self._buffer.received(count)
+
+    def receive_buffered(self) -> Frame | None:
+        """A frame that has arrived already, or None: for handling a burst as one."""
+        return self._buffer.next_frame()
+
+
+def chunks_of(payload: Payload) -> tuple[Chunk, ...]:
+    """The pieces of a payload; none when it is empty."""
+    if isinstance(payload, tuple):
+        return payload
+    return (payload,) if isinstance(payload, FilePart) or len(payload) else ()
+
+
+def total_size(chunks: tuple[Chunk, ...]) -> int:
+    """Bytes that the chunks stand for."""
+    size = 0
+    for chunk in chunks:
+        size += chunk.size if isinstance(chunk, FilePart) else len(chunk)
+    return size
+
+
+def _told(error: BaseException) -> str:
+    cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+    return str(cause) or "connection closed"
