@@ -1,0 +1,204 @@
+"""What a leader keeps for one partition in one leader epoch (spec replication 3.2, 3.5, 3.6).
+
+Pure. A new :class:`LeaderState` is made in every leader epoch, also when this broker led the
+previous one it knows of: what followers said in an older epoch may have been truncated since.
+The ISR seen here is the one of the metadata log; proposals only widen what the high watermark
+waits for (the maximal ISR) until the log decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
+from paceline.wire.peer.control import IsrMember
+from paceline_node.controller.records import Partition
+from paceline_node.replication.isr import FollowerProgress, committed_end
+
+PROPOSAL_RESEND_S = 0.5
+ALREADY_MEMBER = BrokerEpoch(-1)
+
+
+class BrokerView(Protocol):
+    """What a leader reads of a registered broker in the metadata image."""
+
+    @property
+    def broker_epoch(self) -> BrokerEpoch: ...
+    @property
+    def directory_id(self) -> UUID: ...
+    @property
+    def fenced(self) -> bool: ...
+    @property
+    def in_controlled_shutdown(self) -> bool: ...
+
+
+Brokers = Mapping[NodeId, BrokerView]
+
+
+@dataclass(slots=True)
+class Proposal:
+    """An ISR change asked of the controller and not yet overtaken in the metadata log."""
+
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    isr: tuple[IsrMember, ...]
+    sent_at: float | None = None
+
+
+class LeaderState:
+    """Followers' progress, the pending proposal, and the arithmetic over them.
+
+    ``start_offset`` is LESO: the log end at the moment this broker took office.
+    """
+
+    def __init__(self, me: NodeId, registration: Partition, start_offset: int, now: float) -> None:
+        self.me = me
+        self.leader_epoch = registration.leader_epoch
+        self.start_offset = start_offset
+        self.took_office_at = now
+        self.followers: dict[NodeId, FollowerProgress] = {}
+        self.pending: Proposal | None = None
+        self.registration = registration
+        self._isr_size = 0
+        self._others: tuple[NodeId, ...] = ()
+        self.adopt(registration)
+
+    @property
+    def isr(self) -> tuple[NodeId, ...]:
+        """The committed ISR, in replica order."""
+        return self.registration.isr
+
+    @property
+    def maximal_isr(self) -> frozenset[NodeId]:
+        """Everyone the high watermark waits for, this broker included."""
+        return frozenset((self.me, *self._others))
+
+    def adopt(self, registration: Partition) -> None:
+        """Take over a newer registration of the same leader epoch from the metadata log.
+
+        A proposal whose base was overtaken is resolved, one way or the other: it was accepted, or
+        it can never be accepted any more (3.6).
+        """
+        self.registration = registration
+        pending = self.pending
+        if pending is not None and registration.partition_epoch > pending.partition_epoch:
+            self.pending = None
+        self._recount()
+
+    def _recount(self) -> None:
+        members = set(self.registration.isr)
+        if self.pending is not None:
+            members.update(member.node_id for member in self.pending.isr)
+        members.discard(self.me)
+        self._others = tuple(sorted(members))
+        self._isr_size = len(self.registration.isr)
+
+    def observe_fetch(
+        self,
+        node: NodeId,
+        broker_epoch: BrokerEpoch,
+        fetch_offset: int,
+        durable_offset: int,
+        leader_end: int,
+        now: float,
+    ) -> None:
+        """Step 8 of 3.3: an accepted fetch tells where a follower is."""
+        known = self.followers.get(node)
+        if known is None:
+            office = self.took_office_at
+            known = FollowerProgress(
+                broker_epoch, 0, 0, office, office, mark_offset=self.start_offset, mark_at=office
+            )
+            self.followers[node] = known
+        known.broker_epoch = broker_epoch
+        known.observe(fetch_offset, durable_offset, leader_end, now)
+
+    def newest_broker_epoch(self, node: NodeId, brokers: Brokers) -> int:
+        """The newest broker epoch known of a follower, from metadata or from its fetches."""
+        registered = brokers.get(node)
+        newest = -1 if registered is None else registered.broker_epoch
+        known = self.followers.get(node)
+        if known is not None and known.broker_epoch > newest:
+            return known.broker_epoch
+        return newest
+
+    def committed_end(self, own_ack: int) -> int | None:
+        """How far the log is committed by what is known now; None: cannot be known."""
+        return committed_end(
+            own_ack, self._others, self.followers, self._isr_size, self.registration.min_isr
+        )
+
+    # --- proposals -------------------------------------------------------------------------------
+
+    def may_join(self, node: NodeId, high_watermark: int, brokers: Brokers) -> bool:
+        """Whether a follower meets every condition for joining the ISR (3.6).
+
+        Reaching the high watermark is not enough right after an election: it may be behind the
+        true one, but the log end at which this broker took office never is.
+        """
+        known = self.followers.get(node)
+        registered = brokers.get(node)
+        return (
+            known is not None
+            and registered is not None
+            and known.ack >= high_watermark
+            and known.ack >= self.start_offset
+            and not registered.fenced
+            and not registered.in_controlled_shutdown
+            and known.broker_epoch == registered.broker_epoch
+        )
+
+    def consider_expand(self, high_watermark: int, brokers: Brokers) -> bool:
+        """Propose everyone who may join; whether a proposal was made."""
+        if self.pending is not None:
+            return False
+        isr = self.registration.isr
+        joining = [
+            node
+            for node in self.registration.replicas
+            if node not in isr and self.may_join(node, high_watermark, brokers)
+        ]
+        if not joining:
+            return False
+        members = [IsrMember(node, ALREADY_MEMBER) for node in isr]
+        members += [IsrMember(node, brokers[node].broker_epoch) for node in joining]
+        self._propose(tuple(members))
+        return True
+
+    def consider_shrink(self, leader_end: int, now: float, lag_max_s: float) -> bool:
+        """Propose the ISR without everyone who lags; whether a proposal was made."""
+        if self.pending is not None:
+            return False
+        staying = [
+            node
+            for node in self.registration.isr
+            if node == self.me or not self._lags(node, leader_end, now, lag_max_s)
+        ]
+        if len(staying) == len(self.registration.isr):
+            return False
+        self._propose(tuple(IsrMember(node, ALREADY_MEMBER) for node in staying))
+        return True
+
+    def _lags(self, node: NodeId, leader_end: int, now: float, lag_max_s: float) -> bool:
+        known = self.followers.get(node)
+        if known is None:
+            return now - self.took_office_at > lag_max_s
+        return known.is_lagging(leader_end, now, lag_max_s)
+
+    def _propose(self, isr: tuple[IsrMember, ...]) -> None:
+        self.pending = Proposal(self.leader_epoch, self.registration.partition_epoch, isr)
+        self._recount()
+
+    def proposal_due(self, now: float) -> Proposal | None:
+        """The pending proposal if it must be sent now: at once, then every 500 ms, unchanged,
+        until the metadata log overtakes its base. The caller sends what it gets."""
+        pending = self.pending
+        if pending is None:
+            return None
+        if pending.sent_at is not None and now - pending.sent_at < PROPOSAL_RESEND_S:
+            return None
+        pending.sent_at = now
+        return pending

@@ -1,0 +1,429 @@
+"""One replica of one partition: its role, and every rule about its log (spec replication 3, 4.1).
+
+Pure: driven by metadata, fetches and answers; it reads no clock and sends nothing. ``partition.py``
+drives it on trio, the simulator in ``tests/sim/replication`` drives it from a seeded event queue.
+Assertions here state invariants marked A in spec replication 1.2; a broken one ends the process,
+because going on would lose acknowledged records.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from paceline.errors import CorruptMessage, ErrorCode, NotEnoughReplicas, NotLeader
+from paceline.types import NO_EPOCH, NO_NODE, Acks, BrokerEpoch, LeaderEpoch, NodeId
+from paceline.wire.peer.replica import FetchedPartition, FetchPartition
+from paceline_node.controller.records import Partition
+from paceline_node.replication.follower import FetchOutcome, FollowerState, truncation_point
+from paceline_node.replication.leader import Brokers, LeaderState
+from paceline_node.storage.epochs import EpochCache
+
+
+class ReplicaLog(Protocol):
+    """The synchronous part of a log that replication rules act on; ``storage.log.Log`` is one."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def durable_offset(self) -> int: ...
+    @property
+    def epochs(self) -> EpochCache: ...
+
+    def append_follower(self, data: memoryview) -> object:
+        """Append a leader's batches. Raises CorruptMessage; nothing is appended then."""
+
+    def truncate(self, offset: int) -> None: ...
+    def reset(self, offset: int) -> None: ...
+    def advance_start(self, offset: int) -> None: ...
+
+
+class Role(enum.Enum):
+    """What this replica does at present."""
+
+    NONE = "none"
+    """No registration applied yet, or not a replica any more."""
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    LEADERLESS = "leaderless"
+
+
+class Transition(enum.Enum):
+    """What a registration changed."""
+
+    NOTHING = "nothing"
+    ADOPTED = "adopted"
+    """Still leader in the same epoch; ISR, min ISR or the pending proposal may have changed."""
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    LEADERLESS = "leaderless"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerIdentity:
+    """Who fetches; node id as bound to the connection, the rest from the request."""
+
+    node: NodeId
+    broker_epoch: BrokerEpoch
+    directory_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCheck:
+    """A leader's judgement of one fetch. Without error and divergence, records may be read."""
+
+    error: ErrorCode = ErrorCode.NONE
+    diverging_epoch: LeaderEpoch = NO_EPOCH
+    diverging_end: int = -1
+
+
+ACCEPTED = FetchCheck()
+
+_REFUSALS = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.STORAGE_ERROR,
+    }
+)
+
+
+class RegistrationGate:
+    """No role is taken from metadata older than this process's own registration (3.1, I21).
+
+    A restarted broker would otherwise act on a record in which it still leads, and append batches
+    of an old epoch behind newer ones.
+    """
+
+    def __init__(self) -> None:
+        self._registered_at: int | None = None
+
+    def registered(self, offset: int) -> None:
+        """This process was registered by the metadata record at ``offset``."""
+        self._registered_at = offset
+
+    def admits(self, image_offset: int) -> bool:
+        """Whether roles may be taken from an image at that offset."""
+        return self._registered_at is not None and image_offset >= self._registered_at
+
+
+class Replica:
+    """A replica's role and high watermark over its log.
+
+    ``counts_durable`` tells whether the flush mode counts fsynced records only (2.2); every
+    replica, the leader included, is counted by its ack offset. ``high_watermark`` is what the
+    checkpoint said, 0 if nothing.
+    """
+
+    def __init__(
+        self, me: NodeId, log: ReplicaLog, *, high_watermark: int = 0, counts_durable: bool = True
+    ) -> None:
+        self.me = me
+        self.log = log
+        self.counts_durable = counts_durable
+        self.role = Role.NONE
+        self.leader_epoch: LeaderEpoch = NO_EPOCH
+        self.registration: Partition | None = None
+        self.leader: LeaderState | None = None
+        self.follower: FollowerState | None = None
+        self.high_watermark = 0
+        self._brokers: Brokers = {}
+        self._clamp(high_watermark)
+
+    @property
+    def ack_offset(self) -> int:
+        """What this replica may be counted for."""
+        return self.log.durable_offset if self.counts_durable else self.log.log_end_offset
+
+    @property
+    def leader_id(self) -> NodeId:
+        """Who leads as far as known here; -1: nobody."""
+        return NO_NODE if self.registration is None else self.registration.leader
+
+    @property
+    def high_watermark_is_true(self) -> bool:
+        """Whether the high watermark covers all that any earlier leader may have committed."""
+        return self.leader is not None and self.high_watermark >= self.leader.start_offset
+
+    def _clamp(self, high_watermark: int) -> None:
+        log = self.log
+        self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
+
+    # --- metadata (3.1) --------------------------------------------------------------------------
+
+    def apply(self, registration: Partition, brokers: Brokers, now: float) -> Transition:
+        """Act on a registration from an image that the gate admitted."""
+        self._brokers = brokers
+        known = self.registration
+        if known is registration:
+            return Transition.NOTHING
+        if known is not None:
+            assert registration.leader_epoch >= known.leader_epoch, (known, registration)  # I9
+            assert registration.partition_epoch >= known.partition_epoch, (known, registration)
+        self.registration = registration
+        if self.me not in registration.replicas:
+            self._leave_role(Role.NONE)
+            return Transition.REMOVED
+        if registration.leader_epoch > self.leader_epoch:
+            return self._take_role(registration, now)
+        if self.leader is not None:
+            self.leader.adopt(registration)
+            return Transition.ADOPTED
+        return Transition.NOTHING
+
+    def _leave_role(self, role: Role) -> None:
+        self.leader = None
+        self.follower = None
+        self.role = role
+
+    def _take_role(self, registration: Partition, now: float) -> Transition:
+        self.leader_epoch = registration.leader_epoch
+        if registration.leader == self.me:
+            self._become_leader(registration, now)
+            return Transition.LEADER
+        if registration.leader == NO_NODE:
+            self._leave_role(Role.LEADERLESS)
+            return Transition.LEADERLESS
+        self._leave_role(Role.FOLLOWER)
+        self.follower = FollowerState(registration.leader, registration.leader_epoch)
+        return Transition.FOLLOWER
+
+    def _become_leader(self, registration: Partition, now: float) -> None:
+        epochs = self.log.epochs
+        assert registration.leader_epoch > epochs.last_epoch, (  # I7, I21
+            f"elected in epoch {registration.leader_epoch}, log has {epochs.last_epoch}"
+        )
+        self._leave_role(Role.LEADER)
+        end = self.log.log_end_offset
+        epochs.assign(registration.leader_epoch, end)
+        # Always a new state: what followers said in an earlier epoch may be truncated (3.2).
+        self.leader = LeaderState(self.me, registration, end, now)
+        self._clamp(self.high_watermark)
+
+    # --- leader ----------------------------------------------------------------------------------
+
+    def check_produce(self, acks: Acks, required_isr: int) -> LeaderState:
+        """Steps 1 and 2 of 4.1. Raises NotLeader or NotEnoughReplicas; nothing is appended then.
+
+        ``required_isr`` is the configured ``min.insync.replicas`` (SETTLED R1); the caller
+        appends without awaiting in between.
+        """
+        leader = self.leader
+        if leader is None:
+            raise NotLeader(f"node {self.me} does not lead; the leader is node {self.leader_id}")
+        if acks == Acks.ALL and len(leader.registration.isr) < required_isr:
+            raise NotEnoughReplicas(
+                f"{len(leader.isr)} in-sync replicas {list(leader.isr)}, {required_isr} required"
+            )
+        return leader
+
+    def advance(self) -> bool:
+        """Move the high watermark as far as is known to be committed (3.5); whether it moved.
+
+        Call it after an append, a flush, a follower's fetch, or metadata.
+        """
+        leader = self.leader
+        if leader is None:
+            return False
+        end = leader.committed_end(self.ack_offset)
+        if end is None or end <= self.high_watermark:
+            return False
+        assert end <= self.log.log_end_offset, (end, self.log.log_end_offset)  # I10
+        self.high_watermark = end
+        return True
+
+    def check_fetch(self, sender: FollowerIdentity, position: FetchPartition) -> FetchCheck:
+        """Steps 2 to 7 of 3.3: may this follower read at this position? Changes nothing."""
+        leader = self.leader
+        if position.current_leader_epoch < self.leader_epoch:
+            return FetchCheck(ErrorCode.FENCED_LEADER_EPOCH)
+        if position.current_leader_epoch > self.leader_epoch:
+            return FetchCheck(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if leader is None:
+            return FetchCheck(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if sender.node not in leader.registration.replicas:
+            return FetchCheck(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if self._is_stale(leader, sender):
+            return FetchCheck(ErrorCode.STALE_BROKER_EPOCH)
+        return self._check_position(position)
+
+    def _is_stale(self, leader: LeaderState, sender: FollowerIdentity) -> bool:
+        if sender.broker_epoch < leader.newest_broker_epoch(sender.node, self._brokers):
+            return True
+        registered = self._brokers.get(sender.node)
+        return registered is not None and registered.directory_id != sender.directory_id
+
+    def _check_position(self, position: FetchPartition) -> FetchCheck:
+        log = self.log
+        if position.fetch_offset < log.log_start_offset:
+            return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
+        last = position.last_fetched_epoch
+        if last >= 0:
+            found = log.epochs.end_offset_for(last, log.log_end_offset)
+            if found is None:
+                return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
+            epoch, end = found
+            if epoch < last or end < position.fetch_offset:
+                return FetchCheck(diverging_epoch=epoch, diverging_end=end)
+        if position.fetch_offset > log.log_end_offset:
+            return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return ACCEPTED
+
+    def on_fetch(
+        self, sender: FollowerIdentity, position: FetchPartition, now: float
+    ) -> FetchCheck:
+        """Steps 2 to 8 of 3.3, and the expand of step 9. The caller then calls :meth:`advance`
+        and reads; a parked fetch that wakes is judged by :meth:`check_fetch` alone, for it brings
+        no news of the follower."""
+        check = self.check_fetch(sender, position)
+        if check is not ACCEPTED:
+            return check
+        leader = self.leader
+        assert leader is not None
+        leader.observe_fetch(
+            sender.node,
+            sender.broker_epoch,
+            position.fetch_offset,
+            position.durable_offset,
+            self.log.log_end_offset,
+            now,
+        )
+        if sender.node not in leader.registration.isr:
+            leader.consider_expand(self.high_watermark, self._brokers)
+        return ACCEPTED
+
+    def answer(
+        self, position: FetchPartition, check: FetchCheck, records_bytes: int = 0
+    ) -> FetchedPartition:
+        """The leader's answer to a fetch judged so, with that many bytes of records."""
+        log = self.log
+        return FetchedPartition(
+            position.topic_id,
+            position.partition,
+            check.error,
+            self.leader_epoch,
+            self.leader_id,
+            position.fetch_offset,
+            self.high_watermark,
+            log.log_start_offset,
+            log.log_end_offset,
+            check.diverging_epoch,
+            check.diverging_end,
+            records_bytes,
+        )
+
+    def consider_shrink(self, now: float, lag_max_s: float) -> bool:
+        """Propose the ISR without lagging members; called every half lag time (3.6)."""
+        leader = self.leader
+        return leader is not None and leader.consider_shrink(
+            self.log.log_end_offset, now, lag_max_s
+        )
+
+    # --- follower (3.4) --------------------------------------------------------------------------
+
+    def position(self, topic_max_bytes: int) -> FetchPartition:
+        """Where this follower is, for a fetch or an ack."""
+        log = self.log
+        registration = self.registration
+        assert registration is not None
+        end = log.log_end_offset
+        return FetchPartition(
+            registration.topic_id,
+            registration.partition,
+            self.leader_epoch,
+            end,
+            log.durable_offset if self.counts_durable else end,
+            log.epochs.last_epoch,
+            log.log_start_offset,
+            self.high_watermark,
+            topic_max_bytes,
+        )
+
+    def start_fetch(self, nonce: int, max_bytes: int) -> FetchPartition | None:
+        """The part of a fetch request for this partition; None when it follows nobody."""
+        if self.follower is None:
+            return None
+        self.follower.in_flight = nonce
+        return self.position(max_bytes)
+
+    def on_fetched(self, nonce: int, answer: FetchedPartition, records: memoryview) -> FetchOutcome:
+        """Act on the leader's answer to the fetch with that nonce."""
+        follower = self.follower
+        if follower is None or follower.in_flight != nonce:
+            return FetchOutcome.DROPPED
+        if answer.error in _REFUSALS:
+            follower.in_flight = None
+            return FetchOutcome.REFUSED
+        log = self.log
+        if not follower.accepts(
+            nonce, answer.leader_epoch, answer.fetch_offset, log.log_end_offset
+        ):
+            return FetchOutcome.DROPPED
+        follower.in_flight = None
+        if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return self._out_of_range(answer)
+        if answer.error != ErrorCode.NONE:
+            return FetchOutcome.REFUSED
+        if answer.diverging_epoch >= 0:
+            return self._diverge(follower, answer)
+        return self._extend(follower, answer, records)
+
+    def _extend(
+        self, follower: FollowerState, answer: FetchedPartition, records: memoryview
+    ) -> FetchOutcome:
+        log = self.log
+        outcome = FetchOutcome.IDLE
+        if len(records):
+            try:
+                log.append_follower(records)
+            except CorruptMessage:
+                return FetchOutcome.CORRUPT
+            follower.corrupt_in_row = 0
+            assert log.epochs.last_epoch <= self.leader_epoch  # I7
+            outcome = FetchOutcome.APPENDED
+        committed = min(answer.high_watermark, log.log_end_offset)
+        if committed > self.high_watermark:
+            self.high_watermark = committed
+        if committed > follower.confirmed:
+            follower.confirmed = committed
+        if answer.log_start_offset > log.log_start_offset:
+            log.advance_start(min(answer.log_start_offset, self.high_watermark))
+        return outcome
+
+    def _diverge(self, follower: FollowerState, answer: FetchedPartition) -> FetchOutcome:
+        log = self.log
+        end = log.log_end_offset
+        point = truncation_point(
+            log.epochs, end, answer.diverging_epoch, answer.diverging_end_offset
+        )
+        assert point >= follower.confirmed, (point, follower)  # I22
+        if point >= end:
+            # No round may leave the log as it was: a leader that says so contradicts itself.
+            return FetchOutcome.REFUSED
+        if point < log.log_start_offset:
+            return self._reset(answer.log_start_offset)
+        log.truncate(point)
+        self.high_watermark = min(self.high_watermark, point)
+        return FetchOutcome.TRUNCATED
+
+    def _out_of_range(self, answer: FetchedPartition) -> FetchOutcome:
+        log = self.log
+        below_leader = answer.log_start_offset > log.log_end_offset
+        nothing_to_lose = log.log_start_offset == log.log_end_offset
+        if below_leader or (nothing_to_lose and answer.log_end_offset < log.log_end_offset):
+            return self._reset(answer.log_start_offset)
+        # Longer than the leader's log: only an answer by epochs says where the fork is.
+        return FetchOutcome.REFUSED
+
+    def _reset(self, offset: int) -> FetchOutcome:
+        self.log.reset(offset)
+        self.high_watermark = offset
+        return FetchOutcome.RESET
