@@ -37,7 +37,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
-def _clusters(request: pytest.FixtureRequest, base: Path) -> Iterator[Callable[..., Cluster]]:
+def clusters(request: pytest.FixtureRequest, base: Path) -> Iterator[Callable[..., Cluster]]:
     """Makes clusters and removes them at the end; moves those of failed tests away if asked to."""
     made: list[Cluster] = []
     live = request.session.stash.setdefault(_CLUSTERS, [])
@@ -67,7 +67,7 @@ def make_cluster(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[Callable[..., Cluster]]:
     """Start clusters with options of ``paceline up``; each test has its own."""
-    yield from _clusters(request, tmp_path)
+    yield from clusters(request, tmp_path)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def shared_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """Three nodes for all tests of a module that leave them as they found them."""
-    makers = _clusters(request, tmp_path_factory.mktemp("shared"))
+    makers = clusters(request, tmp_path_factory.mktemp("shared"))
     make = next(makers)
     yield make()
     next(makers, None)
