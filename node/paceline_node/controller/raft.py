@@ -1,0 +1,444 @@
+"""The metadata quorum's Raft core: a state machine without clock, network, disk or threads.
+
+Feed it inputs (:meth:`Raft.tick`, :meth:`Raft.step`, :meth:`Raft.propose` ...), then take its
+:class:`Effects` and carry them out. Terms, elections and the follower's side are here; the leader's
+side is in ``raft_leader.py``. Why it is as it is: RAFT.md. Source: spec replication 5.1.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from paceline.errors import NotController, RemoteProtocolError
+from paceline.types import NodeId
+from paceline_node.controller.raft_leader import Leader
+from paceline_node.controller.raft_log import RaftLog
+from paceline_node.controller.raft_messages import (
+    Append,
+    AppendResponse,
+    RaftMessage,
+    SnapshotChunk,
+    SnapshotResponse,
+    TimeoutNow,
+    VoteKind,
+    VoteRequest,
+    VoteResponse,
+)
+from paceline_node.controller.raft_progress import has_majority
+from paceline_node.controller.raft_snapshot import SnapshotAssembly, decode_snapshot
+from paceline_node.controller.raft_state import NodeState
+from paceline_node.controller.raft_types import (
+    Config,
+    Effects,
+    Entry,
+    HardState,
+    MemberId,
+    RaftLimits,
+    RaftTiming,
+    Role,
+    Snapshot,
+)
+
+_DEFAULT_LIMITS = RaftLimits()
+
+
+class Raft:
+    """One member of the quorum, voter or learner."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        cluster_id: UUID,
+        log: RaftLog,
+        hard_state: HardState,
+        *,
+        timing: RaftTiming,
+        rng: random.Random,
+        limits: RaftLimits = _DEFAULT_LIMITS,
+    ) -> None:
+        self.state = NodeState(me, cluster_id, log, hard_state, timing, limits)
+        self.leadership: Leader | None = None
+        self._rng = rng
+        self._elapsed = 0
+        self._timeout = 0
+        self._granted: set[MemberId] = set()
+        self._refused: set[MemberId] = set()
+        self._campaign = VoteKind.PRE
+        self._self_vote_sequence = 0
+        self._assembly = SnapshotAssembly()
+        self._redraw_timeout()
+        self._handlers: dict[type[RaftMessage], Callable[[Any], None]] = {
+            VoteRequest: self._on_vote_request,
+            VoteResponse: self._on_vote_response,
+            Append: self._on_append,
+            AppendResponse: self._on_append_response,
+            SnapshotChunk: self._on_snapshot_chunk,
+            SnapshotResponse: self._on_snapshot_response,
+            TimeoutNow: self._on_timeout_now,
+        }
+
+    # --- what the caller sees --------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leadership is not None
+
+    @property
+    def log(self) -> RaftLog:
+        return self.state.log
+
+    @property
+    def config(self) -> Config:
+        return self.state.log.config
+
+    def take_effects(self) -> Effects | None:
+        """What is to be done now; None when nothing is. See :class:`Effects` for the duties."""
+        if self.leadership is not None:
+            self.leadership.flush()
+            if self.leadership.is_removed():
+                self._resign(self.leadership)
+        return self.state.take_effects()
+
+    # --- inputs ----------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """One tick of the clock passed."""
+        state = self.state
+        state.now_tick += 1
+        self._elapsed += 1
+        if self.leadership is not None:
+            self.leadership.tick()
+            if not self.leadership.has_quorum():
+                self._become_follower(state.term, None)
+            return
+        if self._elapsed >= self._timeout:
+            self.campaign()
+        elif state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._is_retry_tick():
+            self._ask_for_votes()
+
+    def step(self, message: RaftMessage) -> None:
+        """A message arrived. Messages to another disk of this node are dropped: they were meant
+        for a member that no longer exists."""
+        state = self.state
+        if message.to != state.me or message.sender == state.me:
+            return
+        if message.term > state.term:
+            if not self._accept_newer_term(message):
+                return
+        elif message.term < state.term:
+            self._answer_old_term(message)
+            return
+        self._handlers[type(message)](message)
+
+    def persisted(self, sequence: int) -> None:
+        """Effects up to this sequence number are on stable storage."""
+        self.state.log.confirm(sequence)
+        if self.state.role is Role.CANDIDATE and sequence >= self._self_vote_sequence:
+            self._count_vote(self.state.me, granted=True)
+        if self.leadership is not None:
+            self.leadership.advance_commit()
+
+    def propose(self, data: bytes) -> Entry:
+        """Append a batch of records. Raises NotController when not leading, Throttled."""
+        return self._leading().propose(data)
+
+    def propose_config(self, config: Config, *, force: bool = False) -> Entry:
+        """Append a new configuration. Raises NotController, InvalidRequest."""
+        return self._leading().propose_config(config, force=force)
+
+    def transfer(self, target: MemberId) -> None:
+        """Hand leadership to ``target``. Raises NotController, InvalidRequest."""
+        self._leading().transfer(target)
+
+    def read_index(self, context: int) -> None:
+        """Begin a linearizable read; a ReadReady with ``context`` follows. Raises NotController."""
+        self._leading().read_index(context)
+
+    def compacted(self, snapshot: Snapshot) -> None:
+        """A snapshot taken by the caller at an applied index is safely stored."""
+        self.state.log.compact(snapshot, keep=self.state.limits.keep_entries)
+
+    def peer_refused(self, node: NodeId) -> None:
+        """The connection to ``node`` closed and its reconnect was refused: the process is dead
+        (SETTLED R6). If it led, forget it and try to replace it at once."""
+        if self.leadership is not None:
+            self.leadership.refused(node)
+        elif self.state.leads_from(node):
+            self.state.leader = None
+            self.campaign()
+
+    def campaign(self, kind: VoteKind = VoteKind.PRE) -> None:
+        """Nobody leads: try to, if this member is a voter. A leader does nothing."""
+        state = self.state
+        self._redraw_timeout()
+        if self.leadership is not None:
+            return
+        state.leader = None
+        if not state.may_campaign():
+            return
+        self._granted.clear()
+        self._refused.clear()
+        self._campaign = kind
+        if kind is VoteKind.PRE:
+            state.role = Role.PRE_CANDIDATE
+            self._ask_for_votes()
+            self._count_vote(state.me, granted=True)
+            return
+        state.role = Role.CANDIDATE
+        state.set_term(state.term + 1)
+        state.set_vote(state.me)
+        self._self_vote_sequence = state.next_sequence()
+        self._ask_for_votes()
+
+    # --- terms -----------------------------------------------------------------------------------
+
+    def _accept_newer_term(self, message: RaftMessage) -> bool:
+        """Move to the message's term where its kind asks for it. False: the message is ignored."""
+        if isinstance(message, VoteRequest):
+            if self._holds_lease_against(message):
+                return False
+            if message.kind is not VoteKind.PRE:
+                self._become_follower(message.term, None)
+            return True
+        if isinstance(message, VoteResponse) and message.kind is VoteKind.PRE and message.granted:
+            return True
+        leads = isinstance(message, Append | SnapshotChunk)
+        self._become_follower(message.term, message.sender if leads else None)
+        return True
+
+    def _holds_lease_against(self, request: VoteRequest) -> bool:
+        """Whether a live leader protects this member from candidates that merely lost touch.
+
+        A request from the leader itself shows that it leads no more.
+        """
+        if request.kind is VoteKind.FORCED or request.sender == self.state.leader:
+            return False
+        if self.leadership is not None:
+            return True
+        return self.state.leader is not None and self._elapsed < self.state.timing.election_ticks
+
+    def _answer_old_term(self, message: RaftMessage) -> None:
+        """Tell a deposed leader, or a node that fell behind, which term it is."""
+        state = self.state
+        if isinstance(message, Append | SnapshotChunk):
+            state.send_after_persist(
+                AppendResponse(state.me, message.sender, state.term, False, 0, 0, 0, 0)
+            )
+        elif isinstance(message, VoteRequest) and message.kind is VoteKind.PRE:
+            self._answer_vote(message, granted=False)
+
+    def _become_follower(self, term: int, leader: MemberId | None) -> None:
+        state = self.state
+        if self.leadership is not None:
+            self.leadership.abandon_reads()
+            self.leadership = None
+        if term > state.term:
+            state.set_term(term)
+        state.role = Role.FOLLOWER
+        state.leader = leader
+        self._redraw_timeout()
+
+    def _redraw_timeout(self) -> None:
+        shortest = self.state.timing.election_ticks
+        self._elapsed = 0
+        self._timeout = self._rng.randrange(shortest, 2 * shortest)
+
+    def _is_retry_tick(self) -> bool:
+        return self._elapsed % self.state.timing.heartbeat_ticks == 0
+
+    def _leading(self) -> Leader:
+        if self.leadership is None:
+            leader = self.state.leader
+            where = "no leader is known" if leader is None else f"node {leader.node} leads"
+            raise NotController(f"node {self.state.me.node} does not lead the quorum; {where}")
+        return self.leadership
+
+    # --- elections -------------------------------------------------------------------------------
+
+    def _ask_for_votes(self) -> None:
+        """Ask every voter that has not answered yet."""
+        answered = self._granted | self._refused
+        for voter in sorted(self.state.log.config.voter_ids):
+            if voter != self.state.me and voter not in answered:
+                self._ask_for_vote(voter)
+
+    def _ask_for_vote(self, voter: MemberId) -> None:
+        state = self.state
+        term = state.term + 1 if self._campaign is VoteKind.PRE else state.term
+        state.send_after_persist(
+            VoteRequest(
+                state.me, voter, term, self._campaign, state.log.last_index, state.log.last_term
+            )
+        )
+
+    def _on_vote_request(self, request: VoteRequest) -> None:
+        """Grant or refuse. A learner that is asked answers like a voter: the asker's
+        configuration may be newer than ours."""
+        state = self.state
+        pre = request.kind is VoteKind.PRE
+        free = (
+            state.vote == request.sender
+            or (state.vote is None and state.leader is None)
+            or (pre and request.term > state.term)
+        )
+        granted = free and state.log.is_up_to_date(request.last_term, request.last_index)
+        if granted and pre and self._has_better_claim(request):
+            # Both noticed the leader's death at the same moment. Were both to go on, each would
+            # vote for itself; so the better one asks again, and the other will grant it.
+            self._ask_for_vote(request.sender)
+            return
+        if granted and not pre:
+            state.set_vote(request.sender)
+            self._redraw_timeout()
+        self._answer_vote(request, granted=granted)
+
+    def _has_better_claim(self, request: VoteRequest) -> bool:
+        state = self.state
+        if state.role is not Role.PRE_CANDIDATE or request.term != state.term + 1:
+            return False
+        mine = (state.log.last_term, state.log.last_index, -state.me.node)
+        return mine > (request.last_term, request.last_index, -request.sender.node)
+
+    def _answer_vote(self, request: VoteRequest, *, granted: bool) -> None:
+        state = self.state
+        pre_granted = granted and request.kind is VoteKind.PRE
+        term = request.term if pre_granted else state.term
+        state.send_after_persist(
+            VoteResponse(state.me, request.sender, term, request.kind, granted)
+        )
+
+    def _on_vote_response(self, response: VoteResponse) -> None:
+        state = self.state
+        if response.kind is not self._campaign:
+            return
+        if state.role is Role.PRE_CANDIDATE:
+            wanted = state.term + 1 if response.granted else state.term
+        elif state.role is Role.CANDIDATE:
+            wanted = state.term
+        else:
+            return
+        if response.term == wanted:
+            self._count_vote(response.sender, granted=response.granted)
+
+    def _count_vote(self, voter: MemberId, *, granted: bool) -> None:
+        (self._granted if granted else self._refused).add(voter)
+        voters = self.state.log.config.voter_ids
+        if has_majority(self._granted, voters):
+            if self.state.role is Role.PRE_CANDIDATE:
+                self.campaign(VoteKind.REAL)
+            else:
+                self._become_leader()
+        elif has_majority(self._refused, voters):
+            self._become_follower(self.state.term, None)
+
+    def _become_leader(self) -> None:
+        state = self.state
+        state.role = Role.LEADER
+        state.leader = state.me
+        self.leadership = Leader(state)
+
+    def _resign(self, leadership: Leader) -> None:
+        """Removed from the voters: pass leadership on, so that nobody has to wait for a timeout."""
+        successor = leadership.best_successor()
+        if successor is not None:
+            self.state.send(TimeoutNow(self.state.me, successor, self.state.term))
+        self._become_follower(self.state.term, None)
+
+    def _on_timeout_now(self, _: TimeoutNow) -> None:
+        if self.leadership is None and self.state.is_voter():
+            self.campaign(VoteKind.FORCED)
+
+    # --- following -------------------------------------------------------------------------------
+
+    def _follow(self, leader: MemberId) -> None:
+        state = self.state
+        assert self.leadership is None, f"two leaders in term {state.term}: {state.me}, {leader}"
+        if state.role is not Role.FOLLOWER:
+            self._become_follower(state.term, leader)
+        assert state.leader in (None, leader), (
+            f"two leaders in term {state.term}: {state.leader}, {leader}"
+        )
+        state.leader = leader
+        self._elapsed = 0
+
+    def _on_append(self, message: Append) -> None:
+        self._follow(message.sender)
+        state = self.state
+        if message.prev_index < state.commit:
+            self._accept(message, state.commit)
+            return
+        if state.log.term_at(message.prev_index) != message.prev_term:
+            self._reject(message)
+            return
+        for entry in message.entries:
+            found = state.log.term_at(entry.index)
+            if found == entry.term:
+                continue
+            if found is not None:
+                state.truncate(entry.index)
+            state.append(entry)
+        match = message.prev_index + len(message.entries)
+        state.commit_to(min(message.commit, match))
+        self._accept(message, match)
+
+    def _accept(self, message: Append, match: int) -> None:
+        state = self.state
+        state.send_after_persist(
+            AppendResponse(state.me, message.sender, state.term, True, match, 0, 0, message.round)
+        )
+
+    def _reject(self, message: Append) -> None:
+        state = self.state
+        hint = state.log.hint(message.prev_index, message.prev_term)
+        state.send_after_persist(
+            AppendResponse(
+                state.me,
+                message.sender,
+                state.term,
+                False,
+                0,
+                message.prev_index,
+                max(hint, state.commit),
+                message.round,
+            )
+        )
+
+    def _on_append_response(self, message: AppendResponse) -> None:
+        if self.leadership is not None:
+            self.leadership.on_append_response(message)
+
+    def _on_snapshot_response(self, message: SnapshotResponse) -> None:
+        if self.leadership is not None:
+            self.leadership.on_snapshot_response(message)
+
+    def _on_snapshot_chunk(self, chunk: SnapshotChunk) -> None:
+        self._follow(chunk.sender)
+        state = self.state
+        if chunk.index <= state.commit:
+            self._confirm_match(chunk.sender, state.commit)
+            return
+        if state.log.term_at(chunk.index) == chunk.snapshot_term:
+            state.commit_to(chunk.index)
+            self._confirm_match(chunk.sender, chunk.index)
+            return
+        if chunk.total > state.limits.snapshot_bytes:
+            raise RemoteProtocolError(f"snapshot of {chunk.total} bytes from {chunk.sender}")
+        whole = self._assembly.add(chunk)
+        if whole is None:
+            received = len(self._assembly.buffer)
+            state.send(SnapshotResponse(state.me, chunk.sender, state.term, chunk.index, received))
+            return
+        snapshot = decode_snapshot(whole, state.cluster_id)
+        if (snapshot.index, snapshot.term) != (chunk.index, chunk.snapshot_term):
+            raise RemoteProtocolError(
+                f"snapshot {snapshot.index} arrived under the name {chunk.index}"
+            )
+        state.install(snapshot)
+        self._confirm_match(chunk.sender, snapshot.index)
+
+    def _confirm_match(self, leader: MemberId, match: int) -> None:
+        state = self.state
+        state.send_after_persist(AppendResponse(state.me, leader, state.term, True, match, 0, 0, 0))

@@ -1,0 +1,280 @@
+"""Messages between quorum members, and their bytes.
+
+A message is the payload of one one-way RAFT frame. Big-endian; every message begins with
+
+::
+
+    0      1            17          21              37        41            57     65
+    +------+------------+-----------+---------------+---------+-------------+------+
+    | kind | cluster id | from node | from dir. id  | to node | to dir. id  | term |
+    | u8   | 16 bytes   | i32       | 16 bytes      | i32     | 16 bytes    | u64  |
+    +------+------------+-----------+---------------+---------+-------------+------+
+
+and goes on by kind:
+
+::
+
+    1 VOTE              u8 vote kind (0 pre, 1 real, 2 forced), u64 last index, u64 last term
+    2 VOTE_RESPONSE     u8 vote kind, u8 granted
+    3 APPEND            u64 prev index, u64 prev term, u64 commit, u64 round, u32 count,
+                        count x (u64 term, u8 entry kind, u32 size, size bytes)
+    4 APPEND_RESPONSE   u8 ok, u64 match, u64 reject index, u64 hint, u64 round
+    5 SNAPSHOT          u64 index, u64 term, u64 total size, u32 CRC-32C of all, u64 offset, bytes
+    6 SNAPSHOT_RESPONSE u64 index, u64 next offset
+    7 TIMEOUT_NOW       (nothing)
+
+Entries of an APPEND follow ``prev index`` without gaps, so their indexes are not sent. Messages of
+another cluster are refused here; the core never sees them. Source: spec replication 5.1.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from paceline.errors import RemoteProtocolError
+from paceline.types import NodeId
+from paceline_node.controller.raft_types import Entry, EntryKind, MemberId
+
+
+class VoteKind(enum.IntEnum):
+    """PRE asks whether an election could be won; FORCED follows a leadership transfer and
+    overrides the rule that a live leader's followers ignore candidates."""
+
+    PRE = 0
+    REAL = 1
+    FORCED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RaftMessage:
+    """Base: who to whom, and the sender's term (a PRE vote carries the term it would have)."""
+
+    sender: MemberId
+    to: MemberId
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRequest(RaftMessage):
+    kind: VoteKind
+    last_index: int
+    last_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteResponse(RaftMessage):
+    """A granted PRE vote carries the request's term; a rejection the receiver's own."""
+
+    kind: VoteKind
+    granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Append(RaftMessage):
+    """Entries behind (prev_index, prev_term); none = heartbeat. ``round`` numbers the leader's
+    read confirmations."""
+
+    prev_index: int
+    prev_term: int
+    commit: int
+    round: int
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResponse(RaftMessage):
+    """``ok``: the sender's log equals the leader's up to ``match`` and is on stable storage.
+    Otherwise ``reject_index`` repeats the prev_index and ``hint`` is the sender's guess where the
+    logs may agree."""
+
+    ok: bool
+    match: int
+    reject_index: int
+    hint: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk(RaftMessage):
+    """Part of an encoded snapshot; (index, snapshot_term) name it, ``crc`` covers the whole."""
+
+    index: int
+    snapshot_term: int
+    total: int
+    crc: int
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotResponse(RaftMessage):
+    """The receiver holds the first ``next_offset`` bytes (in memory: promises nothing)."""
+
+    index: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutNow(RaftMessage):
+    """The leader hands over: campaign at once."""
+
+
+class _Kind(enum.IntEnum):
+    VOTE = 1
+    VOTE_RESPONSE = 2
+    APPEND = 3
+    APPEND_RESPONSE = 4
+    SNAPSHOT = 5
+    SNAPSHOT_RESPONSE = 6
+    TIMEOUT_NOW = 7
+
+
+_HEAD = struct.Struct(">B16si16si16sQ")
+_VOTE = struct.Struct(">BQQ")
+_VOTE_RESPONSE = struct.Struct(">BB")
+_APPEND = struct.Struct(">QQQQI")
+_ENTRY = struct.Struct(">QBI")
+_APPEND_RESPONSE = struct.Struct(">BQQQQ")
+_SNAPSHOT = struct.Struct(">QQQIQ")
+_SNAPSHOT_RESPONSE = struct.Struct(">QQ")
+
+Head = tuple[MemberId, MemberId, int]
+
+
+def encode(message: RaftMessage, cluster_id: UUID) -> bytes:
+    """The bytes of one message."""
+    kind, body = _body(message)
+    head = _HEAD.pack(kind, cluster_id.bytes, *message.sender, *message.to, message.term)
+    return head + body
+
+
+def _body(message: RaftMessage) -> tuple[_Kind, bytes]:
+    match message:
+        case Append():
+            return _Kind.APPEND, _append_body(message)
+        case AppendResponse(_, _, _, ok, match, reject_index, hint, round_):
+            packed = _APPEND_RESPONSE.pack(ok, match, reject_index, hint, round_)
+            return _Kind.APPEND_RESPONSE, packed
+        case VoteRequest(_, _, _, kind, last_index, last_term):
+            return _Kind.VOTE, _VOTE.pack(kind, last_index, last_term)
+        case VoteResponse(_, _, _, kind, granted):
+            return _Kind.VOTE_RESPONSE, _VOTE_RESPONSE.pack(kind, granted)
+        case SnapshotChunk(_, _, _, index, term, total, crc, offset, data):
+            return _Kind.SNAPSHOT, _SNAPSHOT.pack(index, term, total, crc, offset) + data
+        case SnapshotResponse(_, _, _, index, next_offset):
+            return _Kind.SNAPSHOT_RESPONSE, _SNAPSHOT_RESPONSE.pack(index, next_offset)
+        case TimeoutNow():
+            return _Kind.TIMEOUT_NOW, b""
+        case _:
+            raise TypeError(f"no wire form for {type(message).__name__}")
+
+
+def _append_body(message: Append) -> bytes:
+    parts = [
+        _APPEND.pack(
+            message.prev_index,
+            message.prev_term,
+            message.commit,
+            message.round,
+            len(message.entries),
+        )
+    ]
+    for entry in message.entries:
+        parts.append(_ENTRY.pack(entry.term, entry.kind, len(entry.data)))
+        parts.append(entry.data)
+    return b"".join(parts)
+
+
+def decode(data: bytes | memoryview, cluster_id: UUID) -> RaftMessage:
+    """Inverse of :func:`encode`. Raises RemoteProtocolError for malformed bytes, unknown kinds
+    and messages of another cluster."""
+    view = memoryview(data)
+    if len(view) < _HEAD.size:
+        raise RemoteProtocolError(f"raft message of {len(view)} bytes is shorter than its head")
+    kind, cluster, from_node, from_dir, to_node, to_dir, term = _HEAD.unpack_from(view)
+    if cluster != cluster_id.bytes:
+        raise RemoteProtocolError(
+            f"raft message of cluster {UUID(bytes=cluster)}, not {cluster_id}"
+        )
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        raise RemoteProtocolError(f"raft message of unknown kind {kind}")
+    head = (MemberId(NodeId(from_node), from_dir), MemberId(NodeId(to_node), to_dir), term)
+    try:
+        return decoder(head, view[_HEAD.size :])
+    except (struct.error, ValueError) as error:
+        raise RemoteProtocolError(f"raft message of kind {kind}: {error}") from None
+
+
+def _flag(value: int) -> bool:
+    if value > 1:
+        raise ValueError(f"{value} is no flag")
+    return value == 1
+
+
+def _decode_vote(head: Head, body: memoryview) -> RaftMessage:
+    kind, last_index, last_term = _VOTE.unpack(body)
+    return VoteRequest(*head, VoteKind(kind), last_index, last_term)
+
+
+def _decode_vote_response(head: Head, body: memoryview) -> RaftMessage:
+    kind, granted = _VOTE_RESPONSE.unpack(body)
+    return VoteResponse(*head, VoteKind(kind), _flag(granted))
+
+
+def _decode_append(head: Head, body: memoryview) -> RaftMessage:
+    prev_index, prev_term, commit, round_, count = _APPEND.unpack_from(body)
+    position = _APPEND.size
+    if count * _ENTRY.size > len(body) - position:
+        raise ValueError(f"{count} entries do not fit in {len(body)} bytes")
+    entries = []
+    for index in range(prev_index + 1, prev_index + 1 + count):
+        term, kind, size = _ENTRY.unpack_from(body, position)
+        position += _ENTRY.size
+        if size > len(body) - position:
+            raise ValueError(f"entry {index} of {size} bytes is cut off")
+        data = bytes(body[position : position + size])
+        entries.append(Entry(index, term, EntryKind(kind), data))
+        position += size
+    if position != len(body):
+        raise ValueError(f"{len(body) - position} bytes behind the last entry")
+    return Append(*head, prev_index, prev_term, commit, round_, tuple(entries))
+
+
+def _decode_append_response(head: Head, body: memoryview) -> RaftMessage:
+    ok, match, reject_index, hint, round_ = _APPEND_RESPONSE.unpack(body)
+    return AppendResponse(*head, _flag(ok), match, reject_index, hint, round_)
+
+
+def _decode_snapshot(head: Head, body: memoryview) -> RaftMessage:
+    index, term, total, crc, offset = _SNAPSHOT.unpack_from(body)
+    data = bytes(body[_SNAPSHOT.size :])
+    if offset + len(data) > total:
+        raise ValueError(f"chunk {offset}+{len(data)} lies beyond the total of {total}")
+    return SnapshotChunk(*head, index, term, total, crc, offset, data)
+
+
+def _decode_snapshot_response(head: Head, body: memoryview) -> RaftMessage:
+    index, next_offset = _SNAPSHOT_RESPONSE.unpack(body)
+    return SnapshotResponse(*head, index, next_offset)
+
+
+def _decode_timeout_now(head: Head, body: memoryview) -> RaftMessage:
+    if len(body):
+        raise ValueError(f"{len(body)} bytes too many")
+    return TimeoutNow(*head)
+
+
+_DECODERS: dict[int, Callable[[Head, memoryview], RaftMessage]] = {
+    _Kind.VOTE: _decode_vote,
+    _Kind.VOTE_RESPONSE: _decode_vote_response,
+    _Kind.APPEND: _decode_append,
+    _Kind.APPEND_RESPONSE: _decode_append_response,
+    _Kind.SNAPSHOT: _decode_snapshot,
+    _Kind.SNAPSHOT_RESPONSE: _decode_snapshot_response,
+    _Kind.TIMEOUT_NOW: _decode_timeout_now,
+}

@@ -1,0 +1,136 @@
+"""What every role of a member shares: identity, durable facts, log, commit index, effects."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from paceline.types import NodeId
+from paceline_node.controller.raft_log import RaftLog
+from paceline_node.controller.raft_messages import RaftMessage
+from paceline_node.controller.raft_types import (
+    Effects,
+    Entry,
+    HardState,
+    MemberId,
+    RaftLimits,
+    RaftTiming,
+    Role,
+    RoleInfo,
+    Snapshot,
+)
+
+
+class NodeState:
+    """Facts of one member. Roles change them only through these methods, which record what has to
+    be persisted, sent and applied."""
+
+    def __init__(
+        self,
+        me: MemberId,
+        cluster_id: UUID,
+        log: RaftLog,
+        hard_state: HardState,
+        timing: RaftTiming,
+        limits: RaftLimits,
+    ) -> None:
+        self.me = me
+        self.cluster_id = cluster_id
+        self.log = log
+        self.timing = timing
+        self.limits = limits
+        # The log may hold entries of a term whose hard state was not yet stored when the node
+        # fell. It cannot have voted in that term: votes leave only after the hard state is safe.
+        self.term = max(hard_state.term, log.last_term)
+        self.vote = hard_state.vote if hard_state.term == self.term else None
+        self.role = Role.FOLLOWER
+        self.leader: MemberId | None = None
+        self.commit = log.snapshot.index
+        self.emitted = log.snapshot.index
+        self.now_tick = 0
+        self.sequence = 0
+        self.effects = Effects()
+        self._reported = RoleInfo(self.role, self.term, self.leader)
+
+    # --- durable facts ---------------------------------------------------------------------------
+
+    def set_term(self, term: int) -> None:
+        """Enter a newer term, without a vote in it."""
+        assert term > self.term, f"term {term} behind {self.term}"
+        self.term = term
+        self.vote = None
+        self.effects.hard_state = HardState(term, None)
+
+    def set_vote(self, candidate: MemberId) -> None:
+        assert self.vote is None or self.vote == candidate, f"second vote in term {self.term}"
+        if self.vote != candidate:
+            self.vote = candidate
+            self.effects.hard_state = HardState(self.term, candidate)
+
+    def append(self, entry: Entry) -> None:
+        self.log.append(entry)
+        self.effects.entries.append(entry)
+
+    def truncate(self, index: int) -> None:
+        """Drop uncommitted entries from ``index`` on; the leader's follow at once."""
+        assert index > self.commit, f"truncation at {index}, committed {self.commit}"
+        self.log.truncate(index)
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replace log and state by a snapshot from the leader."""
+        assert snapshot.index > self.commit
+        self.log.reset(snapshot)
+        self.commit = snapshot.index
+        self.emitted = snapshot.index
+        self.effects.snapshot = snapshot
+        # Superseded: the snapshot contains what these would have brought.
+        self.effects.entries.clear()
+        self.effects.committed.clear()
+
+    def commit_to(self, index: int) -> None:
+        assert index <= self.log.last_index, f"commit {index} beyond {self.log.last_index}"
+        self.commit = max(self.commit, index)
+
+    # --- outgoing --------------------------------------------------------------------------------
+
+    def send(self, message: RaftMessage) -> None:
+        self.effects.now.append(message)
+
+    def send_after_persist(self, message: RaftMessage) -> None:
+        self.effects.after_persist.append(message)
+
+    def next_sequence(self) -> int:
+        """The number under which what is recorded now will be persisted."""
+        return self.sequence + 1
+
+    def take_effects(self) -> Effects | None:
+        """Hand out what has gathered since the last call; None when nothing has."""
+        effects = self.effects
+        if self.emitted < self.commit:
+            effects.committed.extend(self.log.slice(self.emitted + 1, self.commit + 1))
+            self.emitted = self.commit
+        info = RoleInfo(self.role, self.term, self.leader)
+        if info != self._reported:
+            self._reported = info
+            effects.role = info
+        if effects.is_empty():
+            return None
+        if effects.must_persist():
+            self.sequence += 1
+            effects.sequence = self.sequence
+            self.log.expect(self.sequence)
+        self.effects = Effects()
+        return effects
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    def is_voter(self) -> bool:
+        return self.me in self.log.config.voter_ids
+
+    def may_campaign(self) -> bool:
+        """Voters may; so may a member that an uncommitted change takes out: it can hold the only
+        copy of that change, and then nobody else can win an election."""
+        return self.is_voter() or self.me in self.log.config_at(self.commit).voter_ids
+
+    def leads_from(self, node: NodeId) -> bool:
+        """Whether the known leader is this node."""
+        return self.leader is not None and self.leader.node == node

@@ -1,0 +1,223 @@
+"""The nouns of the metadata quorum: members, configurations, entries, snapshots, effects.
+
+What belongs here: plain values that core, store and driver share. No behaviour beyond looking
+things up, no I/O. Source: spec replication 5.1.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from paceline.errors import ConfigurationError
+from paceline.types import NodeId
+from paceline.wire.message import Message
+
+if TYPE_CHECKING:
+    from paceline_node.controller.raft_messages import RaftMessage
+
+
+class MemberId(NamedTuple):
+    """A member is a node *with a disk*: the same node on a new disk is somebody else, because it
+    no longer knows what it voted and acknowledged. ``directory`` is the directory id's 16 bytes.
+    """
+
+    node: NodeId
+    directory: bytes
+
+    def __str__(self) -> str:
+        return f"{self.node}@{self.directory.hex()[:8]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Message):
+    """One member of the configuration with its peer address."""
+
+    node_id: NodeId
+    directory_id: UUID
+    host: str
+    port: int
+
+    @property
+    def id(self) -> MemberId:
+        return MemberId(self.node_id, self.directory_id.bytes)
+
+
+@dataclass(frozen=True)
+class Config(Message):
+    """Who votes and who only listens. Members are kept in node order.
+
+    Not slotted, so that the derived id sets are computed once.
+    """
+
+    voters: tuple[Member, ...] = ()
+    learners: tuple[Member, ...] = ()
+
+    @cached_property
+    def voter_ids(self) -> frozenset[MemberId]:
+        return frozenset(member.id for member in self.voters)
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        return self.voters + self.learners
+
+    @cached_property
+    def member_ids(self) -> tuple[MemberId, ...]:
+        return tuple(sorted(member.id for member in self.members))
+
+    def voter(self, node: NodeId) -> Member | None:
+        """The voter with this node id, whatever its disk."""
+        return next((member for member in self.voters if member.node_id == node), None)
+
+    def learner(self, node: NodeId) -> Member | None:
+        return next((member for member in self.learners if member.node_id == node), None)
+
+    def addresses(self) -> dict[NodeId, tuple[str, int]]:
+        """Peer address of every member; where a node stands twice (a wiped voter and the learner
+        that replaces it) the learner's, because only that one can be there."""
+        return {member.node_id: (member.host, member.port) for member in self.members}
+
+
+class EntryKind(enum.IntEnum):
+    NOOP = 0
+    RECORDS = 1
+    CONFIG = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the metadata log. ``data``: NOOP empty, RECORDS a msgpack array of encoded
+    records, CONFIG a packed :class:`Config`."""
+
+    index: int
+    term: int
+    kind: EntryKind
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class HardState:
+    """What a member must never forget: its term and whom it voted for in it."""
+
+    term: int = 0
+    vote: MemberId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """State after entry ``index``; ``config`` is the configuration in force at it."""
+
+    index: int
+    term: int
+    config: Config
+    state: bytes = field(repr=False)
+
+
+EMPTY_SNAPSHOT = Snapshot(0, 0, Config(), b"")
+"""Of a node that knows nothing: no voters, so it can elect nobody."""
+
+
+class Role(enum.Enum):
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleInfo:
+    """Who this node believes to lead. ``leader`` is None while nobody is known."""
+
+    role: Role
+    term: int
+    leader: MemberId | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReady:
+    """Answer to a read request: the state must have applied ``index``; -1 when leadership was
+    lost before a majority confirmed it."""
+
+    context: int
+    index: int
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the caller must do, in this order of meaning.
+
+    1. Send ``now`` at once.
+    2. Persist ``hard_state``, ``snapshot``, then ``entries`` (an entry whose index exists already
+       replaces it and all behind it). When all of this and all earlier effects are on stable
+       storage, call ``persisted(sequence)`` and send ``after_persist``. ``sequence`` is 0 when
+       there is nothing to persist; then only earlier effects hold ``after_persist`` back.
+    3. Install ``snapshot``, apply ``committed`` in order, report ``role`` and ``reads``: these
+       need not wait for 2.
+    """
+
+    now: list[RaftMessage] = field(default_factory=list)
+    hard_state: HardState | None = None
+    snapshot: Snapshot | None = None
+    entries: list[Entry] = field(default_factory=list)
+    sequence: int = 0
+    after_persist: list[RaftMessage] = field(default_factory=list)
+    committed: list[Entry] = field(default_factory=list)
+    role: RoleInfo | None = None
+    reads: list[ReadReady] = field(default_factory=list)
+
+    def must_persist(self) -> bool:
+        return self.hard_state is not None or self.snapshot is not None or bool(self.entries)
+
+    def is_empty(self) -> bool:
+        return not (
+            self.now
+            or self.must_persist()
+            or self.after_persist
+            or self.committed
+            or self.role is not None
+            or self.reads
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RaftTiming:
+    """How time passes (spec 3.7). Election timeouts are drawn from [E, 2E).
+
+    E must stay at least four times the worst loop lag, or a busy loop looks like a dead leader.
+    """
+
+    tick_s: float = 0.05
+    heartbeat_ticks: int = 2
+    election_ticks: int = 20
+
+    def __post_init__(self) -> None:
+        if self.tick_s <= 0 or self.heartbeat_ticks < 1:
+            raise ConfigurationError("raft timing: tick and heartbeat must be positive")
+        if self.election_ticks < 2 * self.heartbeat_ticks:
+            raise ConfigurationError(
+                f"raft timing: an election timeout of {self.election_ticks} ticks must be at least "
+                f"two heartbeats of {self.heartbeat_ticks} ticks"
+            )
+
+    @classmethod
+    def of(cls, *, heartbeat_ms: int = 100, election_ms: int = 1000) -> RaftTiming:
+        """From the settings' numbers; half a heartbeat is one tick."""
+        tick_ms = heartbeat_ms / 2
+        return cls(tick_ms / 1000, 2, max(1, round(election_ms / tick_ms)))
+
+
+@dataclass(frozen=True, slots=True)
+class RaftLimits:
+    """Bounds of the core (spec 5.1)."""
+
+    append_bytes: int = 64 * 1024
+    append_entries: int = 500
+    inflight_appends: int = 64
+    chunk_bytes: int = 256 * 1024
+    keep_entries: int = 1000
+    learner_lag: int = 1000
+    uncommitted_bytes: int = 64 * 1024 * 1024
+    snapshot_bytes: int = 1024 * 1024 * 1024
