@@ -18,7 +18,12 @@ FUNCTION_LINES = 60
 SLACK = 1.1
 """The rules say "near": ten per cent over is tolerated, more is not."""
 
-ALLOWED: dict[str, tuple[int, str]] = {}
+ALLOWED: dict[str, tuple[int, str]] = {
+    "paceline/wire/records.py::_decode_loop": (
+        100,
+        "one flat loop with varints decoded in place: a call per varint halves the speed",
+    ),
+}
 """``path`` or ``path::qualified.function`` -> (its limit, why)."""
 
 Sizes = Iterator[tuple[str, int, int]]
