@@ -229,6 +229,8 @@ class FetchedPartition(Message):
 
     The slice holds whole batches; the first may begin before the offset asked for. ``aborted``
     (READ_COMMITTED only) is in order of first_offset. ``leader`` as in ProducedPartition.
+    ``next_offset`` is where the slice ends, so that the client can ask on before it has looked
+    into the slice; -1 makes it look first.
     """
 
     topic: str
@@ -242,6 +244,7 @@ class FetchedPartition(Message):
     records_bytes: int
     aborted: tuple[AbortedTransaction, ...] = ()
     leader: NodeId = NO_NODE
+    next_offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
