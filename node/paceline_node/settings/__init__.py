@@ -1,0 +1,17 @@
+"""A node's settings: one frozen tree, read from defaults, file, environment and flags."""
+
+from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKind
+from paceline_node.settings.loader import InvalidSettings, load
+from paceline_node.settings.printing import print_config
+from paceline_node.settings.tree import Settings, Timing
+
+__all__ = [
+    "BootstrapPeer",
+    "InvalidSettings",
+    "Listener",
+    "ListenerKind",
+    "Settings",
+    "Timing",
+    "load",
+    "print_config",
+]

@@ -1,0 +1,155 @@
+"""Addresses in settings: listeners as URLs, bootstrap peers.
+
+A listener is where this node accepts one protocol::
+
+    scheme://HOST:PORT[?advertised=HOST[:PORT]]
+
+The bind address and the advertised one (what other nodes and clients are told) are separate
+(ARCHITECTURE decision 9). Port 0 takes a free port; the advertised port then follows it.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+PORT_STEP = 1000
+"""Node i's default ports are node 0's plus this times i (ARCHITECTURE 4)."""
+
+
+class ListenerKind(enum.Enum):
+    """Protocols that this version serves; the value is the URL's scheme."""
+
+    V1 = "v1"
+    NATIVE = "native"
+    PEER = "peer"
+    HTTP = "http"
+
+    @property
+    def default_port(self) -> int:
+        """Node 0's port when nothing is configured."""
+        return _DEFAULT_PORTS[self]
+
+
+_DEFAULT_PORTS = {
+    ListenerKind.V1: 9092,
+    ListenerKind.NATIVE: 7400,
+    ListenerKind.PEER: 7401,
+    ListenerKind.HTTP: 7480,
+}
+
+_NOT_YET = frozenset(
+    {"cursus", "cursus-health", "cursus-metrics", "segment", "pravega", "coordinator", "kafka"}
+)
+_EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One accepted protocol. ``advertised_port`` None means the port that was bound."""
+
+    kind: ListenerKind
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int | None
+
+    @classmethod
+    def parse(cls, url: str) -> Listener:
+        """Read a listener URL. Raises ValueError saying what is wrong with it."""
+        parts = urlsplit(url)
+        kind = _kind(url, parts.scheme)
+        if parts.path not in ("", "/") or parts.fragment or parts.username is not None:
+            raise ValueError(f"{url!r}: expected {kind.value}://HOST:PORT[?advertised=HOST:PORT]")
+        host, port = _host_port(url, parts.netloc)
+        advertised = _advertised(url, parts.query)
+        if advertised is None:
+            if host in _EVERYWHERE:
+                raise ValueError(
+                    f"{url!r} listens on every address: say which one to tell others, "
+                    "with ?advertised=HOST:PORT"
+                )
+            return cls(kind, host, port, host, None)
+        return cls(kind, host, port, *advertised)
+
+    @classmethod
+    def default(cls, kind: ListenerKind, node_id: int) -> Listener:
+        """The loopback listener of a node without configuration."""
+        return cls(kind, "127.0.0.1", kind.default_port + PORT_STEP * node_id, "127.0.0.1", None)
+
+    def __str__(self) -> str:
+        url = f"{self.kind.value}://{_joined(self.host, self.port)}"
+        if (self.advertised_host, self.advertised_port) == (self.host, None):
+            return url
+        port = self.advertised_port
+        advertised = self.advertised_host if port is None else _joined(self.advertised_host, port)
+        return f"{url}?advertised={advertised}"
+
+    def advertised(self, bound_port: int) -> tuple[str, int]:
+        """What to tell others, given the port that was bound."""
+        return self.advertised_host, self.advertised_port or bound_port
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapPeer:
+    """A node to ask for the cluster; its id is checked when it is given (``0@host:7401``)."""
+
+    host: str
+    port: int
+    node_id: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> BootstrapPeer:
+        """Read ``[ID@]HOST:PORT``. Raises ValueError."""
+        node, at, address = text.rpartition("@")
+        if at and not (node.isdecimal() and node.isascii()):
+            raise ValueError(f"{text!r}: expected [ID@]HOST:PORT")
+        host, port = _host_port(text, address)
+        if not host or port == 0:
+            raise ValueError(f"{text!r}: expected [ID@]HOST:PORT")
+        return cls(host, port, int(node) if at else None)
+
+    def __str__(self) -> str:
+        prefix = "" if self.node_id is None else f"{self.node_id}@"
+        return prefix + _joined(self.host, self.port)
+
+
+def _kind(url: str, scheme: str) -> ListenerKind:
+    plain, plus, extra = scheme.partition("+")
+    known = {kind.value for kind in ListenerKind}
+    if plain in _NOT_YET or (plain in known and plus and extra == "tls"):
+        raise ValueError(f"{url!r}: {scheme}:// is not served by this version")
+    if scheme not in known:
+        raise ValueError(f"{url!r}: unknown scheme, expected {', '.join(sorted(known))}")
+    return ListenerKind(scheme)
+
+
+def _host_port(text: str, address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or not (port.isdecimal() and port.isascii()) or int(port) > 65535:
+        raise ValueError(f"{text!r}: expected HOST:PORT with a port of 0 to 65535")
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1], int(port)
+    if ":" in host:
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets")
+    return host, int(port)
+
+
+def _advertised(url: str, query: str) -> tuple[str, int | None] | None:
+    options = parse_qsl(query, keep_blank_values=True)
+    if not options:
+        return None
+    if [name for name, _ in options] != ["advertised"] or not options[0][1]:
+        raise ValueError(f"{url!r}: the only option is advertised=HOST[:PORT]")
+    value = options[0][1]
+    if ":" not in value:
+        return value, None
+    host, port = _host_port(url, value)
+    if not host or port == 0 or host in _EVERYWHERE:
+        raise ValueError(f"{url!r}: nobody can connect to the advertised address {value!r}")
+    return host, port
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
