@@ -165,6 +165,10 @@ class Throttled(RetriableError):
     code = ErrorCode.THROTTLED
 
 
+class BufferFull(Throttled):
+    """A producer's own buffer is full of unacknowledged records; nothing was queued."""
+
+
 class StorageFull(RetriableError):
     """The leader's disk is below its free-space floor; nothing was appended."""
 
@@ -201,9 +205,16 @@ class LeaderChangedAfterAppend(UnknownOutcome):
 
 
 class ConnectionLost(UnknownOutcome):
-    """The connection ended before the answer came."""
+    """The connection ended before the answer came.
+
+    ``was_sent`` is False when surely no byte of the request reached the other side.
+    """
 
     code = ErrorCode.CONNECTION_LOST
+
+    def __init__(self, message: str, *, was_sent: bool = True) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
 
 
 # --- the request itself is wrong ------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""What listeners may ask of a broker, in no protocol's words."""

@@ -1,0 +1,248 @@
+"""A broker's life as the controller sees it: registration, heartbeats, controlled shutdown.
+
+STARTING -> (registered, incarnation written) -> CATCHING_UP until the metadata image holds this
+registration and the logs are recovered -> RUNNING -> DRAINING -> STOPPED (spec replication 5.4).
+This is the broker's side; the controller's is ``registration.py`` and ``liveness.py``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+import trio
+
+from paceline.errors import (
+    BrokerNotRegistered,
+    ConnectionLost,
+    DuplicateBrokerRegistration,
+    PacelineError,
+    StaleBrokerEpoch,
+)
+from paceline.types import BrokerEpoch, NodeId
+from paceline.wire.peer.control import (
+    Address,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    PartitionRef,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+from paceline_node.controller.client import ControllerClient
+from paceline_node.controller.records import FEATURE_LEVEL
+from paceline_node.env import Env
+
+EXIT_STALE_BROKER_EPOCH = 4
+NO_BROKER_EPOCH = BrokerEpoch(-1)
+
+
+class BrokerState(enum.Enum):
+    """Where a broker is in its life; shown in status and /ready."""
+
+    STARTING = "starting"
+    CATCHING_UP = "catching-up"
+    RUNNING = "running"
+    FENCED = "fenced"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class Health(Protocol):
+    """What heartbeats report about this node's disk."""
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the disk is so slow or full that leadership should move away."""
+
+    @property
+    def offline(self) -> bool:
+        """Whether the data directory failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who registers. ``prev_epoch`` and ``trusted`` come from the incarnation file (2.3)."""
+
+    cluster_id: UUID
+    node_id: NodeId
+    directory_id: UUID
+    incarnation_id: UUID
+    boot_seq: int
+    prev_epoch: BrokerEpoch
+    trusted: bool
+    endpoints: tuple[Address, ...]
+    rack: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleTiming:
+    heartbeat_s: float
+    session_s: float
+    shutdown_s: float = 30.0
+
+
+class Lifecycle:
+    """Registers this broker and keeps its session with the controller.
+
+    ``image_offset`` returns the metadata offset applied here; ``caught_up`` whether logs are
+    recovered and the image holds this registration, so that roles may be taken.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        controller: ControllerClient,
+        identity: Identity,
+        timing: LifecycleTiming,
+        *,
+        health: Health,
+        image_offset: Callable[[], int],
+    ) -> None:
+        self._env = env
+        self._controller = controller
+        self._identity = identity
+        self._timing = timing
+        self._health = health
+        self._image_offset = image_offset
+        self._log = structlog.get_logger().bind(node=identity.node_id)
+        self.state = BrokerState.STARTING
+        self.broker_epoch = NO_BROKER_EPOCH
+        self._last_answer = env.now()
+        self._running = trio.Event()
+        self._drain = trio.Event()
+        self._may_stop = trio.Event()
+
+    async def register(self, damaged: tuple[PartitionRef, ...]) -> BrokerEpoch:
+        """Register until accepted; return the broker epoch. Raises what no retry can mend:
+        InconsistentClusterId, InvalidRegistration, UnsupportedVersion. Cancel-safe."""
+        me = self._identity
+        request = RegisterBrokerRequest(
+            me.cluster_id,
+            me.node_id,
+            me.directory_id,
+            me.incarnation_id,
+            me.boot_seq,
+            me.prev_epoch,
+            me.trusted,
+            damaged,
+            me.endpoints,
+            FEATURE_LEVEL,
+            FEATURE_LEVEL,
+            me.rack,
+        )
+        reported = False
+        while True:
+            try:
+                reply = await self._controller.call(
+                    request, RegisterBrokerResponse, timeout_s=self._timing.session_s
+                )
+            except PacelineError as error:
+                if not (error.retriable or isinstance(error, ConnectionLost)):
+                    raise
+                if isinstance(error, DuplicateBrokerRegistration) and not reported:
+                    self._log.warning("registration waits for an older session", reason=str(error))
+                    reported = True
+                await trio.sleep(self._timing.heartbeat_s * self._env.rng.uniform(0.5, 1.0))
+            else:
+                self.broker_epoch = reply.broker_epoch
+                self.state = BrokerState.CATCHING_UP
+                self._last_answer = self._env.now()
+                return reply.broker_epoch
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send heartbeats until the controller lets this broker go. Ends the process with code 4
+        when another registration took this broker's place."""
+        task_status.started()
+        while not self._may_stop.is_set():
+            started = self._env.now()
+            await self._heartbeat()
+            pause_s = self._timing.heartbeat_s - (self._env.now() - started)
+            if self.state is BrokerState.CATCHING_UP:
+                pause_s = min(pause_s, 0.02)
+            with trio.move_on_after(max(0.0, pause_s)):
+                if self.state is BrokerState.DRAINING or self._drain.is_set():
+                    await self._may_stop.wait()
+                else:
+                    await self._drain.wait()
+
+    async def _heartbeat(self) -> None:
+        draining = self._drain.is_set()
+        request = HeartbeatRequest(
+            self._identity.node_id,
+            self.broker_epoch,
+            self._image_offset(),
+            want_fence=False if draining else not self.caught_up,
+            want_shutdown=draining,
+            offline=self._health.offline,
+            degraded=self._health.degraded,
+        )
+        try:
+            reply = await self._controller.call(
+                request, HeartbeatResponse, timeout_s=self._timing.session_s / 2
+            )
+        except (StaleBrokerEpoch, BrokerNotRegistered) as error:
+            self._log.error("this process was replaced by a newer registration", reason=str(error))
+            self._env.host.exit(EXIT_STALE_BROKER_EPOCH)
+        except PacelineError as error:
+            self._log.debug("heartbeat unanswered", reason=str(error))
+            return
+        self._last_answer = self._env.now()
+        self._note(reply)
+
+    def _note(self, reply: HeartbeatResponse) -> None:
+        before = self.state
+        if self._drain.is_set():
+            self.state = BrokerState.DRAINING
+            if reply.should_shutdown:
+                self._may_stop.set()
+        elif reply.fenced:
+            self.state = BrokerState.FENCED if self._running.is_set() else BrokerState.CATCHING_UP
+        else:
+            self.state = BrokerState.RUNNING
+            self._running.set()
+        if self.state is not before:
+            self._log.info("broker state changed", state=self.state.value, before=before.value)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the image has reached this process's own registration (3.1 gate)."""
+        return self.broker_epoch >= 0 and self._image_offset() >= self.broker_epoch
+
+    @property
+    def degraded(self) -> bool:
+        """Whether this node's disk is so slow or full that it should not lead."""
+        return self._health.degraded
+
+    @property
+    def session_valid(self) -> bool:
+        """Whether a heartbeat was answered within one session; a leader without it fences itself
+        (spec replication 4.1; SETTLED R9)."""
+        return self._env.now() - self._last_answer < self._timing.session_s
+
+    async def wait_running(self) -> None:
+        """Return once the controller has unfenced this broker."""
+        await self._running.wait()
+
+    async def drain(self) -> None:
+        """Ask the controller to move leadership away; return when it has, or after the shutdown
+        limit (the start after that is still trusted)."""
+        if self.broker_epoch < 0:
+            return
+        self._drain.set()
+        with trio.move_on_after(self._timing.shutdown_s) as scope:
+            await self._may_stop.wait()
+        if scope.cancelled_caught:
+            self._log.warning(
+                "left without a controlled shutdown", waited_s=self._timing.shutdown_s
+            )
+        self._may_stop.set()
+        self.state = BrokerState.STOPPED
+
+    def stop_at_once(self) -> None:
+        """The whole cluster stops (SETTLED R9): leave without handing leadership over."""
+        self._drain.set()
+        self._may_stop.set()

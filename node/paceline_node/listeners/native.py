@@ -1,0 +1,198 @@
+"""The native listener: one session per connection, over TCP or WebSocket.
+
+A session reads frames in order. PRODUCE and FETCH are handled without a task and answered by
+callbacks; rarer requests run as tasks, at most ``max_in_flight`` unanswered requests in all, after
+which the session stops reading (spec wire/native README).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+import trio
+
+from paceline.errors import (
+    ConnectionLost,
+    InconsistentClusterId,
+    InvalidRequest,
+    PacelineError,
+    RemoteProtocolError,
+    UnsupportedVersion,
+)
+from paceline.types import NodeId
+from paceline.wire.frame import Frame, Kind
+from paceline.wire.message import Message
+from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
+from paceline.wire.native.data import FetchReply, Hello, HelloReply, ListOffsets, ProduceReply
+from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
+from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.peers.framestream import FrameStream
+from paceline_node.peers.transport import FilePart
+
+RequestHandler = Callable[[Frame], Awaitable[Message]]
+
+
+@dataclass(frozen=True, slots=True)
+class NativeLimits:
+    """Per connection: bytes of one frame, unanswered requests, seconds for the first Hello."""
+
+    max_frame_bytes: int = 64 * 1024 * 1024
+    max_in_flight: int = 1000
+    hello_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class NativeService:
+    """What all sessions of a node share. ``requests`` answers the APIs that need to wait."""
+
+    cluster_id: UUID
+    node_id: NodeId
+    software: str
+    produce: ProduceHandler
+    fetch: FetchHandler
+    requests: dict[int, RequestHandler]
+    limits: NativeLimits
+
+    async def serve(self, stream: trio.abc.Stream, *, name: str) -> None:
+        """Serve one connection until it ends; owns and closes ``stream``."""
+        frames = FrameStream(stream, name=name, max_frame_bytes=64 * 1024)
+        session = _Session(self, frames)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(frames.run_writer)
+            try:
+                await session.run(nursery)
+            except RemoteProtocolError as error:
+                structlog.get_logger().info("native connection refused", peer=name, why=str(error))
+                frames.finish()
+            except ConnectionLost:
+                frames.abort(f"{name}: connection lost")
+            finally:
+                session.close()
+
+
+class _Session:
+    def __init__(self, service: NativeService, frames: FrameStream) -> None:
+        self._service = service
+        self._frames = frames
+        self._unanswered = 0
+        self._room = trio.Event()
+        self._parked: set[ParkedFetch] = set()
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Read and dispatch until the client closes its side."""
+        with trio.move_on_after(self._service.limits.hello_s) as scope:
+            greeted = await self._greet()
+        if scope.cancelled_caught or not greeted:
+            self._frames.finish()
+            return
+        while (frame := await self._frames.receive()) is not None:
+            if frame.kind != Kind.REQUEST:
+                raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
+            self._unanswered += 1
+            self._dispatch(frame, nursery)
+            await self._frames.drain()
+            while self._unanswered >= self._service.limits.max_in_flight:
+                self._room = trio.Event()
+                await self._room.wait()
+        self._frames.finish()
+
+    async def _greet(self) -> bool:
+        frame = await self._frames.receive()
+        if frame is None:
+            return False
+        if frame.kind != Kind.REQUEST or frame.api != NativeApi.HELLO:
+            raise RemoteProtocolError(f"{self._frames.name}: the first request must be HELLO")
+        hello = Hello.unpack(frame.body)
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            self._frames.send_error(frame, refusal)
+            return False
+        limits = self._service.limits
+        self._frames.allow_frames_of(limits.max_frame_bytes)
+        reply = HelloReply(
+            PROTOCOL_VERSION,
+            self._service.cluster_id,
+            self._service.node_id,
+            limits.max_frame_bytes,
+            limits.max_in_flight,
+            self._service.software,
+        )
+        self._frames.send_frame(Kind.RESPONSE, frame.api, frame.correlation, reply)
+        return True
+
+    def _refusal(self, hello: Hello) -> PacelineError | None:
+        if not hello.min_version <= PROTOCOL_VERSION <= hello.max_version:
+            return UnsupportedVersion(
+                f"this node speaks version {PROTOCOL_VERSION}, the client "
+                f"{hello.min_version} to {hello.max_version}"
+            )
+        ours = self._service.cluster_id
+        if hello.cluster_id is not None and hello.cluster_id != ours:
+            return InconsistentClusterId(f"this cluster is {ours}, not {hello.cluster_id}")
+        return None
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def _dispatch(self, frame: Frame, nursery: trio.Nursery) -> None:
+        try:
+            if frame.api == NativeApi.PRODUCE:
+                self._service.produce.handle(frame, lambda reply: self._produced(frame, reply))
+            elif frame.api == NativeApi.FETCH:
+                self._fetch(frame)
+            elif frame.api == NativeApi.LIST_OFFSETS:
+                found = self._service.fetch.list_offsets(ListOffsets.unpack(frame.body))
+                self._answer(frame, found)
+            elif frame.api in self._service.requests:
+                nursery.start_soon(self._handle, frame, self._service.requests[frame.api])
+            else:
+                raise InvalidRequest(f"api {frame.api} is not served here")
+        except PacelineError as error:
+            self._refuse(frame, error)
+
+    async def _handle(self, frame: Frame, handler: RequestHandler) -> None:
+        try:
+            self._answer(frame, await handler(frame))
+        except PacelineError as error:
+            self._refuse(frame, error)
+
+    def _produced(self, frame: Frame, reply: ProduceReply) -> None:
+        self._answer(frame, reply)
+
+    def _fetch(self, frame: Frame) -> None:
+        parked: ParkedFetch | None = None
+
+        def answer(reply: FetchReply, parts: list[FilePart]) -> None:
+            if parked is not None:
+                self._parked.discard(parked)
+            self._answer(frame, reply, *parts)
+
+        parked = self._service.fetch.handle(frame, answer)
+        if parked is not None:
+            self._parked.add(parked)
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def _answer(self, frame: Frame, reply: Message, *parts: FilePart) -> None:
+        self._settled()
+        # A client that went away, or does not read, gets no answer; the reader sees the end.
+        with suppress(ConnectionLost):
+            self._frames.send_frame(Kind.RESPONSE, frame.api, frame.correlation, reply, *parts)
+
+    def _refuse(self, frame: Frame, error: PacelineError) -> None:
+        self._settled()
+        with suppress(ConnectionLost):
+            self._frames.send_error(frame, error)
+
+    def _settled(self) -> None:
+        self._unanswered -= 1
+        self._room.set()
+
+    def close(self) -> None:
+        """Forget parked fetches; produce callbacks that still come find the stream closed."""
+        for parked in self._parked:
+            parked.abandon()
+        self._parked.clear()

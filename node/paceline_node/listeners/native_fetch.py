@@ -1,0 +1,225 @@
+"""Native FETCH and LIST_OFFSETS: slices of committed batches, with long poll.
+
+A fetch that cannot be answered yet is parked as callbacks on its partitions and one deadline of a
+shared timer; it costs no task. The answer's payload is ranges of segment files, sent by the kernel
+where the connection allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.errors import NotLeader, PacelineError, UnknownTopicOrPartition
+from paceline.types import NO_EPOCH, NO_NODE, Isolation, LeaderEpoch, NodeId
+from paceline.wire.frame import Frame
+from paceline.wire.native.data import (
+    Fetch,
+    FetchedPartition,
+    FetchPartition,
+    FetchReply,
+    ListOffsets,
+    ListOffsetsReply,
+    OffsetFound,
+    OffsetQuery,
+)
+from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.peers.transport import FilePart
+from paceline_node.replication.partition import Partition
+from paceline_node.replication.table import PartitionTable
+from paceline_node.services.topics import TopicService
+
+Answer = Callable[[FetchReply, list[FilePart]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Caps on what a client may ask for, in bytes and ms."""
+
+    max_bytes: int = 50 * 1024 * 1024
+    max_wait_ms: int = 30_000
+
+
+class FetchHandler:
+    """Reads for native clients."""
+
+    def __init__(
+        self,
+        table: PartitionTable,
+        topics: TopicService,
+        deadlines: Deadlines,
+        limits: FetchLimits,
+    ) -> None:
+        self._table = table
+        self._topics = topics
+        self._deadlines = deadlines
+        self._limits = limits
+
+    def handle(self, frame: Frame, answer: Answer) -> ParkedFetch | None:
+        """Answer now, or return the fetch as parked: it answers by itself later, unless
+        :meth:`ParkedFetch.abandon` is called because its connection ended."""
+        request = Fetch.unpack(frame.body)
+        reply, parts, ready = self._read(request)
+        if ready or request.max_wait_ms <= 0:
+            answer(reply, parts)
+            return None
+        wait_s = min(request.max_wait_ms, self._limits.max_wait_ms) / 1000
+        return ParkedFetch(self, request, answer, self._deadlines, wait_s)
+
+    def _read(self, request: Fetch) -> tuple[FetchReply, list[FilePart], bool]:
+        """What can be answered now, and whether that is enough to answer at once."""
+        budget = min(request.max_bytes, self._limits.max_bytes)
+        results = []
+        parts: list[FilePart] = []
+        ready = False
+        total = 0
+        for wanted in request.partitions:
+            try:
+                result, part = self._read_one(wanted, request.isolation, budget - total, total == 0)
+            except PacelineError as error:
+                result, part = self._refusal(wanted, error), None
+                ready = True
+            results.append(result)
+            if part is not None:
+                parts.append(part)
+                total += part.size
+        ready = ready or total >= max(1, request.min_bytes)
+        return FetchReply(tuple(results)), parts, ready
+
+    def _read_one(
+        self, wanted: FetchPartition, isolation: Isolation, budget: int, first: bool
+    ) -> tuple[FetchedPartition, FilePart | None]:
+        partition = self._leader_of(wanted)
+        read = partition.read(wanted.offset, min(wanted.max_bytes, max(budget, 1)), isolation)
+        found = read.slice
+        # A batch larger than what is left of the budget travels alone, as the first (3.3 rule 11).
+        part = None
+        if found is not None and (first or found.size <= budget):
+            part = FilePart(found.file, found.position, found.size)
+        return (
+            FetchedPartition(
+                wanted.topic,
+                wanted.partition,
+                0,
+                "",
+                LeaderEpoch(read.leader_epoch),
+                read.high_watermark,
+                read.last_stable_offset,
+                read.log_start_offset,
+                0 if part is None else part.size,
+            ),
+            part,
+        )
+
+    def _leader_of(self, wanted: FetchPartition | OffsetQuery) -> Partition:
+        partition = self._table.get(wanted.topic, wanted.partition)
+        if partition is None:
+            self._topics.partition(wanted.topic, wanted.partition)
+            raise NotLeader(f"{wanted.topic}/{wanted.partition}: not hosted on this node")
+        partition.check_epoch(wanted.current_leader_epoch)
+        return partition
+
+    def _refusal(self, wanted: FetchPartition, error: PacelineError) -> FetchedPartition:
+        leader, leader_epoch = self._known_leader(wanted)
+        return FetchedPartition(
+            wanted.topic,
+            wanted.partition,
+            int(error.code),
+            str(error),
+            leader_epoch,
+            -1,
+            -1,
+            -1,
+            0,
+            leader=leader,
+        )
+
+    def _known_leader(self, wanted: FetchPartition | OffsetQuery) -> tuple[NodeId, LeaderEpoch]:
+        try:
+            registration = self._topics.partition(wanted.topic, wanted.partition)
+        except UnknownTopicOrPartition:
+            return NO_NODE, NO_EPOCH
+        return registration.leader, registration.leader_epoch
+
+    def list_offsets(self, request: ListOffsets) -> ListOffsetsReply:
+        """Offsets by time or symbol, each partition with its own error."""
+        return ListOffsetsReply(tuple(self._find(query) for query in request.partitions))
+
+    def _find(self, query: OffsetQuery) -> OffsetFound:
+        try:
+            offset, timestamp_ms, epoch = self._leader_of(query).list_offset(query.spec)
+        except PacelineError as error:
+            leader, leader_epoch = self._known_leader(query)
+            return OffsetFound(
+                query.topic,
+                query.partition,
+                int(error.code),
+                str(error),
+                -1,
+                -1,
+                leader_epoch,
+                leader,
+            )
+        return OffsetFound(
+            query.topic, query.partition, 0, "", offset, timestamp_ms, LeaderEpoch(epoch)
+        )
+
+
+class ParkedFetch:
+    """A long poll: woken by any of its partitions or by its deadline."""
+
+    __slots__ = ("_answer", "_deadline", "_handler", "_request", "_tokens")
+
+    def __init__(
+        self,
+        handler: FetchHandler,
+        request: Fetch,
+        answer: Answer,
+        deadlines: Deadlines,
+        wait_s: float,
+    ) -> None:
+        self._handler = handler
+        self._request = request
+        self._answer = answer
+        self._tokens: list[tuple[Partition, object]] = []
+        self._deadline: Deadline | None = deadlines.after(wait_s, self._expired)
+        self._park()
+
+    def _park(self) -> None:
+        for wanted in self._request.partitions:
+            partition = self._handler._table.get(wanted.topic, wanted.partition)
+            if partition is not None:
+                # Beyond what is there already: less than min_bytes does not wake it again.
+                offset = max(wanted.offset, partition.high_watermark)
+                token = partition.when_readable(offset, self._woken)
+                self._tokens.append((partition, token))
+
+    def _woken(self) -> None:
+        if self._deadline is None:
+            return
+        self._release_tokens()
+        reply, parts, ready = self._handler._read(self._request)
+        if ready:
+            self._finish(reply, parts)
+        else:
+            self._park()
+
+    def _expired(self) -> None:
+        reply, parts, _ = self._handler._read(self._request)
+        self._finish(reply, parts)
+
+    def _finish(self, reply: FetchReply, parts: list[FilePart]) -> None:
+        self.abandon()
+        self._answer(reply, parts)
+
+    def abandon(self) -> None:
+        """Forget it without an answer; idempotent."""
+        self._release_tokens()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _release_tokens(self) -> None:
+        for partition, token in self._tokens:
+            partition.cancel(token)
+        self._tokens.clear()

@@ -1,0 +1,230 @@
+"""Native requests that may wait: metadata, producer ids, administration, descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from paceline.errors import (
+    ErrorCode,
+    InvalidRequest,
+    InvalidTopic,
+    NotLeader,
+    PacelineError,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from paceline.types import NO_EPOCH, NO_NODE, NodeId, is_internal_topic
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.native import admin, data
+from paceline.wire.native.api import NativeApi
+from paceline_node.controller.client import EXCHANGES
+from paceline_node.controller.image import TopicImage
+from paceline_node.controller.records import Partition as Registration
+from paceline_node.replication.partition import Partition
+from paceline_node.replication.table import PartitionTable
+from paceline_node.services.producer_ids import ProducerIdService
+from paceline_node.services.status import StatusService, broker_info
+from paceline_node.services.topics import TopicService
+
+MAX_METADATA_WAIT_S = 30.0
+_PRODUCER_EPOCH = 0
+
+Handler = Callable[[Frame], Awaitable[Message]]
+
+
+class NativeRequests:
+    """Handlers by api number, in :meth:`handlers`. ``controller_id`` returns the node that the
+    quorum follows, -1 while none is known; ``stop`` begins the stop of a whole cluster."""
+
+    def __init__(
+        self,
+        topics: TopicService,
+        table: PartitionTable,
+        producer_ids: ProducerIdService,
+        status: StatusService,
+        *,
+        controller_id: Callable[[], NodeId],
+        stop: Callable[[], None],
+    ) -> None:
+        self._topics = topics
+        self._table = table
+        self._producer_ids = producer_ids
+        self._status = status
+        self._controller_id = controller_id
+        self._stop = stop
+
+    def handlers(self) -> dict[int, Handler]:
+        """What the native listener serves besides PRODUCE, FETCH and LIST_OFFSETS."""
+        found: dict[int, Handler] = {
+            NativeApi.METADATA: self._metadata,
+            NativeApi.INIT_PRODUCER: self._init_producer,
+            NativeApi.DESCRIBE_TOPIC: self._describe,
+            NativeApi.STATUS: self._report,
+            NativeApi.STOP_CLUSTER: self._stop_cluster,
+        }
+        for exchange in EXCHANGES:
+            if exchange.request.__module__ == admin.__name__:
+                found[exchange.api] = self._administer(exchange.request, exchange.response)
+        return found
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    async def _metadata(self, frame: Frame) -> Message:
+        request = data.MetadataRequest.unpack(frame.body)
+        if request.min_metadata_offset >= 0:
+            wait_s = min(request.timeout_ms / 1000, MAX_METADATA_WAIT_S)
+            await self._topics.wait_offset(request.min_metadata_offset, timeout_s=wait_s)
+        topics = []
+        if request.topics is None:
+            topics = [_topic_info(topic) for topic in self._topics.image.topics.values()]
+        else:
+            for name in request.topics:
+                topics.append(await self._topic(name, create=request.allow_auto_create))
+        image = self._topics.image
+        return data.MetadataReply(
+            image.cluster_id,
+            self._controller_id(),
+            image.offset,
+            tuple(broker_info(broker) for _, broker in sorted(image.brokers.items())),
+            tuple(topics),
+        )
+
+    async def _topic(self, name: str, *, create: bool) -> data.TopicInfo:
+        topic = self._topics.find(name)
+        try:
+            if topic is None and create:
+                topic = await self._topics.ensure(name, timeout_s=MAX_METADATA_WAIT_S)
+            elif topic is None:
+                raise UnknownTopicOrPartition(name)
+        except (UnknownTopicOrPartition, PolicyViolation):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return data.TopicInfo(name, code, None, ())
+        except InvalidTopic as error:
+            return data.TopicInfo(name, error.code, None, ())
+        return _topic_info(topic)
+
+    # --- producers --------------------------------------------------------------------------------
+
+    async def _init_producer(self, frame: Frame) -> Message:
+        request = data.InitProducer.unpack(frame.body)
+        if request.transactional_id is not None:
+            raise InvalidRequest("transactions are not served by this version")
+        return data.ProducerIdentity(await self._producer_ids.next_id(), _PRODUCER_EPOCH)
+
+    # --- administration ---------------------------------------------------------------------------
+
+    def _administer(self, request: type[Message], response: type[Message]) -> Handler:
+        async def handle(frame: Frame) -> Message:
+            wish = request.unpack(frame.body)
+            _refuse_internal(wish)
+            return await self._topics.administer(wish, response)
+
+        return handle
+
+    async def _stop_cluster(self, frame: Frame) -> Message:
+        data.StopCluster.unpack(frame.body)
+        self._stop()
+        return admin.Done(self._topics.image.offset)
+
+    async def _report(self, frame: Frame) -> Message:
+        data.Status.unpack(frame.body)
+        return self._status.report()
+
+    # --- descriptions -----------------------------------------------------------------------------
+
+    async def _describe(self, frame: Frame) -> Message:
+        request = data.DescribeTopic.unpack(frame.body)
+        topic = self._topics.image.topic(request.topic)
+        numbers = request.partitions or tuple(sorted(topic.partitions))
+        return data.TopicDescription(
+            topic.name,
+            topic.topic_id,
+            tuple(self._describe_partition(topic, number) for number in numbers),
+            topic.kind,
+            dict(topic.configs),
+        )
+
+    def _describe_partition(self, topic: TopicImage, number: int) -> data.PartitionDescription:
+        registration = topic.partitions.get(number)
+        local = self._table.get(topic.name, number)
+        if registration is None:
+            return _undescribed(number, None, UnknownTopicOrPartition(f"{topic.name}/{number}"))
+        if local is None or not local.is_leader:
+            refusal = NotLeader(f"{topic.name}/{number}: node {registration.leader} leads")
+            return _undescribed(number, registration, refusal)
+        return _description(number, registration, local)
+
+
+def _refuse_internal(wish: Message) -> None:
+    """Clients neither make nor change the broker's own topics (SETTLED B3)."""
+    if isinstance(wish, admin.CreateTopic) and (wish.internal or is_internal_topic(wish.name)):
+        raise PolicyViolation(f"{wish.name}: names that begin with __ are the broker's own")
+    if isinstance(wish, admin.DeleteTopic | admin.AddPartitions) and is_internal_topic(wish.name):
+        raise PolicyViolation(f"{wish.name}: internal topics cannot be changed")
+
+
+def _topic_info(topic: TopicImage) -> data.TopicInfo:
+    partitions = tuple(
+        data.PartitionInfo(
+            number,
+            ErrorCode.LEADER_NOT_AVAILABLE if partition.leader < 0 else ErrorCode.NONE,
+            partition.leader,
+            partition.leader_epoch,
+            partition.replicas,
+            partition.isr,
+        )
+        for number, partition in sorted(topic.partitions.items())
+    )
+    return data.TopicInfo(
+        topic.name, ErrorCode.NONE, topic.topic_id, partitions, topic.kind, dict(topic.configs)
+    )
+
+
+def _undescribed(
+    number: int, known: Registration | None, error: PacelineError
+) -> data.PartitionDescription:
+    return data.PartitionDescription(
+        partition=number,
+        error=error.code,
+        message=str(error),
+        leader=NO_NODE if known is None else known.leader,
+        leader_epoch=NO_EPOCH if known is None else known.leader_epoch,
+        partition_epoch=-1 if known is None else known.partition_epoch,
+        replicas=() if known is None else known.replicas,
+        isr=() if known is None else known.isr,
+        log_start_offset=-1,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_end_offset=-1,
+        size_bytes=-1,
+        segment_count=-1,
+        progress=(),
+    )
+
+
+def _description(
+    number: int, registration: Registration, local: Partition
+) -> data.PartitionDescription:
+    return data.PartitionDescription(
+        partition=number,
+        error=ErrorCode.NONE,
+        message="",
+        leader=local.leader,
+        leader_epoch=local.leader_epoch,
+        partition_epoch=registration.partition_epoch,
+        replicas=registration.replicas,
+        isr=local.isr,
+        log_start_offset=local.log_start_offset,
+        high_watermark=local.high_watermark,
+        last_stable_offset=local.last_stable_offset,
+        log_end_offset=local.log_end_offset,
+        size_bytes=local.log.size_bytes,
+        segment_count=local.log.segment_count,
+        progress=tuple(
+            data.ReplicaProgress(
+                node, node in local.isr, local.fetched_end(node), local.acked(node)
+            )
+            for node in registration.replicas
+        ),
+    )

@@ -1,0 +1,201 @@
+"""The V1 listener: lines in, lines out, one request of a connection at a time (spec v1 2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import structlog
+import trio
+
+from paceline.errors import NotLeader, PacelineError
+from paceline.types import is_internal_topic
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.peer.v1_line import V1Answer, V1Line
+from paceline.wire.v1 import requests
+from paceline.wire.v1.commands import parse_request
+from paceline.wire.v1.envelope import UNREADABLE_ID, Envelope, parse_envelope
+from paceline.wire.v1.errors import (
+    LINE_TOO_LONG,
+    LineTooLong,
+    V1Code,
+    V1Error,
+    bad_request,
+)
+from paceline.wire.v1.lines import LineReader
+from paceline.wire.v1.replies import error_line, ok_line, role_payload
+from paceline.wire.v1.text import decode, encode
+from paceline_node.env import Env
+from paceline_node.listeners.v1_admin import AdminRequest, V1Admin
+from paceline_node.listeners.v1_errors import as_v1
+from paceline_node.listeners.v1_records import V1Records
+from paceline_node.listeners.v1_replicas import V1Replicas
+from paceline_node.listeners.v1_routing import Call
+from paceline_node.peers.server import Session
+from paceline_node.services.roles import RoleService
+
+REQUEST_BUDGET_S = 4.0
+"""Every reply is out within this, for SDKs give up after 5 s (spec v1 2.4)."""
+_RECEIVE_BYTES = 64 * 1024
+_ADMIN = (
+    requests.AdminCreateTopic,
+    requests.AdminRegisterBroker,
+    requests.AdminBrokerHeartbeat,
+    requests.AdminSetPartitionLeader,
+    requests.AdminFenceBroker,
+    requests.AdminUnfenceBroker,
+    requests.AdminReconcileBrokerHealth,
+    requests.AdminElectTopicLeaders,
+    requests.AdminGetMetadata,
+    requests.SetPartitionRole,
+)
+R = TypeVar("R", bound=requests.Request)
+
+
+@dataclass(frozen=True, slots=True)
+class V1Settings:
+    """``admin_commands`` is ``allow``, ``loopback`` or ``deny`` (spec v1 D6)."""
+
+    max_line_bytes: int = 1024 * 1024
+    admin_commands: str = "loopback"
+
+
+class V1Listener:
+    """Serves V1 connections, and the lines that other nodes forward."""
+
+    def __init__(
+        self,
+        env: Env,
+        settings: V1Settings,
+        records: V1Records,
+        replicas: V1Replicas,
+        admin: V1Admin,
+        roles: RoleService,
+    ) -> None:
+        self._env = env
+        self._settings = settings
+        self._records = records
+        self._replicas = replicas
+        self._admin = admin
+        self._roles = roles
+        self._handlers: dict[type, Callable[[requests.Request, Call], Awaitable[bytes]]] = {}
+        self._on(requests.Produce, records.produce)
+        self._on(requests.Consume, records.consume)
+        self._on(requests.ReplicaFetch, replicas.replica_fetch)
+        self._on(requests.BrokerFetch, replicas.broker_fetch)
+        self._on(requests.BrokerReplicaAck, replicas.broker_replica_ack)
+        self._on(requests.SetPartitionRole, self._set_role)
+
+    def _on(self, kind: type[R], handler: Callable[[R, Call], Awaitable[bytes]]) -> None:
+        self._handlers[kind] = cast(Callable[[requests.Request, Call], Awaitable[bytes]], handler)
+
+    # --- connections ------------------------------------------------------------------------------
+
+    async def serve(self, stream: trio.abc.Stream, *, name: str, is_loopback: bool) -> None:
+        """Serve one connection to its end; owns and closes ``stream``. A broken connection is the
+        client's affair and ends quietly."""
+        async with stream:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._converse(stream, is_loopback=is_loopback)
+
+    async def _converse(self, stream: trio.abc.Stream, *, is_loopback: bool) -> None:
+        reader = LineReader(max_line_bytes=self._settings.max_line_bytes)
+        while True:
+            data = await stream.receive_some(_RECEIVE_BYTES)
+            reader.feed(data)
+            try:
+                while (line := reader.next_line()) is not None:
+                    await stream.send_all(await self._reply(line, is_loopback=is_loopback))
+                if not data:
+                    if (rest := reader.finish()) is not None:
+                        await stream.send_all(await self._reply(rest, is_loopback=is_loopback))
+                    return
+            except LineTooLong:
+                await stream.send_all(error_line(UNREADABLE_ID, bad_request(LINE_TOO_LONG)))
+                return
+
+    async def _reply(self, line: bytes, *, is_loopback: bool) -> bytes:
+        try:
+            envelope = parse_envelope(line)
+        except V1Error as error:
+            return error_line(UNREADABLE_ID, error)
+        call = Call(
+            envelope.command,
+            encode(envelope.args),
+            self._env.now() + REQUEST_BUDGET_S,
+            forwarded=False,
+        )
+        try:
+            request = self._parse(envelope)
+            self._authorize(request, is_loopback=is_loopback)
+            return ok_line(envelope.correlation, await self._serve_request(request, call))
+        except PacelineError as error:
+            return error_line(envelope.correlation, as_v1(error))
+        except Exception as error:  # noqa: BLE001  one request's bug must not end the connection
+            structlog.get_logger().error("v1 request failed", command=call.command, exc_info=error)
+            return error_line(envelope.correlation, V1Error(V1Code.INTERNAL, "broker failure"))
+
+    def _parse(self, envelope: Envelope) -> requests.Request:
+        request = parse_request(envelope.command, envelope.args)
+        if type(request) not in self._handlers and not isinstance(request, _ADMIN):
+            raise V1Error(V1Code.UNKNOWN_COMMAND, "unsupported command")
+        return request
+
+    def _authorize(self, request: requests.Request, *, is_loopback: bool) -> None:
+        if not isinstance(request, _ADMIN):
+            return
+        policy = self._settings.admin_commands
+        if policy == "allow" or (policy == "loopback" and is_loopback):
+            return
+        raise V1Error(V1Code.NOT_AUTHORIZED, "admin commands disabled")
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def _serve_request(self, request: requests.Request, call: Call) -> bytes:
+        with trio.move_on_at(call.deadline):
+            handler = self._handlers.get(type(request))
+            if handler is not None:
+                return await handler(request, call)
+            return await self._admin.handle(cast(AdminRequest, request))
+        raise V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
+
+    async def _set_role(self, request: requests.SetPartitionRole, call: Call) -> bytes:
+        topic = await self._records.ensure(request.topic, call)
+        if request.partition < 0:
+            raise bad_request("partition must be >= 0")
+        if request.partition not in topic.partitions:
+            raise bad_request(
+                f"partition not found: topic={request.topic} partition={request.partition}"
+            )
+        result = await self._roles.set_role(request.topic, request.partition, request.role.value)
+        return role_payload(
+            topic=request.topic,
+            partition=request.partition,
+            role=request.role,
+            hw=result.high_watermark - 1,
+        )
+
+    async def serve_forwarded(self, session: Session, frame: Frame) -> tuple[Message, bytes]:
+        """Answer a line that another node forwarded (PeerApi.V1_LINE).
+
+        Raises NotLeader, and NotEnoughReplicas, when nothing was done and the sender may look
+        elsewhere; every other refusal is V1's own and final.
+        """
+        line = V1Line.unpack(frame.body)
+        budget_s = min(line.budget_ms / 1000, REQUEST_BUDGET_S)
+        call = Call(line.command, line.args, self._env.now() + budget_s, forwarded=True)
+        try:
+            request = parse_request(line.command, decode(line.args))
+            topic = getattr(request, "topic", None)
+            if topic is None or is_internal_topic(topic):
+                raise bad_request("not a request that is forwarded")
+            payload = await self._serve_request(request, call)
+        except PacelineError as error:
+            if isinstance(error, NotLeader) or error.code.name == "NOT_ENOUGH_REPLICAS":
+                raise
+            refusal = as_v1(error)
+            return V1Answer(refusal.reason.value, refusal.message.encode()), b""
+        return V1Answer("", payload), b""

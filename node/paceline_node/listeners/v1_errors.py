@@ -1,0 +1,57 @@
+"""How broker errors look in V1, whose five codes are few (spec v1 5, SETTLED R2).
+
+The rule: NOT_LEADER and UNAVAILABLE say that nothing was done; every unknown outcome is a
+REPLICATION_TIMEOUT whose text says so; a storage failure is INTERNAL, never OK.
+"""
+
+from __future__ import annotations
+
+from paceline.errors import ErrorCode, Outcome, PacelineError
+from paceline.wire.v1.errors import V1Code, V1Error
+
+ACKS_TIMEOUT = V1Error(V1Code.REPLICATION_TIMEOUT, "acks=all timeout")
+NO_LEADER_HERE = V1Error(V1Code.NOT_LEADER, "partition leader unavailable on this broker")
+
+_WRONG_REQUEST = frozenset(
+    {
+        ErrorCode.INVALID_TOPIC,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_PARTITIONS,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.INVALID_CONFIG,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.POLICY_VIOLATION,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.NOT_A_REPLICA,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.BROKER_NOT_REGISTERED,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    }
+)
+_STORAGE = frozenset({ErrorCode.STORAGE_ERROR, ErrorCode.STORAGE_FULL, ErrorCode.CORRUPT_MESSAGE})
+_NOBODY_THERE = frozenset({ErrorCode.CONTROLLER_UNAVAILABLE, ErrorCode.NOT_CONTROLLER})
+
+
+def as_v1(error: PacelineError) -> V1Error:
+    """The ERR reply for any broker error; total, so that nothing leaves a request unanswered."""
+    if isinstance(error, V1Error):
+        return error
+    text = str(error)
+    if error.code in _WRONG_REQUEST:
+        return V1Error(V1Code.BAD_REQUEST, text)
+    if error.code in _STORAGE:
+        return V1Error(V1Code.INTERNAL, text)
+    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return NO_LEADER_HERE
+    if error.code is ErrorCode.AUTHORIZATION_FAILED:
+        return V1Error(V1Code.NOT_AUTHORIZED, text)
+    if error.code in _NOBODY_THERE:
+        return V1Error(V1Code.UNAVAILABLE, "no controller answered within the wait")
+    if error.outcome is Outcome.UNKNOWN:
+        return V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
+    if error.retriable:
+        return V1Error(V1Code.UNAVAILABLE, text)
+    return V1Error(V1Code.INTERNAL, text)

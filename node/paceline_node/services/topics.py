@@ -1,0 +1,94 @@
+"""Topics by name: look-up, creation on first use, administration through the controller."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from paceline.errors import InvalidTopic, PolicyViolation, UnknownTopicOrPartition
+from paceline.types import is_internal_topic, is_valid_topic_name
+from paceline.wire.message import Message
+from paceline.wire.native import admin
+from paceline_node.controller.client import ControllerClient
+from paceline_node.controller.image import Image, TopicImage
+from paceline_node.controller.records import Partition
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+
+M = TypeVar("M", bound=Message)
+
+
+class TopicService:
+    """What listeners ask about topics. ``admin_timeout_s`` bounds one controller request."""
+
+    def __init__(
+        self,
+        env: Env,
+        store: MetadataStore,
+        controller: ControllerClient,
+        *,
+        auto_create: bool,
+        admin_timeout_s: float = 10.0,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._controller = controller
+        self._auto_create = auto_create
+        self._admin_timeout_s = admin_timeout_s
+
+    @property
+    def image(self) -> Image:
+        """The newest committed metadata applied here."""
+        return self._store.image
+
+    def find(self, name: str) -> TopicImage | None:
+        """The topic of that name, if this node knows it."""
+        return self._store.image.find_topic(name)
+
+    def partition(self, name: str, partition: int) -> Partition:
+        """The registration of a partition. Raises UnknownTopicOrPartition naming what exists."""
+        topic = self.find(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        found = topic.partitions.get(partition)
+        if found is None:
+            raise UnknownTopicOrPartition(
+                f"{name}/{partition}: the topic has partitions 0 to {len(topic.partitions) - 1}"
+            )
+        return found
+
+    async def ensure(self, name: str, *, timeout_s: float) -> TopicImage:
+        """The topic, created with the cluster's defaults when it does not exist and the broker
+        creates on first use. Internal names are never created (SETTLED B3).
+
+        Raises InvalidTopic, PolicyViolation, UnknownTopicOrPartition, or the controller's error.
+        """
+        topic = self.find(name)
+        if topic is not None:
+            return topic
+        if not is_valid_topic_name(name):
+            raise InvalidTopic(f"{name!r}: expected 1 to 249 of A-Z a-z 0-9 . _ -, not . or ..")
+        if is_internal_topic(name):
+            raise PolicyViolation(f"{name!r}: names that begin with __ are the broker's own")
+        if not self._auto_create:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist; create it first")
+        request = admin.CreateTopic(name, auto_create=True)
+        created = await self._controller.call(request, admin.TopicCreated, timeout_s=timeout_s)
+        await self._store.wait_offset(created.metadata_offset, timeout_s=timeout_s)
+        topic = self.find(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} was deleted while it was created")
+        return topic
+
+    async def administer(self, request: Message, response: type[M]) -> M:
+        """Send an administrative request to the active controller and return once this node has
+        applied its result. Raises the controller's typed error."""
+        timeout_s = self._admin_timeout_s
+        reply = await self._controller.call(request, response, timeout_s=timeout_s)
+        offset = getattr(reply, "metadata_offset", None)
+        if offset is not None:
+            await self._store.wait_offset(offset, timeout_s=timeout_s)
+        return reply
+
+    async def wait_offset(self, offset: int, *, timeout_s: float) -> None:
+        """Return once this node has applied metadata record ``offset``; else RequestTimedOut."""
+        await self._store.wait_offset(offset, timeout_s=timeout_s)
