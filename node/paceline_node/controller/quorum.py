@@ -1,0 +1,472 @@
+"""The quorum's trio driver: clock, disk and peers round the Raft core.
+
+What belongs here: carrying out the core's effects in their order, batching, snapshots, and the
+leader's own upkeep of the membership. What the records mean is the controller's business.
+Source: spec replication 5.1, 5.2; SETTLED R5, R6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import msgpack
+import trio
+
+from paceline.errors import InvalidRequest, NotController, StorageError, Throttled
+from paceline.types import NodeId
+from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_membership import (
+    Surroundings,
+    plan,
+    with_learner,
+    with_voter,
+    without,
+)
+from paceline_node.controller.raft_messages import RaftMessage, decode, encode
+from paceline_node.controller.raft_store import RaftStore
+from paceline_node.controller.raft_types import (
+    Config,
+    Effects,
+    Entry,
+    EntryKind,
+    Member,
+    MemberId,
+    RaftLimits,
+    RaftTiming,
+    ReadReady,
+    RoleInfo,
+    Snapshot,
+)
+from paceline_node.env import Env
+
+SNAPSHOT_ENTRIES = 5000
+SNAPSHOT_BYTES = 16 * 1024 * 1024
+PLAN_EVERY_S = 0.25
+MAX_QUEUED_BATCHES = 4096
+MAX_JOINING = 1024
+
+_DEFAULT_LIMITS = RaftLimits()
+
+Apply = Callable[[int, int, Sequence[bytes]], None]
+"""(index, term, records): a committed entry, in order, each index once per life. Entries of the
+quorum's own (a new leader's first entry, membership changes) come with no records."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSettings:
+    """``most_voters`` bounds the voter set (``--voters``); the snapshot limits count what was
+    applied since the last one."""
+
+    timing: RaftTiming = field(default_factory=RaftTiming)
+    limits: RaftLimits = _DEFAULT_LIMITS
+    most_voters: int = 3
+    snapshot_entries: int = SNAPSHOT_ENTRIES
+    snapshot_bytes: int = SNAPSHOT_BYTES
+
+
+@dataclass(slots=True, eq=False)
+class _Barrier:
+    """A reader waiting for a majority to confirm the leader."""
+
+    done: trio.Event = field(default_factory=trio.Event)
+    index: int = -1
+
+
+def _ignore_config(_: Config) -> None:
+    """Default for callers that take the addresses when they need them."""
+
+
+class Quorum:
+    """One member of the metadata quorum.
+
+    Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. ``install``
+    is called first with the recovered snapshot, then for every snapshot received. A failing disk
+    ends :meth:`run` with StorageError, and the node with it (SETTLED B13).
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        store: RaftStore,
+        node_id: NodeId,
+        cluster_id: UUID,
+        *,
+        directory_id: UUID,
+        settings: QuorumSettings,
+        send: Callable[[NodeId, bytes], None],
+        apply: Apply,
+        install: Callable[[bytes, int], None],
+        snapshot: Callable[[], bytes],
+        on_role: Callable[[RoleInfo], None],
+        on_config: Callable[[Config], None] = _ignore_config,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._cluster_id = cluster_id
+        self._settings = settings
+        self._send = send
+        self._apply = apply
+        self._install = install
+        self._take_snapshot = snapshot
+        self._on_role = on_role
+        self._on_config = on_config
+        recovery = store.recovery
+        self._core = Raft(
+            MemberId(node_id, directory_id.bytes),
+            cluster_id,
+            recovery.log,
+            recovery.hard_state,
+            timing=settings.timing,
+            rng=env.rng,
+            limits=settings.limits,
+        )
+        self._applied = recovery.log.snapshot.index
+        self._config = Config()
+        self._unsaved_entries = 0
+        self._unsaved_bytes = 0
+        self._saving: Snapshot | None = None
+        self._queue: list[Effects] = []
+        self._writing = False
+        self._draining = False
+        self._wake_pump = trio.Event()
+        self._wake_writer = trio.Event()
+        self._wake_saver = trio.Event()
+        self._barriers: list[_Barrier] = []
+        self._asked: dict[int, list[_Barrier]] = {}
+        self._contexts = 0
+        self._joining: dict[NodeId, Member] = {}
+
+    # --- what others may know --------------------------------------------------------------------
+
+    @property
+    def leader_id(self) -> NodeId | None:
+        """The node believed to lead; None while nobody is known."""
+        leader = self._core.state.leader
+        return None if leader is None else leader.node
+
+    @property
+    def term(self) -> int:
+        return self._core.state.term
+
+    @property
+    def is_leader(self) -> bool:
+        return self._core.is_leader
+
+    @property
+    def commit_index(self) -> int:
+        return self._core.state.commit
+
+    @property
+    def applied_index(self) -> int:
+        return self._applied
+
+    @property
+    def last_index(self) -> int:
+        """The newest entry in this member's log, committed or not."""
+        return self._core.log.last_index
+
+    @property
+    def config(self) -> Config:
+        """Voters and learners in force, with addresses; known before any image is."""
+        return self._core.config
+
+    @property
+    def voters(self) -> tuple[Member, ...]:
+        return self._core.config.voters
+
+    @property
+    def learners(self) -> tuple[Member, ...]:
+        return self._core.config.learners
+
+    @property
+    def addresses(self) -> Mapping[NodeId, tuple[str, int]]:
+        """Peer address (host, port) of every member."""
+        return self._core.config.addresses()
+
+    @property
+    def is_voter(self) -> bool:
+        return self._core.state.is_voter()
+
+    # --- running ---------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Install the recovered snapshot, report started, then serve until cancelled.
+
+        Raises StorageError (in a group) when the disk fails; nothing was promised that is not
+        stored.
+        """
+        snapshot = self._core.log.snapshot
+        if snapshot.index > 0:
+            self._install(snapshot.state, snapshot.index)
+        self._report_config()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tick_loop)
+            nursery.start_soon(self._pump_loop)
+            nursery.start_soon(self._write_loop)
+            nursery.start_soon(self._save_loop)
+            task_status.started()
+
+    async def _tick_loop(self) -> None:
+        """Ticks are not made up for: a process that was stopped has not been waiting for its
+        leader all the while."""
+        tick_s = self._settings.timing.tick_s
+        due = self._env.now() + tick_s
+        next_plan = due + PLAN_EVERY_S
+        while True:
+            await trio.sleep_until(due)
+            self._core.tick()
+            if self._env.now() >= next_plan:
+                next_plan = self._env.now() + PLAN_EVERY_S
+                self._plan_membership()
+            self._drain()
+            due = max(due + tick_s, self._env.now())
+
+    async def _pump_loop(self) -> None:
+        """Carry out what callers proposed; all of one scheduler pass shares one round."""
+        while True:
+            await self._wake_pump.wait()
+            self._wake_pump = trio.Event()
+            self._ask_barriers()
+            self._drain()
+
+    async def _write_loop(self) -> None:
+        """Persist in rounds: what arrives during one sync shares the next."""
+        while True:
+            await self._wake_writer.wait()
+            self._wake_writer = trio.Event()
+            batches, self._queue = self._queue, []
+            self._writing = True
+            try:
+                await self._store.write([batch for batch in batches if batch.sequence])
+            except OSError as error:
+                raise StorageError(f"metadata log: {error}") from error
+            self._writing = False
+            for batch in batches:
+                self._post(batch.after_persist)
+            self._core.persisted(max(batch.sequence for batch in batches))
+            self._drain()
+
+    async def _save_loop(self) -> None:
+        """Store snapshots of our own beside the log's work."""
+        while True:
+            await self._wake_saver.wait()
+            self._wake_saver = trio.Event()
+            snapshot = self._saving
+            assert snapshot is not None
+            try:
+                await self._store.save_snapshot(snapshot)
+            except OSError as error:
+                raise StorageError(f"metadata snapshot {snapshot.index}: {error}") from error
+            self._saving = None
+            self._core.compacted(snapshot)
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Carry out all effects. Called again from within a callback it does nothing: the outer
+        call goes on until there are none left."""
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while (effects := self._core.take_effects()) is not None:
+                self._carry_out(effects)
+        finally:
+            self._draining = False
+        self._report_config()
+        self._maybe_snapshot()
+
+    def _carry_out(self, effects: Effects) -> None:
+        self._post(effects.now)
+        if effects.sequence or (effects.after_persist and (self._queue or self._writing)):
+            self._queue.append(effects)
+            self._wake_writer.set()
+        else:
+            self._post(effects.after_persist)
+        if effects.snapshot is not None:
+            self._applied = effects.snapshot.index
+            self._unsaved_entries = self._unsaved_bytes = 0
+            self._install(effects.snapshot.state, effects.snapshot.index)
+        for entry in effects.committed:
+            self._apply_entry(entry)
+        if effects.role is not None:
+            if not self._core.is_leader:
+                self._joining.clear()
+            self._on_role(effects.role)
+        for read in effects.reads:
+            self._answer_barriers(read)
+
+    def _apply_entry(self, entry: Entry) -> None:
+        assert entry.index == self._applied + 1, f"{entry.index} applied after {self._applied}"
+        self._applied = entry.index
+        self._unsaved_entries += 1
+        self._unsaved_bytes += len(entry.data)
+        records = msgpack.unpackb(entry.data) if entry.kind is EntryKind.RECORDS else ()
+        self._apply(entry.index, entry.term, records)
+
+    def _post(self, messages: Sequence[RaftMessage]) -> None:
+        for message in messages:
+            self._send(message.to.node, encode(message, self._cluster_id))
+
+    def _report_config(self) -> None:
+        if self._core.config != self._config:
+            self._config = self._core.config
+            self._on_config(self._config)
+
+    def _maybe_snapshot(self) -> None:
+        settings = self._settings
+        due = (
+            self._unsaved_entries >= settings.snapshot_entries
+            or self._unsaved_bytes >= settings.snapshot_bytes
+        )
+        if not due or self._saving is not None:
+            return
+        log = self._core.log
+        term = log.term_at(self._applied)
+        assert term is not None
+        state = self._take_snapshot()
+        self._saving = Snapshot(self._applied, term, log.config_at(self._applied), state)
+        self._unsaved_entries = self._unsaved_bytes = 0
+        self._wake_saver.set()
+
+    # --- from the network ------------------------------------------------------------------------
+
+    def receive(self, sender: NodeId, data: bytes | memoryview) -> None:
+        """The payload of a RAFT frame arrived from an authenticated peer.
+
+        Raises RemoteProtocolError for malformed bytes, another cluster, or a message in somebody
+        else's name. Dropped, as the network may do, while the disk is far behind.
+        """
+        message = decode(data, self._cluster_id)
+        if message.sender.node != sender:
+            raise InvalidRequest(f"node {sender} sent a raft message of {message.sender}")
+        if len(self._queue) >= MAX_QUEUED_BATCHES:
+            return
+        self._core.step(message)
+        self._drain()
+
+    def peer_refused(self, node: NodeId) -> None:
+        """The connection to ``node`` was lost and its reconnect refused: the process is dead
+        (SETTLED R6)."""
+        self._core.peer_refused(node)
+        self._drain()
+
+    # --- proposing -------------------------------------------------------------------------------
+
+    def propose(self, records: Sequence[bytes]) -> tuple[int, int]:
+        """Append one atomic batch of encoded records; (index, term) of its entry.
+
+        It is committed when ``apply`` brings this index with this term; when it brings the index
+        with another term, it is lost. Raises NotController, Throttled; nothing was appended then.
+        """
+        entry = self._core.propose(msgpack.packb(list(records)))
+        self._wake_pump.set()
+        return entry.index, entry.term
+
+    async def read_barrier(self) -> int:
+        """Wait until a majority confirms this leader; everything committed before the call is
+        applied then. Returns the index. Raises NotController. Cancel-safe."""
+        if not self._core.is_leader:
+            raise NotController(f"node {self._core.state.me.node} does not lead the quorum")
+        if len(self._barriers) >= MAX_QUEUED_BATCHES:
+            raise Throttled("too many reads wait for the metadata quorum")
+        barrier = _Barrier()
+        self._barriers.append(barrier)
+        self._wake_pump.set()
+        await barrier.done.wait()
+        if barrier.index < 0:
+            raise NotController("leadership was lost before a majority confirmed it")
+        return barrier.index
+
+    def _ask_barriers(self) -> None:
+        if not self._barriers:
+            return
+        self._contexts += 1
+        self._asked[self._contexts], self._barriers = self._barriers, []
+        if self._core.is_leader:
+            self._core.read_index(self._contexts)
+        else:
+            self._answer_barriers(ReadReady(self._contexts, -1))
+
+    def _answer_barriers(self, read: ReadReady) -> None:
+        for barrier in self._asked.pop(read.context):
+            barrier.index = read.index
+            barrier.done.set()
+
+    # --- membership ------------------------------------------------------------------------------
+
+    def admit(self, member: Member) -> None:
+        """A node asks to take part (JOIN_CLUSTER), or was seen with another disk than its voter's.
+
+        The leader lets it in as soon as that is safe: a new node listens; a wiped voter is
+        replaced when a majority of the other voters is live (SETTLED R5); an address is updated.
+        Call again until :attr:`config` shows the member; a change of leader forgets it. Raises
+        NotController, Throttled.
+        """
+        if not self._core.is_leader:
+            raise NotController(f"node {self._core.state.me.node} does not lead the quorum")
+        if member.node_id not in self._joining and len(self._joining) >= MAX_JOINING:
+            raise Throttled(f"{MAX_JOINING} nodes are joining already")
+        self._joining[member.node_id] = member
+
+    def _plan_membership(self) -> None:
+        leadership = self._core.leadership
+        if leadership is None or not leadership.may_change_config():
+            return
+        config = self._core.config
+        for node in [n for n, member in self._joining.items() if member in config.members]:
+            del self._joining[node]
+        seen = Surroundings(
+            leadership.live(), leadership.caught_up(), self._joining, self._settings.most_voters
+        )
+        change = plan(config, seen)
+        if change is None:
+            return
+        try:
+            self._core.propose_config(change)
+        except (InvalidRequest, NotController):
+            return  # not safe now, or leadership is moving: the next round looks again
+
+    def propose_add_learner(self, member: Member) -> tuple[int, int]:
+        """Let a node listen. Raises NotController, InvalidRequest."""
+        return self._propose_config(with_learner(self._core.config, member))
+
+    def propose_promote(self, node: NodeId) -> tuple[int, int]:
+        """Let a learner vote, once it has caught up. Raises NotController, InvalidRequest."""
+        leadership = self._core.leadership
+        learner = self._core.config.learner(node)
+        if leadership is not None and learner and learner.id not in leadership.caught_up():
+            raise InvalidRequest(f"node {node} has not caught up with the metadata log yet")
+        return self._propose_config(with_voter(self._core.config, node))
+
+    def propose_remove(self, node: NodeId, *, force: bool = False) -> tuple[int, int]:
+        """Take a member out. ``force`` skips the check that enough live voters remain, for an
+        operator who knows better. Raises NotController, InvalidRequest."""
+        return self._propose_config(without(self._core.config, node), force=force)
+
+    def _propose_config(self, config: Config, *, force: bool = False) -> tuple[int, int]:
+        entry = self._core.propose_config(config, force=force)
+        self._wake_pump.set()
+        return entry.index, entry.term
+
+    def transfer_leadership(self, node: NodeId | None = None) -> NodeId:
+        """Hand leadership to ``node``, or to the live voter with the longest log; the target.
+
+        Proposals are refused until it took over or one election timeout passed. Raises
+        NotController, InvalidRequest when there is nobody to hand it to.
+        """
+        leadership = self._core.leadership
+        if leadership is None:
+            raise NotController(f"node {self._core.state.me.node} does not lead the quorum")
+        if node is None:
+            target = leadership.best_successor()
+        else:
+            voter = self._core.config.voter(node)
+            target = None if voter is None else voter.id
+        if target is None:
+            raise InvalidRequest("no other voter of the metadata quorum can take over")
+        self._core.transfer(target)
+        self._wake_pump.set()
+        return target.node

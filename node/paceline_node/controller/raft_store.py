@@ -1,0 +1,341 @@
+"""The metadata log on disk: entries, hard state, snapshots; what is torn is cut, what is corrupt
+stops the member.
+
+One directory (``metadata/``) holds
+
+* ``hardstate``: term and vote, a checkpoint file replaced as a whole;
+* ``<20-digit index>.snapshot``: the newest two snapshots (format in ``raft_snapshot.py``);
+* ``<20-digit number>.raft``: log segments in order (format in ``raft_segment.py``). An entry whose
+  index exists already replaces it and everything behind it, so the files are only ever appended
+  to.
+
+Order on disk: hard state before the entries of its term, a received snapshot before the entries
+behind it. Therefore a directory with entries but without hard state is damaged, never new.
+Source: spec replication 2.1, 5.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgpack
+import trio
+
+from paceline.errors import (
+    CorruptMessage,
+    ErrorCode,
+    InconsistentClusterId,
+    PacelineError,
+    RemoteProtocolError,
+)
+from paceline.types import NodeId
+from paceline_node.controller.raft_log import RaftLog
+from paceline_node.controller.raft_segment import (
+    HEADER_BYTES,
+    SEGMENT_SUFFIX,
+    Replay,
+    encode_entry,
+    encode_header,
+    segment_name,
+)
+from paceline_node.controller.raft_snapshot import (
+    decode_snapshot,
+    encode_snapshot,
+    snapshot_cluster_id,
+)
+from paceline_node.controller.raft_types import (
+    EMPTY_SNAPSHOT,
+    Config,
+    Effects,
+    HardState,
+    Member,
+    MemberId,
+    Snapshot,
+)
+from paceline_node.env import Disk, File
+from paceline_node.storage import checkpoint
+
+HARD_STATE = "hardstate"
+SNAPSHOT_SUFFIX = ".snapshot"
+KEEP_ENTRIES = 1000
+BOOTSTRAP_INDEX = 1
+BOOTSTRAP_TERM = 1
+
+
+class MetadataCorrupt(PacelineError):
+    """This member can no longer tell what it voted for and acknowledged. It must not take part;
+    replace its disk: remove the voter, format the directory, let it join again."""
+
+    code = ErrorCode.STORAGE_ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening found. ``truncated_bytes`` were a torn tail that nobody was told about;
+    ``bad_snapshots`` are names of files that did not hold."""
+
+    hard_state: HardState
+    log: RaftLog
+    truncated_bytes: int
+    bad_snapshots: tuple[str, ...]
+
+
+class RaftStore:
+    """Durable state of one member. All methods raise OSError when the disk fails; then the store
+    must not be used any more (a failed sync may have dropped what it was to keep)."""
+
+    def __init__(self, disk: Disk, path: str, cluster_id: UUID, recovery: Recovery) -> None:
+        self.recovery = recovery
+        self.sync_count = 0
+        self._disk = disk
+        self._path = path
+        self._cluster_id = cluster_id
+        self._lock = trio.Lock()
+        self._active: File | None = None
+        self._number = 0
+        self._synced = 0
+        self._last = (recovery.log.last_index, recovery.log.last_term)
+        self._highest: dict[int, int] = {}
+        self._snapshots: list[int] = []
+
+    @classmethod
+    async def open(cls, disk: Disk, path: str, cluster_id: UUID) -> RaftStore:
+        """Recover the directory (created when missing) and make all that was read durable.
+
+        Raises MetadataCorrupt, InconsistentClusterId, OSError.
+        """
+        disk.mkdir(path)
+        for name in disk.list(path):
+            if name.endswith(checkpoint.TEMPORARY):
+                disk.remove(f"{path}/{name}")
+        replay = await _replay(disk, path)
+        snapshots, bad = await _read_snapshots(disk, path, cluster_id)
+        hard_state = await _read_hard_state(disk, path)
+        log = _join(path, replay, snapshots, bad)
+        if hard_state is None:
+            if log.last_index > BOOTSTRAP_INDEX:
+                raise MetadataCorrupt(f"{path}/{HARD_STATE} is missing beside a log of entries")
+            hard_state = HardState(log.last_term)
+        store = cls(disk, path, cluster_id, Recovery(hard_state, log, replay.truncated, bad))
+        await store._begin(replay, snapshots)
+        return store
+
+    async def _begin(self, replay: Replay, snapshots: Sequence[Snapshot]) -> None:
+        """What a killed process left in the page cache is not durable yet: sync it all."""
+        for number in replay.numbers:
+            file = await self._disk.open(f"{self._path}/{segment_name(number)}")
+            await self._disk.sync([file])
+            file.close()
+        await self._disk.fsync_dir(self._path)
+        self._number = max(replay.numbers, default=0)
+        self._highest = dict(replay.highest)
+        self._snapshots = sorted(snapshot.index for snapshot in snapshots)
+        # A new segment each start: its header says where the log stands, so a log that the
+        # snapshot made void is left behind at the same time.
+        await self._roll()
+
+    def close(self) -> None:
+        if self._active is not None:
+            self._active.close()
+            self._active = None
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    async def write(self, batches: Sequence[Effects]) -> None:
+        """Make the hard states, snapshots and entries of these effects durable, in order, sharing
+        one sync of the log.
+
+        Not cancel-safe: after a cancellation the store must be closed.
+        """
+        async with self._lock:
+            hard_states = [batch.hard_state for batch in batches if batch.hard_state is not None]
+            if hard_states:
+                await self._write_hard_state(hard_states[-1])
+            frames: list[bytes] = []
+            for batch in batches:
+                if batch.snapshot is not None:
+                    frames.clear()
+                    await self._install(batch.snapshot)
+                frames.extend(self._encode(batch))
+            if frames:
+                await self._append(frames)
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Store a snapshot of our own and drop what lies far enough behind it.
+
+        The previous snapshot and the log from it on stay, in case this one rots.
+        """
+        if self._snapshots and snapshot.index <= self._snapshots[-1]:
+            return
+        await self._write_snapshot(snapshot)
+        async with self._lock:
+            if snapshot.index > self._last[0]:
+                return  # a newer snapshot was installed meanwhile: nothing to drop
+            await self._roll()
+            self._drop_old()
+
+    # --- pieces ----------------------------------------------------------------------------------
+
+    async def _write_hard_state(self, state: HardState) -> None:
+        vote = None if state.vote is None else list(state.vote)
+        payload: bytes = msgpack.packb([state.term, vote])
+        path = f"{self._path}/{HARD_STATE}"
+        await checkpoint.write(self._disk, path, checkpoint.Kind.RAFT_STATE, payload)
+
+    async def _write_snapshot(self, snapshot: Snapshot) -> None:
+        name = f"{self._path}/{snapshot.index:020d}{SNAPSHOT_SUFFIX}"
+        await checkpoint.replace(self._disk, name, encode_snapshot(snapshot, self._cluster_id))
+        self._snapshots = sorted({*self._snapshots, snapshot.index})
+
+    async def _install(self, snapshot: Snapshot) -> None:
+        """A snapshot from the leader replaces the log."""
+        await self._write_snapshot(snapshot)
+        self._last = (snapshot.index, snapshot.term)
+        await self._roll()
+        for number in [number for number in self._highest if number != self._number]:
+            self._remove_segment(number)
+        self._drop_old()
+
+    def _encode(self, batch: Effects) -> list[bytes]:
+        frames = []
+        for entry in batch.entries:
+            frames.append(encode_entry(entry, self._synced))
+            self._last = (entry.index, entry.term)
+            highest = self._highest[self._number]
+            self._highest[self._number] = max(highest, entry.index)
+        return frames
+
+    async def _append(self, frames: list[bytes]) -> None:
+        assert self._active is not None
+        self._active.append(frames)
+        size = self._active.size()
+        self.sync_count += 1
+        await self._disk.sync([self._active])
+        self._synced = size
+
+    async def _roll(self) -> None:
+        """Begin a new segment; everything before it is synced."""
+        self.close()
+        self._number += 1
+        active = self._disk.create(f"{self._path}/{segment_name(self._number)}")
+        self._active = active
+        active.append([encode_header(*self._last)])
+        await self._disk.sync([active])
+        await self._disk.fsync_dir(self._path)
+        self._synced = HEADER_BYTES
+        self._highest[self._number] = 0
+
+    def _drop_old(self) -> None:
+        """Keep two snapshots, and every segment that holds an entry the older one may need."""
+        for index in self._snapshots[:-2]:
+            self._disk.remove(f"{self._path}/{index:020d}{SNAPSHOT_SUFFIX}")
+        self._snapshots = self._snapshots[-2:]
+        needed = min(self._snapshots[0], self._snapshots[-1] - KEEP_ENTRIES)
+        for number in sorted(self._highest):
+            if number == self._number or self._highest[number] > needed:
+                return
+            self._remove_segment(number)
+
+    def _remove_segment(self, number: int) -> None:
+        self._disk.remove(f"{self._path}/{segment_name(number)}")
+        del self._highest[number]
+
+
+async def write_bootstrap(
+    disk: Disk, path: str, *, cluster_id: UUID, voters: Sequence[Member], state: bytes
+) -> None:
+    """Format an initial voter's quorum directory: the same snapshot at index 1 on each of them.
+
+    Raises FileExistsError when the directory holds anything: a node never forgets a quorum.
+    """
+    if disk.list(path):
+        raise FileExistsError(f"{path} is not empty")
+    disk.mkdir(path)
+    ordered = tuple(sorted(voters, key=lambda voter: voter.id))
+    snapshot = Snapshot(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config(ordered), state)
+    name = f"{path}/{BOOTSTRAP_INDEX:020d}{SNAPSHOT_SUFFIX}"
+    await checkpoint.replace(disk, name, encode_snapshot(snapshot, cluster_id))
+    await disk.fsync_dir(checkpoint.parent(path))
+
+
+async def _read_all(disk: Disk, path: str) -> bytes:
+    file = await disk.open(path)
+    with contextlib.closing(file):
+        return await file.read(file.size(), 0)
+
+
+async def _replay(disk: Disk, path: str) -> Replay:
+    """Read every segment; cut the torn tail of the last one off."""
+    replay = Replay()
+    names = [name for name in disk.list(path) if name.endswith(SEGMENT_SUFFIX)]
+    for name in names:
+        whole = f"{path}/{name}"
+        data = await _read_all(disk, whole)
+        number = int(name.removesuffix(SEGMENT_SUFFIX))
+        try:
+            keep = replay.add(number, data, is_last=name == names[-1])
+        except CorruptMessage as error:
+            raise MetadataCorrupt(f"{whole}: {error}") from None
+        if keep == 0:
+            disk.remove(whole)
+        elif keep < len(data):
+            file = await disk.open(whole)
+            with contextlib.closing(file):
+                file.truncate(keep)
+                await disk.sync([file])
+    return replay
+
+
+async def _read_snapshots(
+    disk: Disk, path: str, cluster_id: UUID
+) -> tuple[list[Snapshot], tuple[str, ...]]:
+    """All snapshots that hold, oldest first, and the names of those that do not."""
+    good: list[Snapshot] = []
+    bad: list[str] = []
+    for name in disk.list(path):
+        if not name.endswith(SNAPSHOT_SUFFIX):
+            continue
+        data = await _read_all(disk, f"{path}/{name}")
+        try:
+            found = snapshot_cluster_id(data)
+            snapshot = decode_snapshot(data, found)
+        except RemoteProtocolError:
+            bad.append(name)
+            continue
+        if found != cluster_id:
+            raise InconsistentClusterId(f"{path}/{name} is of cluster {found}, not {cluster_id}")
+        good.append(snapshot)
+    return good, tuple(bad)
+
+
+async def _read_hard_state(disk: Disk, path: str) -> HardState | None:
+    try:
+        payload = await checkpoint.read(disk, f"{path}/{HARD_STATE}", checkpoint.Kind.RAFT_STATE)
+    except CorruptMessage as error:
+        raise MetadataCorrupt(str(error)) from None
+    if payload is None:
+        return None
+    term, vote = msgpack.unpackb(payload)
+    return HardState(term, None if vote is None else MemberId(NodeId(vote[0]), vote[1]))
+
+
+def _join(path: str, replay: Replay, snapshots: Sequence[Snapshot], bad: Sequence[str]) -> RaftLog:
+    """Fit the log to the newest snapshot that holds."""
+    snapshot = snapshots[-1] if snapshots else EMPTY_SNAPSHOT
+    if not snapshots and (bad or replay.last_index > 0):
+        raise MetadataCorrupt(f"{path}: no snapshot can be read ({', '.join(bad) or 'none'})")
+    if snapshot.index < replay.base[0]:
+        raise MetadataCorrupt(
+            f"{path}: the newest readable snapshot is {snapshot.index}, the log begins behind "
+            f"{replay.base[0]}; damaged: {', '.join(bad) or 'none'}"
+        )
+    if replay.term_at(snapshot.index) != snapshot.term:
+        # Power was lost between storing a received snapshot and the log's new beginning.
+        return RaftLog(snapshot, base=None)
+    base = max(replay.base[0], snapshot.index - KEEP_ENTRIES)
+    term = replay.term_at(base)
+    assert term is not None
+    return RaftLog(snapshot, replay.entries[base - replay.base[0] :], base=(base, term))
