@@ -1,0 +1,152 @@
+"""Small state files that are replaced as a whole, or not at all.
+
+Every derived or decisive fact beside the logs (incarnation, recovery points, epoch tables ...) is
+one such file. Big-endian::
+
+     0        4     6      8        12                    12+n     16+n
+    +--------+-----+------+--------+---------------------+--------+
+    | "PLCK" | u16 | u16  | u32 n  | n bytes             | u32    |
+    |        | kind| vers.|        | payload             | CRC-32C|
+    +--------+-----+------+--------+---------------------+--------+
+
+The CRC covers everything before it. ``kind`` says what the payload is, so that a file under a
+wrong name is not taken for another. Limit: 64 MiB. Written to ``<name>.tmp``, synced, renamed over
+the old one, and the directory synced: after a power cut either the old or the new content is there.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Any
+
+import msgpack
+
+from paceline.errors import CorruptMessage
+from paceline.wire.checksum import crc32c
+from paceline_node.env import Disk, File
+
+MAX_BYTES = 64 * 1024 * 1024
+TEMPORARY = ".tmp"
+
+_HEAD = struct.Struct(">4sHHI")
+_TAIL = struct.Struct(">I")
+_MAGIC = b"PLCK"
+_VERSION = 1
+
+
+class Kind(enum.IntEnum):
+    """What a checkpoint holds. Numbers are on disk: never reuse one."""
+
+    INCARNATION = 1
+    EPOCHS = 2
+    PRODUCERS = 3
+    OFFSETS = 4
+    PARTITION = 5
+    RAFT_STATE = 6
+    SNAPSHOT = 7
+    DAMAGE = 8
+
+
+def encode(kind: Kind, payload: bytes) -> bytes:
+    """The bytes of a checkpoint file."""
+    body = _HEAD.pack(_MAGIC, kind, _VERSION, len(payload)) + payload
+    return body + _TAIL.pack(crc32c(body))
+
+
+def decode(kind: Kind, data: bytes) -> bytes:
+    """The payload. Raises CorruptMessage naming what does not hold."""
+    if len(data) < _HEAD.size + _TAIL.size:
+        raise CorruptMessage(f"checkpoint of {len(data)} bytes is cut short")
+    magic, found, version, length = _HEAD.unpack_from(data)
+    if magic != _MAGIC or length != len(data) - _HEAD.size - _TAIL.size:
+        raise CorruptMessage("not a checkpoint, or its length does not hold")
+    (crc,) = _TAIL.unpack_from(data, len(data) - _TAIL.size)
+    body = memoryview(data)[: -_TAIL.size]
+    if crc32c(body) != crc:
+        raise CorruptMessage("checkpoint: the checksum does not hold")
+    if found != kind or version != _VERSION:
+        raise CorruptMessage(f"checkpoint of kind {found} version {version}, expected {kind.name}")
+    return bytes(body[_HEAD.size :])
+
+
+async def write(disk: Disk, path: str, kind: Kind, payload: bytes) -> None:
+    """Replace ``path`` durably. Raises OSError; the old content stays then.
+
+    Cancellation may leave the old or the new content, never a mixture.
+    """
+    await replace(disk, path, encode(kind, payload))
+
+
+async def replace(disk: Disk, path: str, content: bytes) -> None:
+    """Replace a file of any format durably: temporary file, sync, rename, directory sync."""
+    file = _fresh(disk, path + TEMPORARY)
+    try:
+        file.append([content])
+        await disk.sync([file])
+    finally:
+        file.close()
+    disk.rename(path + TEMPORARY, path)
+    await disk.fsync_dir(parent(path))
+
+
+async def read(disk: Disk, path: str, kind: Kind) -> bytes | None:
+    """The payload; None when the file does not exist. Raises CorruptMessage naming the file."""
+    content = await read_file(disk, path)
+    if content is None:
+        return None
+    try:
+        return decode(kind, content)
+    except CorruptMessage as error:
+        raise CorruptMessage(f"{path}: {error}") from None
+
+
+async def read_file(disk: Disk, path: str) -> bytes | None:
+    """A whole small file; None when it does not exist."""
+    try:
+        file = await disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        if file.size() > MAX_BYTES:
+            raise CorruptMessage(f"{path}: {file.size()} bytes, expected at most {MAX_BYTES}")
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def create_unsynced(disk: Disk, path: str, kind: Kind, payload: bytes) -> File:
+    """Write a checkpoint whose name is used once (it carries an offset); the caller syncs it.
+
+    Without the rename: a reader finds it whole or its checksum wrong. Synchronous, so that it can
+    be part of an append.
+    """
+    file = _fresh(disk, path)
+    try:
+        file.append([encode(kind, payload)])
+    except OSError:
+        file.close()
+        disk.remove(path)
+        raise
+    return file
+
+
+def parent(path: str) -> str:
+    """The directory a path lies in; "" is the data directory."""
+    return path.rpartition("/")[0]
+
+
+def unpack_rows(payload: bytes, width: int) -> list[list[Any]]:
+    """A msgpack list of lists of ``width`` elements. Raises CorruptMessage."""
+    try:
+        rows = msgpack.unpackb(payload)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise CorruptMessage(f"checkpoint: {error}") from None
+    if type(rows) is not list or any(type(r) is not list or len(r) != width for r in rows):
+        raise CorruptMessage(f"checkpoint: expected rows of {width}")
+    return rows
+
+
+def _fresh(disk: Disk, path: str) -> File:
+    disk.remove(path)
+    return disk.create(path)

@@ -1,0 +1,57 @@
+"""What is known to be wrong with a log (spec replication 2.5), and ``damaged.ckpt``, which keeps
+it known across restarts until it is repaired (framed as in ``checkpoint.py``)::
+
+    msgpack [[start offset, end offset (exclusive), reason], ...]   ascending
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgpack
+
+from paceline.errors import CorruptMessage
+from paceline_node.env import Disk
+from paceline_node.storage import checkpoint
+
+NAME = "damaged.ckpt"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DamagedRange:
+    """Offsets ``start..end`` (end exclusive) were stored once and cannot be read any more.
+
+    Lies in one segment. Never truncated because of a bad checksum: it is reported, the replica
+    leaves the ISR, and the range is fetched again (``repair.py``).
+    """
+
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"offsets {self.start}..{self.end - 1}: {self.reason}"
+
+
+async def write(disk: Disk, directory: str, ranges: Sequence[DamagedRange]) -> None:
+    """Replace the list durably; an empty one removes the file."""
+    path = f"{directory}/{NAME}"
+    if ranges:
+        payload = msgpack.packb([[each.start, each.end, each.reason] for each in ranges])
+        await checkpoint.write(disk, path, checkpoint.Kind.DAMAGE, payload)
+    elif disk.exists(path):
+        disk.remove(path)
+        await disk.fsync_dir(directory)
+
+
+async def read(disk: Disk, directory: str) -> list[DamagedRange]:
+    """The list; empty when there is no file. Raises CorruptMessage."""
+    path = f"{directory}/{NAME}"
+    payload = await checkpoint.read(disk, path, checkpoint.Kind.DAMAGE)
+    if payload is None:
+        return []
+    rows = checkpoint.unpack_rows(payload, 3)
+    if any((type(a), type(b), type(c)) != (int, int, str) for a, b, c in rows):
+        raise CorruptMessage(f"{path}: expected start, end and reason")
+    return [DamagedRange(*row) for row in rows]

@@ -1,0 +1,122 @@
+"""What of one log is on stable storage, and what a sync has to cover to make it so.
+
+Pure bookkeeping: it holds file handles but only closes them. A sync runs while appends and
+truncations go on, so each one is described by a :class:`SyncTicket` drawn when it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline_node.env import File
+
+
+class SyncTicket:
+    """What a sync that starts now would make durable.
+
+    ``files`` are to be synced first, then the entries of ``directory`` unless it is None. A
+    truncation meanwhile lowers ``end_offset``.
+    """
+
+    __slots__ = ("closing", "directory", "end_offset", "files", "truncations")
+
+    def __init__(
+        self,
+        end_offset: int,
+        files: Sequence[File],
+        closing: Sequence[File],
+        *,
+        directory: str | None,
+        truncations: int,
+    ) -> None:
+        self.end_offset = end_offset
+        self.files = files
+        self.closing = closing
+        self.directory = directory
+        self.truncations = truncations
+
+
+class Durability:
+    """Unsynced files of one log and its durable offset (exclusive, never above the log end)."""
+
+    def __init__(self, directory: str, durable_offset: int) -> None:
+        self.durable_offset = durable_offset
+        self._directory = directory
+        self._directory_dirty = False
+        self._dirty: list[File] = []
+        self._closing: list[File] = []
+        self._tickets: list[SyncTicket] = []
+        self._truncations = 0
+        self._truncations_synced = 0
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is anything to sync."""
+        return bool(self._dirty) or self._directory_dirty
+
+    @property
+    def truncation_pending(self) -> bool:
+        """Whether a file was shortened and no sync has covered that yet."""
+        return self._truncations != self._truncations_synced
+
+    def touch(self, file: File) -> None:
+        """Bytes of ``file`` changed."""
+        if not self._dirty or self._dirty[-1] is not file:
+            self._dirty.append(file)
+
+    def touch_directory(self) -> None:
+        """Names in the log's directory changed."""
+        self._directory_dirty = True
+
+    def sync_and_close(self, files: Sequence[File]) -> None:
+        """New files that nobody writes again: close them once they are synced."""
+        self._dirty.extend(files)
+        self._closing.extend(files)
+        self._directory_dirty = True
+
+    def removed(self, file: File) -> None:
+        """``file`` was unlinked; its bytes need not reach the disk."""
+        self._dirty = [each for each in self._dirty if each is not file]
+        self._directory_dirty = True
+
+    def shortened(self, file: File) -> None:
+        """``file`` was truncated in place."""
+        self._dirty.append(file)
+        self._truncations += 1
+
+    def cut_back(self, end_offset: int) -> None:
+        """The log ends at ``end_offset`` now: nothing above it can become durable."""
+        self.durable_offset = min(self.durable_offset, end_offset)
+        for ticket in self._tickets:
+            ticket.end_offset = min(ticket.end_offset, end_offset)
+
+    def draw(self, end_offset: int) -> SyncTicket:
+        """Describe a sync that starts now, for a log that ends at ``end_offset``."""
+        ticket = SyncTicket(
+            end_offset,
+            tuple(dict.fromkeys(self._dirty)),
+            tuple(self._closing),
+            directory=self._directory if self._directory_dirty else None,
+            truncations=self._truncations,
+        )
+        self._dirty.clear()
+        self._closing.clear()
+        self._directory_dirty = False
+        self._tickets.append(ticket)
+        return ticket
+
+    def synced(self, ticket: SyncTicket) -> None:
+        """The sync that ``ticket`` describes has succeeded."""
+        self._tickets.remove(ticket)
+        for file in ticket.closing:
+            file.close()
+        self._truncations_synced = max(self._truncations_synced, ticket.truncations)
+        self.durable_offset = max(self.durable_offset, ticket.end_offset)
+
+    def close(self) -> None:
+        """Close the files that waited for a sync."""
+        for file in (
+            *self._closing,
+            *(file for ticket in self._tickets for file in ticket.closing),
+        ):
+            file.close()

@@ -1,0 +1,36 @@
+"""``epochs.ckpt``: the leader epoch table of one log (framed as in ``checkpoint.py``)::
+
+    msgpack [[epoch, start offset], ...]   both strictly increasing, oldest first
+
+Derived from the log, which is its authority; written before a recovery point that it must cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgpack
+
+from paceline.errors import CorruptMessage
+from paceline_node.env import Disk
+from paceline_node.storage import checkpoint
+from paceline_node.storage.epochs import EpochCache, EpochStart
+
+NAME = "epochs.ckpt"
+
+
+async def write(disk: Disk, directory: str, entries: Iterable[EpochStart]) -> None:
+    """Replace the table durably."""
+    payload = msgpack.packb([list(entry) for entry in entries])
+    await checkpoint.write(disk, f"{directory}/{NAME}", checkpoint.Kind.EPOCHS, payload)
+
+
+async def read(disk: Disk, directory: str) -> EpochCache | None:
+    """The table; None when there is no file. Raises CorruptMessage."""
+    payload = await checkpoint.read(disk, f"{directory}/{NAME}", checkpoint.Kind.EPOCHS)
+    if payload is None:
+        return None
+    try:
+        return EpochCache((epoch, start) for epoch, start in checkpoint.unpack_rows(payload, 2))
+    except (TypeError, ValueError) as error:
+        raise CorruptMessage(f"{directory}/{NAME}: {error}") from None

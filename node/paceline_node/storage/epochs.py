@@ -1,0 +1,120 @@
+"""The leader epoch cache of one log: where each leader's term begins (spec replication 2.4).
+
+Pure. An ordered list of (epoch, start offset), both strictly increasing. The log is its authority;
+it is written to ``epochs.ckpt`` only so that opening need not read every batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from paceline.types import NO_EPOCH, LeaderEpoch
+
+
+class EpochStart(NamedTuple):
+    """The first offset of a leader epoch."""
+
+    epoch: int
+    start: int
+
+
+class EpochEnd(NamedTuple):
+    """The end offset (exclusive) of ``epoch``, the largest one not above the epoch asked for."""
+
+    epoch: LeaderEpoch
+    end: int
+
+
+class EpochCache:
+    """Epochs and starts of one log, oldest first."""
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start in entries:
+            if self._epochs and (epoch <= self._epochs[-1] or start <= self._starts[-1]):
+                raise ValueError(f"epoch {epoch} at offset {start} is not above {self.entries[-1]}")
+            self._epochs.append(epoch)
+            self._starts.append(start)
+
+    def __repr__(self) -> str:
+        return f"EpochCache({[tuple(entry) for entry in self.entries]})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EpochCache):
+            return NotImplemented
+        return self._epochs == other._epochs and self._starts == other._starts
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    @property
+    def entries(self) -> Sequence[EpochStart]:
+        """A copy of the table, oldest epoch first."""
+        return [EpochStart(*pair) for pair in zip(self._epochs, self._starts, strict=True)]
+
+    @property
+    def last_epoch(self) -> LeaderEpoch:
+        """The newest epoch; -1 when there is none."""
+        return LeaderEpoch(self._epochs[-1]) if self._epochs else NO_EPOCH
+
+    def assign(self, epoch: int, start: int) -> bool:
+        """Note that ``epoch`` begins at ``start``; return whether the table changed.
+
+        Ignored when the epoch is the last one and begins no earlier. Otherwise every entry with an
+        epoch or a start not below the new one goes first, so that both stay strictly increasing.
+        """
+        if self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]:
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        return True
+
+    def truncate_end(self, offset: int) -> bool:
+        """The log now ends at ``offset``: drop entries that begin there or later."""
+        count = len(self._starts)
+        while self._starts and self._starts[-1] >= offset:
+            self._epochs.pop()
+            self._starts.pop()
+        return len(self._starts) != count
+
+    def truncate_start(self, offset: int) -> bool:
+        """The log now begins at ``offset``: drop entries whose successor begins at or before it;
+        the one that covers it begins there."""
+        covering = bisect_right(self._starts, offset) - 1
+        if covering < 0:
+            return False
+        changed = covering > 0 or self._starts[0] != offset
+        del self._epochs[:covering]
+        del self._starts[:covering]
+        self._starts[0] = offset
+        return changed
+
+    def clear(self) -> None:
+        self._epochs.clear()
+        self._starts.clear()
+
+    def epoch_at(self, offset: int) -> LeaderEpoch:
+        """The epoch of the record at ``offset``; -1 when it lies before the table."""
+        index = bisect_right(self._starts, offset) - 1
+        return LeaderEpoch(self._epochs[index]) if index >= 0 else NO_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
+        """Where ``epoch`` ends in this log, or the largest known epoch below it.
+
+        None when the table knows no epoch above ``epoch`` and it is not the last one: a leader
+        never gets there, since its own epoch is in its table. When the table knows none at or
+        below, the answer is (``epoch``, start of the next one).
+        """
+        if not self._epochs or epoch > self._epochs[-1]:
+            return None
+        if epoch == self._epochs[-1]:
+            return EpochEnd(LeaderEpoch(epoch), log_end_offset)
+        above = bisect_right(self._epochs, epoch)
+        if above == 0:
+            return EpochEnd(LeaderEpoch(epoch), self._starts[0])
+        return EpochEnd(LeaderEpoch(self._epochs[above - 1]), self._starts[above])

@@ -1,0 +1,514 @@
+"""The log of one replica of one partition: segments, epochs, producers, and what is durable.
+
+Every change is synchronous: bytes go to the page cache without an await between a role check and
+the append (SETTLED B12). Making them durable is the flusher's work (``flusher.py``), which asks for
+a :class:`SyncTicket` and hands it back. Rules that keep a log sound whatever the moment of a crash:
+
+* Memory follows the file: nothing is noted before the write has succeeded.
+* After a truncation that is not synced yet, appends go to a new file. Overwriting in place could,
+  after a power cut, leave a mixture of old and new pages that is neither history (README).
+* Files are removed newest first by truncation and oldest first by retention, so that any prefix
+  of these operations leaves a log without a gap.
+
+A failed write or sync ends the log (``failed``): the kernel may have dropped pages, so nothing is
+retried (spec replication 2.2 rule 3). A full disk does not: the append is undone and refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
+from paceline.wire.batch import BatchHeader, iter_batches, stamp, verify
+from paceline_node.env import Bytes, Env, File
+from paceline_node.storage import damage, epoch_file, producer_file, reading
+from paceline_node.storage.damage import DamagedRange
+from paceline_node.storage.durability import Durability, SyncTicket
+from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.partition_file import PartitionIdentity, read_identity, write_identity
+from paceline_node.storage.reading import LogSlice
+from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
+from paceline_node.storage.retention import RetentionLimits, SegmentFacts, expired_count
+from paceline_node.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    segment_name,
+)
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an append went; offsets inclusive."""
+
+    base_offset: int
+    last_offset: int
+    size_bytes: int
+
+
+class Log:
+    """An open log. Create with :meth:`create` or :meth:`open`; end with :meth:`close`."""
+
+    def __init__(
+        self,
+        env: Env,
+        path: str,
+        identity: PartitionIdentity,
+        settings: LogSettings,
+        parts: Recovered,
+    ) -> None:
+        self._env = env
+        self._disk = env.disk
+        self.path = path
+        self.identity = identity
+        self.settings = settings
+        self.recovery: RecoveryReport = parts.report
+        self.damaged: tuple[DamagedRange, ...] = parts.report.damaged
+        self.epochs = parts.epochs
+        self.producers = parts.producers
+        self.failed: OSError | None = None
+        self.log_start_offset = parts.segments[0].base_offset
+        self._segments = parts.segments
+        self._snapshots = parts.snapshots
+        self._epochs_written = parts.epochs_on_disk
+        self._durability = Durability(path, self.log_start_offset)
+        self._retired: list[File] = []
+
+    def __repr__(self) -> str:
+        return f"<Log {self.identity} {self.log_start_offset}..{self.log_end_offset}>"
+
+    # --- opening and closing --------------------------------------------------------------------
+
+    @classmethod
+    async def create(
+        cls, env: Env, path: str, identity: PartitionIdentity, settings: LogSettings
+    ) -> Log:
+        """Make the directory of a new, empty log. Raises OSError.
+
+        A crash or cancellation in between leaves a directory that :meth:`open` accepts, or one
+        without ``partition.metadata``, which holds no record.
+        """
+        env.disk.mkdir(path)
+        await write_identity(env.disk, path, identity)
+        parent = path.rpartition("/")[0]
+        await env.disk.fsync_dir(parent)
+        return await cls.open(env, path, settings, RecoveryHints())
+
+    @classmethod
+    async def open(cls, env: Env, path: str, settings: LogSettings, hints: RecoveryHints) -> Log:
+        """Open and recover a log; ``log.recovery`` says what was found.
+
+        A damaged log opens and is readable outside ``log.damaged``. Raises OSError, and
+        CorruptMessage when ``partition.metadata`` cannot be read.
+        """
+        identity = await read_identity(env.disk, path)
+        parts = await recover(
+            env.disk,
+            path,
+            hints,
+            index_interval=settings.index_interval_bytes,
+            policy=settings.producers,
+        )
+        log = cls(env, path, identity, settings, parts)
+        try:
+            await log._settle(parts, hints)
+        except BaseException:
+            log.abandon()
+            raise
+        return log
+
+    async def _settle(self, parts: Recovered, hints: RecoveryHints) -> None:
+        """Make durable what recovery decided, so that nothing rests on unsynced bytes."""
+        for segment in parts.scanned:
+            self._durability.touch(segment.file)
+            if segment is not self._active:
+                self._write_indexes(segment)
+        if parts.dirty:
+            self._durability.touch_directory()
+        if hints.log_start > self.log_end_offset:
+            self.reset(hints.log_start)
+        self.advance_start(min(hints.log_start, self.log_end_offset))
+        self._drop_snapshots_above(self.log_end_offset)
+        if self._durability.is_dirty:
+            await self._sync()
+        self._durability.durable_offset = self.log_end_offset
+        if self.epochs.entries != self._epochs_written:
+            await self._write_epochs()
+        if parts.scanned:
+            await damage.write(self._disk, self.path, self.damaged)
+
+    async def _sync(self) -> None:
+        """Sync at opening and closing, when no flusher serves this log."""
+        ticket = self.files_to_sync()
+        await self._disk.sync(ticket.files)
+        if ticket.directory is not None:
+            await self._disk.fsync_dir(ticket.directory)
+        self.synced(ticket)
+
+    async def close(self) -> None:
+        """Flush everything and write all checkpoints, so that the next open may be ``clean``.
+
+        Raises OSError: then the next open must not be. Files are closed in any case.
+        """
+        try:
+            if self.failed is not None:
+                raise self.failed
+            self._write_indexes(self._active)
+            self._write_snapshot()
+            await self._sync()
+            if self.epochs.entries != self._epochs_written:
+                await self._write_epochs()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close all files as they are; idempotent. The next open has to recover."""
+        self._durability.close()
+        self._close_retired()
+        for segment in self._segments:
+            segment.file.close()
+        self.failed = self.failed or OSError(errno.EBADF, "the log is closed", self.path)
+
+    def fail(self, error: OSError) -> None:
+        """Refuse all further appends: the disk under this log cannot be trusted any more."""
+        self.failed = self.failed or error
+
+    # --- facts --------------------------------------------------------------------------------
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.identity.topic_id
+
+    @property
+    def partition(self) -> int:
+        return self.identity.partition
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._segments[-1].next_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Exclusive end of what is known to be on stable storage; at most the log end."""
+        return self._durability.durable_offset
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Oldest first, never empty; the last one is active. Not to be changed by callers."""
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def _active(self) -> Segment:
+        return self._segments[-1]
+
+    # --- appending ----------------------------------------------------------------------------
+
+    def append_leader(self, batches: bytearray, leader_epoch: int, now_ms: int) -> Appended:
+        """Give the batches the next offsets and ``leader_epoch``, and append them.
+
+        The batches were validated by the caller; ``batches`` is stamped in place (the CRC covers
+        neither field) and written without a copy. Raises StorageFull (nothing appended) and
+        StorageError (the log has failed).
+        """
+        if leader_epoch < self.epochs.last_epoch:
+            raise AssertionError(f"{self}: epoch {leader_epoch} behind {self.epochs}")
+        offset = self.log_end_offset
+        placed: list[tuple[int, BatchHeader, int]] = []
+        for position, header in iter_batches(batches):
+            stamp(batches, position, offset, leader_epoch)
+            placed.append((position, header, offset))
+            offset += header.last_offset_delta + 1
+        appended = self._append(batches, placed, offset, now_ms)
+        if leader_epoch != self.epochs.last_epoch:
+            self.epochs.assign(leader_epoch, appended.base_offset)
+        return appended
+
+    def append_follower(self, data: memoryview) -> Appended:
+        """Append a leader's batches as they are.
+
+        Every CRC, the offsets' continuity and the order of leader epochs are checked first. Raises
+        CorruptMessage (nothing appended), StorageFull, StorageError.
+        """
+        expected = self.log_end_offset
+        epoch: int = self.epochs.last_epoch
+        placed: list[tuple[int, BatchHeader, int]] = []
+        position = 0
+        while position < len(data):
+            header = verify(data, position)
+            if header.base_offset != expected or header.leader_epoch < epoch:
+                raise CorruptMessage(
+                    f"{self.identity}: batch at offset {header.base_offset} epoch "
+                    f"{header.leader_epoch}, expected offset {expected} epoch {epoch} or newer"
+                )
+            placed.append((position, header, expected))
+            expected = header.next_offset
+            epoch = header.leader_epoch
+            position += header.size_bytes
+        appended = self._append(data, placed, expected, self._env.host.wall_ms())
+        if epoch != self.epochs.last_epoch:
+            for _, header, offset in placed:
+                self.epochs.assign(header.leader_epoch, offset)
+        return appended
+
+    def _append(
+        self, data: Bytes, placed: Sequence[tuple[int, BatchHeader, int]], end: int, now_ms: int
+    ) -> Appended:
+        self._check_usable()
+        if not placed:
+            raise AssertionError(f"{self}: an append without a batch")
+        size = len(data)
+        active = self._active
+        if (
+            not active.has_room(size, end - 1, self.settings.segment_bytes)
+            or self._durability.truncation_pending
+            or self._is_old(active, now_ms)
+        ):
+            active = self._roll()
+        try:
+            start = active.file.append([data])
+        except OSError as error:
+            raise self._write_error(error) from error
+        assert start == active.size, f"{active}: wrote at {start}, expected {active.size}"
+        if active.created_ms < 0:
+            active.created_ms = now_ms
+        interval = self.settings.index_interval_bytes
+        for position, header, offset in placed:
+            active.note(header, offset, start + position, interval)
+            if header.producer_id >= 0:
+                self.producers.update(header, offset)
+        self._durability.touch(active.file)
+        return Appended(placed[0][2], end - 1, size)
+
+    def _check_usable(self) -> None:
+        if self.failed is not None:
+            raise StorageError(f"{self.identity}: {self.failed}")
+
+    def _write_error(self, error: OSError) -> StorageFull | StorageError:
+        """The error to raise for a failed write; a full disk leaves the log as it was."""
+        if error.errno in _FULL:
+            return StorageFull(f"{self.identity}: {error.strerror}")
+        self.fail(error)
+        return StorageError(f"{self.identity}: {error}")
+
+    # --- rolling ------------------------------------------------------------------------------
+
+    def _is_old(self, segment: Segment, now_ms: int) -> bool:
+        return segment.size > 0 and now_ms - segment.created_ms >= self.settings.segment_ms
+
+    def _roll(self) -> Segment:
+        """Seal the active segment and begin a new one; on an error the old one stays active."""
+        sealed = self._active
+        if sealed.is_empty:
+            return sealed
+        try:
+            self._write_indexes(sealed)
+            self._write_snapshot()
+            file = self._disk.create(f"{self.path}/{segment_name(sealed.next_offset)}{LOG_SUFFIX}")
+        except OSError as error:
+            raise self._write_error(error) from error
+        self._durability.touch(file)
+        self._durability.touch_directory()
+        self._segments.append(Segment(self.path, sealed.next_offset, file))
+        return self._active
+
+    def _write_indexes(self, segment: Segment) -> None:
+        self._durability.sync_and_close(segment.write_indexes(self._disk))
+
+    def _write_snapshot(self) -> None:
+        offset = self.log_end_offset
+        file = producer_file.write_unsynced(
+            self._disk, self.path, self.producers, offset, self.epochs
+        )
+        self._durability.sync_and_close([file])
+        self.producers.mark(offset)
+        if offset not in self._snapshots:
+            self._snapshots.append(offset)
+        for old in self._snapshots[: -producer_file.KEPT]:
+            self._remove(producer_file.name(old))
+        del self._snapshots[: -producer_file.KEPT]
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def locate(self, offset: int, max_bytes: int, end_offset: int) -> LogSlice | None:
+        """Whole batches from the one that contains ``offset``, at most ``max_bytes`` but at least
+        one, none that reaches ``end_offset``; None when there is none.
+
+        Raises OffsetOutOfRange outside log start..end, CorruptMessage where the log is damaged.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.identity}: offset {offset} outside "
+                f"{self.log_start_offset}..{self.log_end_offset}"
+            )
+        if offset >= end_offset or offset == self.log_end_offset:
+            return None
+        segment = reading.segment_at(self._segments, offset)
+        return reading.locate(segment, offset, max_bytes, end_offset)
+
+    def offset_for_timestamp(self, ts_ms: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record not older than ``ts_ms``; None when all are."""
+        return reading.offset_for_timestamp(self._segments, ts_ms, self.log_start_offset)
+
+    # --- shortening ---------------------------------------------------------------------------
+
+    def truncate(self, offset: int) -> None:
+        """Remove everything at or above ``offset`` (a follower whose log forks from its leader's).
+
+        An offset inside a batch removes the whole batch. Epochs, producers and the durable offset
+        follow. Raises ValueError below the log start (that is a :meth:`reset`), StorageError.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.log_start_offset:
+            raise ValueError(f"{self}: cannot truncate to {offset}, below the log start")
+        self._check_usable()
+        boundary = reading.segment_at(self._segments, offset).boundary_at_offset(offset)
+        end = boundary.offset
+        while len(self._segments) > 1 and self._active.base_offset >= end:
+            self._remove_segment(self._segments.pop())
+        if self._active.base_offset == end:
+            self._begin_anew(end)
+        elif self._active.next_offset > end:
+            try:
+                self._active.truncate(boundary)
+            except OSError as error:
+                raise self._write_error(error) from error
+            self._durability.shortened(self._active.file)
+        self._forget_from(end)
+
+    def reset(self, offset: int) -> None:
+        """Remove everything and go on, empty, at ``offset``. Raises StorageError."""
+        self._check_usable()
+        while len(self._segments) > 1:
+            self._remove_segment(self._segments.pop())
+        self._begin_anew(offset)
+        self._forget_from(0)
+        self.epochs.clear()
+        self.producers.clear(offset)
+        self.log_start_offset = self._durability.durable_offset = offset
+
+    def advance_start(self, offset: int) -> None:
+        """Records below ``offset`` are no longer kept; whole segments below it are deleted.
+
+        Raises ValueError beyond the log end (that is a :meth:`reset`).
+        """
+        if offset > self.log_end_offset:
+            raise ValueError(f"{self}: cannot begin at {offset}, beyond the log end")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+        count = 0
+        while self._segments[count].next_offset <= self.log_start_offset and (
+            count < len(self._segments) - 1
+        ):
+            count += 1
+        self._remove_oldest(count)
+
+    def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what has expired; return how many segments. The active one never goes, but is
+        sealed when it is old enough, so that an idle topic's records expire too."""
+        self._close_retired()
+        if self.failed is None and self._is_old(self._active, now_ms):
+            with contextlib.suppress(StorageFull):  # deleting is all the more needed then
+                self._roll()
+        facts = [
+            SegmentFacts(segment.next_offset, segment.size, segment.max_timestamp)
+            for segment in self._segments
+        ]
+        limits = RetentionLimits(self.settings.retention_ms, self.settings.retention_bytes)
+        count = expired_count(facts, limits, now_ms=now_ms, high_watermark=high_watermark)
+        if count:
+            self.log_start_offset = max(self.log_start_offset, self._segments[count].base_offset)
+            self._remove_oldest(count)
+        return count
+
+    def _remove_oldest(self, count: int) -> None:
+        for segment in self._segments[:count]:
+            self._remove_segment(segment)
+        del self._segments[:count]
+        self.epochs.truncate_start(self.log_start_offset)
+        if count:
+            start = self._segments[0].base_offset
+            self.damaged = tuple(each for each in self.damaged if each.end > start)
+
+    def _begin_anew(self, offset: int) -> None:
+        """Replace the only or last segment by an empty file at ``offset``."""
+        self._remove_segment(self._segments.pop())
+        try:
+            file = self._disk.create(f"{self.path}/{segment_name(offset)}{LOG_SUFFIX}")
+        except OSError as error:
+            self.fail(error)
+            raise StorageError(f"{self.identity}: {error}") from error
+        self._segments.append(Segment(self.path, offset, file))
+        self._durability.touch(file)
+
+    def _forget_from(self, end: int) -> None:
+        """Everything derived from the log follows it back to ``end``."""
+        self._durability.cut_back(end)
+        self.epochs.truncate_end(end)
+        self.damaged = tuple(each for each in self.damaged if each.start < end)
+        self._drop_snapshots_above(end)
+        replay_from = self.producers.truncate(end)
+        if replay_from < end:
+            producer_file.replay(self._segments, self.producers, replay_from, end)
+
+    def _drop_snapshots_above(self, offset: int) -> None:
+        while self._snapshots and self._snapshots[-1] > offset:
+            self._remove(producer_file.name(self._snapshots.pop()))
+
+    def _remove_segment(self, segment: Segment) -> None:
+        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
+            self._remove(f"{segment_name(segment.base_offset)}{suffix}")
+        self._durability.removed(segment.file)
+        # A fetch may still hold a slice of it: the file is closed a little later.
+        self._retired.append(segment.file)
+
+    def _remove(self, name: str) -> None:
+        try:
+            self._disk.remove(f"{self.path}/{name}")
+        except OSError as error:
+            self.fail(error)
+            raise StorageError(f"{self.identity}: {error}") from error
+        self._durability.touch_directory()
+
+    def _close_retired(self) -> None:
+        for file in self._retired:
+            file.close()
+        self._retired.clear()
+
+    # --- durability ---------------------------------------------------------------------------
+
+    def files_to_sync(self) -> SyncTicket:
+        """What the next sync must cover. Hand the ticket back to :meth:`synced` when all of it is
+        on stable storage; after a failed sync call :meth:`fail` instead."""
+        return self._durability.draw(self.log_end_offset)
+
+    def synced(self, ticket: SyncTicket) -> None:
+        """A sync of the ticket's files and directory, begun after it was drawn, has succeeded."""
+        self._durability.synced(ticket)
+
+    async def checkpoint(self) -> int:
+        """Write what a recovery point relies on; return the offset it may name.
+
+        Put ``min(returned offset, high watermark)`` into ``recovery.ckpt``: a truncation never goes
+        below the high watermark, so the point stays true without rewriting it first.
+        """
+        durable = self.durable_offset
+        if self.epochs.entries != self._epochs_written:
+            await self._write_epochs()
+        return min(durable, self.durable_offset)
+
+    async def _write_epochs(self) -> None:
+        entries = self.epochs.entries
+        await epoch_file.write(self._disk, self.path, entries)
+        self._epochs_written = entries

@@ -1,0 +1,32 @@
+"""Limits of one log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from paceline_node.storage.index import MAX_RELATIVE
+from paceline_node.storage.producers import ProducerPolicy
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Defaults as SETTLED B8; None means no limit.
+
+    A segment is left when the next append would pass ``segment_bytes``, or when it is
+    ``segment_ms`` old. Raises ValueError for what an index cannot address.
+    """
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * _DAY_MS
+    retention_ms: int | None = 7 * _DAY_MS
+    retention_bytes: int | None = None
+    index_interval_bytes: int = 64 * 1024
+    producers: ProducerPolicy = field(default_factory=ProducerPolicy)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.segment_bytes <= MAX_RELATIVE:
+            raise ValueError(f"segment_bytes {self.segment_bytes} is not in 1..{MAX_RELATIVE}")
+        if self.index_interval_bytes <= 0:
+            raise ValueError(f"index_interval_bytes {self.index_interval_bytes} is not positive")

@@ -1,0 +1,112 @@
+"""``producers-<20-digit offset>.snap``: a log's producer table up to an offset.
+
+Framed as in ``checkpoint.py``; the payload is::
+
+    msgpack [leader epoch of the batch before the offset (-1: none), producer table bytes]
+
+The table's bytes are described in ``producers.py``. A snapshot is written when a segment is sealed
+and at a clean stop. The leader epoch ties it to its log: (offset, epoch) names one history, so a
+snapshot that outlived a truncation is recognised and not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgpack
+
+from paceline.errors import CorruptMessage
+from paceline.types import NO_EPOCH
+from paceline.wire.batch_header import read_header
+from paceline_node.env import Disk, File
+from paceline_node.storage import checkpoint
+from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.producers import ProducerTable
+from paceline_node.storage.segment import Boundary, Segment
+
+_PREFIX = "producers-"
+_SUFFIX = ".snap"
+KEPT = 3
+"""Snapshots kept per log; the older ones only shorten a replay that hardly ever happens."""
+
+
+def name(offset: int) -> str:
+    return f"{_PREFIX}{offset:020d}{_SUFFIX}"
+
+
+def offsets(names: Iterable[str]) -> list[int]:
+    """Offsets of all snapshots among the names of a directory, ascending."""
+    found = []
+    for each in names:
+        digits = each.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+        if each == f"{_PREFIX}{digits}{_SUFFIX}" and len(digits) == 20 and digits.isdecimal():
+            found.append(int(digits))
+    return sorted(found)
+
+
+def write_unsynced(
+    disk: Disk, directory: str, table: ProducerTable, offset: int, epochs: EpochCache
+) -> File:
+    """Write a snapshot of ``table`` at ``offset``; the caller syncs and closes the file."""
+    payload = msgpack.packb([int(epochs.epoch_at(offset - 1)), table.snapshot()])
+    path = f"{directory}/{name(offset)}"
+    return checkpoint.create_unsynced(disk, path, checkpoint.Kind.PRODUCERS, payload)
+
+
+async def restore_newest(
+    disk: Disk,
+    directory: str,
+    available: Sequence[int],
+    table: ProducerTable,
+    epochs: EpochCache,
+    limit: int,
+) -> int | None:
+    """Load the newest usable snapshot at or below ``limit`` into ``table``; return its offset.
+
+    None: there is none, ``table`` is unchanged. Bad snapshots are derived state and passed over.
+    """
+    for offset in sorted(available, reverse=True):
+        if offset > limit:
+            continue
+        path = f"{directory}/{name(offset)}"
+        try:
+            payload = await checkpoint.read(disk, path, checkpoint.Kind.PRODUCERS)
+            if payload is None:
+                continue
+            epoch, data = _unpack(payload)
+            # The table says nothing about offsets that retention has removed.
+            if epochs.epoch_at(offset - 1) in (NO_EPOCH, epoch):
+                table.restore(data, offset)
+                return offset
+        except CorruptMessage:
+            continue
+    return None
+
+
+def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: int) -> None:
+    """Feed the batches with offsets in ``start..end`` to ``table``.
+
+    Raises CorruptMessage when the lengths in a segment lead nowhere.
+    """
+    for segment in segments:
+        if segment.next_offset <= start or segment.base_offset >= end:
+            continue
+        first = segment.find(start) if start > segment.base_offset else None
+        origin = Boundary(0, segment.base_offset)
+        if first is not None:
+            origin = Boundary(first.position, first.base_offset)
+        for step in segment.walk(origin):
+            if step.base_offset >= end:
+                break
+            header = read_header(segment.file.pread(step.end - step.position, step.position))
+            table.update(header, step.base_offset)
+
+
+def _unpack(payload: bytes) -> tuple[int, bytes]:
+    try:
+        epoch, data = msgpack.unpackb(payload)
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
+        raise CorruptMessage(f"producer snapshot: {error}") from None
+    if type(epoch) is not int or type(data) is not bytes:
+        raise CorruptMessage("producer snapshot: expected an epoch and bytes")
+    return epoch, data

@@ -1,0 +1,110 @@
+"""Finding batches in a log: by offset for fetches, by time for list-offsets.
+
+What belongs here: which file and which bytes. Whether a caller may see them (high watermark,
+last stable offset) is the partition's business; it passes an end offset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.errors import CorruptMessage, UnsupportedCompression
+from paceline.wire.batch import PayloadKind, TimestampType, read_extension, verify
+from paceline.wire.records import decode_records
+from paceline_node.env import File
+from paceline_node.storage.segment import Boundary, Segment, Step
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    """Whole batches in a row, in one file.
+
+    Valid until the log gives up the file (retention, truncation), some time after which reading
+    raises OSError; use it at once. For ``sendfile`` ask ``file.fileno()`` anew after every await.
+    """
+
+    file: File
+    position: int
+    size: int
+    base_offset: int
+    next_offset: int
+
+    def read(self) -> bytes:
+        """The bytes, inline: for slices of up to about 1 MiB at the end of the log."""
+        return self.file.pread(self.size, self.position)
+
+    async def read_async(self) -> bytes:
+        """The bytes, through a thread: for large or cold slices."""
+        return await self.file.read(self.size, self.position)
+
+
+def segment_at(segments: Sequence[Segment], offset: int) -> Segment:
+    """The segment that holds ``offset``; the first one for offsets before it."""
+    at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    return segments[max(0, at)]
+
+
+def locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> LogSlice | None:
+    """Whole batches of ``segment`` from the one that contains ``offset``.
+
+    At most ``max_bytes``, but at least one batch; none that reaches ``end_offset`` or beyond. None
+    when the first one would. Raises CorruptMessage when ``offset`` is damaged.
+    """
+    for hole in segment.holes:
+        if hole.start <= offset < hole.end:
+            raise CorruptMessage(f"{segment.path()}: offset {offset} is damaged")
+        if offset < hole.start:
+            end_offset = min(end_offset, hole.start)
+    first = segment.find(offset)
+    if first is None or first.next_offset > end_offset:
+        return None
+    end = Boundary(first.end, first.next_offset)
+    by_size = segment.boundary_at_position(first.position + max_bytes)
+    if by_size.position > end.position:
+        end = max(end, min(by_size, segment.boundary_at_offset(end_offset)))
+    return LogSlice(
+        segment.file, first.position, end.position - first.position, first.base_offset, end.offset
+    )
+
+
+def offset_for_timestamp(
+    segments: Sequence[Segment], timestamp_ms: int, start_offset: int
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at or behind ``start_offset`` that is not older than
+    ``timestamp_ms``; None when all are. Raises CorruptMessage where damage is in the way."""
+    for segment in segments:
+        if segment.max_timestamp < timestamp_ms or segment.next_offset <= start_offset:
+            continue
+        known = max(start_offset, segment.times.last_below(timestamp_ms))
+        step = segment.find(known)
+        if step is None:
+            continue
+        for each in segment.walk(Boundary(step.position, step.base_offset)):
+            if segment.batch_timestamps(each.position)[1] < timestamp_ms:
+                continue
+            found = _first_record(segment, each, timestamp_ms, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_record(
+    segment: Segment, step: Step, timestamp_ms: int, start_offset: int
+) -> tuple[int, int] | None:
+    data = segment.file.pread(step.end - step.position, step.position)
+    header = verify(data)
+    if header.timestamp_type is TimestampType.APPEND:
+        return max(header.base_offset, start_offset), header.max_timestamp
+    if header.is_extended and read_extension(data).kind is not PayloadKind.RECORDS:
+        # Not v2 records: times are known for the batch as a whole.
+        return max(header.base_offset, start_offset), header.max_timestamp
+    try:
+        records = decode_records(data)
+    except UnsupportedCompression:
+        return max(header.base_offset, start_offset), header.max_timestamp
+    for record in records:
+        if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+            return record.offset, record.timestamp_ms
+    return None

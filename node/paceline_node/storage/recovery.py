@@ -1,0 +1,367 @@
+"""Opening a log: what is there, what of it is good, and what must be rebuilt.
+
+The rules are spec replication 2.5. In short: after a clean stop checkpoints are trusted and only
+the last batch is checked. Otherwise the segment that holds the recovery point, and all behind it,
+are read batch by batch: a bad batch at or above the recovery point is a torn write and is cut off;
+below it, it is damage, which is reported and never cut. Sealed segments before it were synced with
+their indexes; only their ends are looked at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from paceline.errors import CorruptMessage
+from paceline.wire.batch_header import BatchHeader, verify
+from paceline_node.env import Disk
+from paceline_node.storage import damage, epoch_file, producer_file
+from paceline_node.storage.checkpoint import TEMPORARY
+from paceline_node.storage.damage import DamagedRange
+from paceline_node.storage.epochs import EpochCache, EpochStart
+from paceline_node.storage.producers import ProducerPolicy, ProducerTable
+from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
+from paceline_node.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Boundary,
+    Hole,
+    Segment,
+    parse_name,
+    segment_name,
+)
+
+REPLACEMENT = ".replacement"
+"""Suffix of a segment that a repair was still writing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryHints:
+    """What the node knows about a log before opening it.
+
+    ``clean``: the process before this one stopped in an orderly way. ``recovery_point``: an offset
+    from ``recovery.ckpt``, below which everything was durable (0: nothing known). ``log_start``:
+    from ``logstart.ckpt`` (0: the first segment's base).
+    """
+
+    clean: bool = False
+    recovery_point: int = 0
+    log_start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening found.
+
+    ``lost_tail``: the log ends below the recovery point, so acknowledged records are gone and the
+    replica cannot be trusted. ``truncated_bytes`` were cut as torn writes, of which the last
+    ``discarded_valid_bytes`` began with a good batch. ``rebuilt`` names derived state that was
+    missing or bad.
+    """
+
+    scanned_bytes: int
+    truncated_bytes: int
+    discarded_valid_bytes: int
+    damaged: tuple[DamagedRange, ...]
+    lost_tail: bool
+    rebuilt: tuple[str, ...]
+
+    @property
+    def reached_durable_mark(self) -> bool:
+        """Whether all that was durable is still there (spec replication 2.3)."""
+        return not self.lost_tail and not self.damaged
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The parts of an open log. ``segments`` is never empty."""
+
+    segments: list[Segment]
+    epochs: EpochCache
+    producers: ProducerTable
+    snapshots: list[int]
+    epochs_on_disk: Sequence[EpochStart] | None
+    """None: there is no file, or a bad one."""
+    report: RecoveryReport
+    scanned: list[Segment]
+    dirty: bool
+
+
+@dataclass(slots=True)
+class _Findings:
+    scanned_bytes: int = 0
+    truncated: int = 0
+    discarded: int = 0
+    damaged: list[DamagedRange] = field(default_factory=list)
+    rebuilt: list[str] = field(default_factory=list)
+    dirty: bool = False
+
+
+async def recover(
+    disk: Disk, path: str, hints: RecoveryHints, *, index_interval: int, policy: ProducerPolicy
+) -> Recovered:
+    """Open every segment in ``path`` and make the log whole.
+
+    Raises OSError. On an error, or when cancelled, all files are closed; torn bytes may have been
+    cut already, which the next recovery would do again.
+    """
+    recovery = _Recovery(disk, path, hints, index_interval, policy)
+    try:
+        return await recovery.run()
+    except BaseException:
+        for segment in recovery.segments:
+            segment.file.close()
+        raise
+
+
+class _Recovery:
+    """One opening of one log."""
+
+    def __init__(
+        self, disk: Disk, path: str, hints: RecoveryHints, interval: int, policy: ProducerPolicy
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._hints = hints
+        self._interval = interval
+        self._mark = hints.recovery_point
+        self._found = _Findings()
+        self.segments: list[Segment] = []
+        self.scanned: list[Segment] = []
+        self._epochs = EpochCache()
+        self._table = EpochCache()
+        self._epochs_on_disk: Sequence[EpochStart] | None = None
+        self._producers = ProducerTable(policy)
+        self._snapshots: list[int] = []
+
+    async def run(self) -> Recovered:
+        await self._open_files()
+        known = await self._load_epochs()
+        first_scanned = await self._load_trusted(known, await self._load_damage())
+        if first_scanned < len(self.segments):
+            self._epochs.truncate_end(self.segments[first_scanned].base_offset)
+        await self._restore_producers(first_scanned)
+        index = first_scanned
+        while index < len(self.segments):
+            if not await self._scan(index):
+                self._drop_from(index + 1, "behind a torn write")
+                break
+            index += 1
+        self._end_at_live_segment()
+        return Recovered(
+            self.segments,
+            self._epochs,
+            self._producers,
+            self._snapshots,
+            self._epochs_on_disk,
+            self._report(),
+            self.scanned,
+            self._found.dirty,
+        )
+
+    # --- what is there ------------------------------------------------------------------------
+
+    async def _open_files(self) -> None:
+        names = self._disk.list(self._path)
+        bases = sorted(base for name in names if (base := parse_name(name)) is not None)
+        for name in names:
+            if name.endswith((TEMPORARY, REPLACEMENT)) or _is_orphan(name, bases):
+                self._disk.remove(f"{self._path}/{name}")
+                self._found.dirty = True
+        for base in bases:
+            path = f"{self._path}/{segment_name(base)}{LOG_SUFFIX}"
+            segment = Segment(self._path, base, await self._disk.open(path))
+            self.segments.append(segment)
+        if not self.segments:
+            start = max(self._hints.log_start, 0)
+            path = f"{self._path}/{segment_name(start)}{LOG_SUFFIX}"
+            self.segments.append(Segment(self._path, start, self._disk.create(path)))
+            self._found.dirty = True
+        self._snapshots = producer_file.offsets(names)
+
+    async def _load_epochs(self) -> bool:
+        try:
+            table = await epoch_file.read(self._disk, self._path)
+        except CorruptMessage:
+            table = None
+        if table is None:
+            if any(segment.file.size() for segment in self.segments):
+                self._found.rebuilt.append(epoch_file.NAME)
+                return False
+            table = EpochCache()
+            self._epochs_on_disk = []
+        else:
+            self._epochs_on_disk = table.entries
+        self._table = table
+        self._epochs = EpochCache(table.entries)
+        return True
+
+    # --- what may be trusted --------------------------------------------------------------------
+
+    async def _load_damage(self) -> int | None:
+        """The first offset known to be damaged since an earlier start; it is looked at again."""
+        try:
+            ranges = await damage.read(self._disk, self._path)
+        except CorruptMessage:
+            self._found.rebuilt.append(damage.NAME)
+            return 0
+        for each in ranges:  # what was durable when it was found to be damaged is no torn write
+            self._mark = max(self._mark, each.end)
+        return min((each.start for each in ranges), default=None)
+
+    async def _load_trusted(self, epochs_known: bool, damaged_from: int | None) -> int:
+        """Load segments that need no scan; return the index of the first one that does."""
+        if not epochs_known:
+            return 0
+        limit = len(self.segments) if self._hints.clean else self._index_of(self._mark)
+        if damaged_from is not None:
+            limit = min(limit, self._index_of(damaged_from))
+        for index in range(limit):
+            if not await self._trust(index):
+                return index
+        return limit
+
+    def _index_of(self, offset: int) -> int:
+        """Index of the segment that holds ``offset``."""
+        bases = [segment.base_offset for segment in self.segments]
+        return max(0, bisect_right(bases, offset) - 1)
+
+    async def _trust(self, index: int) -> bool:
+        """Take a segment as its indexes describe it; False when it does not fit."""
+        segment = self.segments[index]
+        is_last = index == len(self.segments) - 1
+        end = None if is_last else self.segments[index + 1].base_offset
+        try:
+            await segment.read_indexes(self._disk)
+            segment.size = segment.file.size()
+            if self._hints.clean and end is not None:
+                segment.next_offset = end
+            else:
+                self._find_end(segment, check_crc=is_last)
+        except CorruptMessage:
+            self._found.rebuilt.append(f"{segment_name(segment.base_offset)}{INDEX_SUFFIX}")
+            return False
+        if end is None and segment.next_offset < self._mark:
+            return False
+        if end is not None and segment.next_offset != end:
+            return False
+        if segment.size:
+            segment.created_ms = segment.batch_timestamps(0)[1]
+        return True
+
+    def _find_end(self, segment: Segment, *, check_crc: bool) -> None:
+        """Walk from the last index entry to the end of the file."""
+        offset, position = segment.offsets.floor_position(segment.size)
+        for step in segment.walk(Boundary(position, offset)):
+            position, offset = step.end, step.next_offset
+            last = step
+            if check_crc and step.end == segment.size:
+                verify(segment.file.pread(last.end - last.position, last.position))
+        segment.next_offset = offset
+
+    # --- what must be read ------------------------------------------------------------------------
+
+    async def _scan(self, index: int) -> bool:
+        """Read one segment, cut or report what is bad; False when the log ends in it."""
+        segment = self.segments[index]
+        end = None
+        if index + 1 < len(self.segments):
+            end = self.segments[index + 1].base_offset
+        fresh = Segment(self._path, segment.base_offset, segment.file)
+        self.segments[index] = fresh
+        size = segment.file.size()
+        scan = SegmentScan(
+            fresh.file,
+            size,
+            fresh.base_offset,
+            ScanRules(self._mark, self._table, end),
+            last_epoch=self._epochs.last_epoch,
+            visit=partial(self._note, fresh),
+            visit_hole=partial(self._note_hole, fresh),
+        )
+        result = await scan.run()
+        self._found.scanned_bytes += size
+        self._cut(fresh, result)
+        self.scanned.append(fresh)
+        return result.torn is None and end in (None, fresh.next_offset)
+
+    def _cut(self, segment: Segment, result: ScanEnd) -> None:
+        torn_bytes = segment.file.size() - result.position
+        if torn_bytes > 0:
+            segment.file.truncate(result.position)
+            self._found.truncated += torn_bytes
+            self._found.discarded += result.discarded_valid_bytes
+            self._found.dirty = True
+
+    def _drop_from(self, index: int, why: str) -> None:
+        """Remove segments that do not join what lies before them, newest first."""
+        for segment in reversed(self.segments[index:]):
+            self._found.truncated += segment.file.size()
+            self._found.rebuilt.append(f"{segment_name(segment.base_offset)}{LOG_SUFFIX} ({why})")
+            segment.file.close()
+            for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
+                self._disk.remove(segment.path(suffix))
+            self._found.dirty = True
+        del self.segments[index:]
+
+    def _end_at_live_segment(self) -> None:
+        """Damage at the very end: go on in a new file, so that nothing is written behind it."""
+        last = self.segments[-1]
+        if last.holes and last.holes[-1].end == last.next_offset:
+            path = f"{self._path}/{segment_name(last.next_offset)}{LOG_SUFFIX}"
+            file = self._disk.create(path)
+            self.segments.append(Segment(self._path, last.next_offset, file))
+            self._found.dirty = True
+
+    # --- producers --------------------------------------------------------------------------------
+
+    async def _restore_producers(self, first_scanned: int) -> None:
+        """Bring the producer table up to where the scan will go on."""
+        until = (
+            self.segments[first_scanned].base_offset
+            if first_scanned < len(self.segments)
+            else self.segments[-1].next_offset
+        )
+        start = self.segments[0].base_offset
+        restored = await producer_file.restore_newest(
+            self._disk, self._path, self._snapshots, self._producers, self._epochs, until
+        )
+        if restored is None:
+            self._producers.clear(start)
+            restored = start
+        producer_file.replay(self.segments[:first_scanned], self._producers, restored, until)
+
+    def _report(self) -> RecoveryReport:
+        end = self.segments[-1].next_offset
+        return RecoveryReport(
+            scanned_bytes=self._found.scanned_bytes,
+            truncated_bytes=self._found.truncated,
+            discarded_valid_bytes=self._found.discarded,
+            damaged=tuple(self._found.damaged),
+            lost_tail=end < self._hints.recovery_point,
+            rebuilt=tuple(self._found.rebuilt),
+        )
+
+    def _note(self, segment: Segment, header: BatchHeader, position: int) -> None:
+        if segment.created_ms < 0:
+            segment.created_ms = header.max_timestamp
+        segment.note(header, header.base_offset, position, self._interval)
+        if header.leader_epoch != self._epochs.last_epoch:
+            self._epochs.assign(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0:
+            self._producers.update(header, header.base_offset)
+
+    def _note_hole(self, segment: Segment, hole: Hole, reason: str) -> None:
+        segment.skip(hole)
+        self._found.damaged.append(DamagedRange(hole.start, hole.end, reason))
+
+
+def _is_orphan(name: str, bases: Sequence[int]) -> bool:
+    """Whether an index file's segment is gone."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        if name.endswith(suffix):
+            return parse_name(name.removesuffix(suffix) + LOG_SUFFIX) not in bases
+    return False

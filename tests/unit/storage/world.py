@@ -1,0 +1,110 @@
+"""What the storage tests share: an environment on a memory disk, and batches."""
+
+from __future__ import annotations
+
+import random
+from typing import NoReturn
+from uuid import UUID
+
+from paceline.types import TopicId
+from paceline.wire.batch import build_value_batch
+from paceline_node.env import Disk, Env
+from paceline_node.storage.log import Log
+from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.partition_file import PartitionIdentity
+from paceline_node.storage.recovery import RecoveryHints
+
+PATH = "topics/orders-0.00000001"
+IDENTITY = PartitionIdentity(TopicId(UUID(int=1)), "orders", 0)
+SMALL = LogSettings(segment_bytes=700, index_interval_bytes=150, retention_ms=None)
+
+
+class StillHost:
+    """A host whose wall clock stands where the test puts it."""
+
+    def __init__(self) -> None:
+        self.wall = 1_000
+
+    def now(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def boot_id(self) -> str:
+        return "boot"
+
+    def pid(self) -> int:
+        return 1
+
+    def environ(self) -> dict[str, str]:
+        return {}
+
+    async def run_blocking(self, work):  # type: ignore[no-untyped-def]
+        return work()
+
+    def exit(self, code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    def buggify(self, site: str) -> bool:
+        return False
+
+
+def env_on(disk: Disk, host: StillHost | None = None) -> Env:
+    return Env(host or StillHost(), disk, None, random.Random(1))  # type: ignore[arg-type]
+
+
+def batch(
+    count: int = 1,
+    *,
+    value: bytes = b"value",
+    timestamp: int = 1_000,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytearray:
+    """A batch of ``count`` equal records; ``producer`` is (id, epoch, first sequence)."""
+    return build_value_batch(
+        [value] * count,
+        timestamp_ms=timestamp,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+    )
+
+
+async def new_log(
+    disk: Disk | None = None, settings: LogSettings = SMALL, host: StillHost | None = None
+) -> Log:
+    return await Log.create(env_on(disk or MemoryDisk(), host), PATH, IDENTITY, settings)
+
+
+async def reopen(
+    disk: Disk,
+    *,
+    mark: int = 0,
+    clean: bool = False,
+    log_start: int = 0,
+    settings: LogSettings = SMALL,
+    host: StillHost | None = None,
+) -> Log:
+    hints = RecoveryHints(clean=clean, recovery_point=mark, log_start=log_start)
+    return await Log.open(env_on(disk, host), PATH, settings, hints)
+
+
+async def flush(log: Log, disk: Disk) -> None:
+    """What the flusher does."""
+    ticket = log.files_to_sync()
+    await disk.sync(ticket.files)
+    if ticket.directory is not None:
+        await disk.fsync_dir(ticket.directory)
+    log.synced(ticket)
+
+
+def content(log: Log) -> bytes:
+    """All bytes from the log start on, as fetches give them."""
+    parts = []
+    offset = log.log_start_offset
+    while (found := log.locate(offset, 1 << 20, log.log_end_offset)) is not None:
+        parts.append(found.read())
+        offset = found.next_offset
+    return b"".join(parts)
