@@ -5,6 +5,11 @@ concatenation of the partitions' record slices in the order of ``partitions``, e
 ``records_bytes`` long. REPLICA_ACK is a one-way frame with the same body: the leader treats it as
 a fetch that reads nothing, so that a follower can report a finished flush while its next fetch is
 parked (spec replication 3.4).
+
+A connection remembers positions: a request with ``incremental`` names only the partitions whose
+position changed since they were last named on the same connection, and the others stay as they
+were. An answer names only partitions that have news, and one that it refuses or calls diverging is
+forgotten until it is named again. So a round costs by what moves, not by what is followed.
 """
 
 from __future__ import annotations
@@ -38,7 +43,8 @@ class FetchPartition(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFetch(Message):
-    """Request body. ``nonce`` is random per process start plus a counter; it is echoed."""
+    """Request body. ``nonce`` is random per process start plus a counter; it is echoed. Without
+    ``incremental`` the partitions replace all that this connection had named."""
 
     cluster_id: UUID
     follower_id: NodeId
@@ -49,6 +55,7 @@ class ReplicaFetch(Message):
     min_bytes: int
     max_bytes: int
     partitions: tuple[FetchPartition, ...]
+    incremental: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +86,35 @@ class ReplicaFetched(Message):
 
     nonce: int
     partitions: tuple[FetchedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectCorrupt(Message):
+    """One-way, follower to leader: three answers in a row from ``offset`` on did not hold their
+    checksums, so the leader should read that range of its own log."""
+
+    topic_id: TopicId
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRange(Message):
+    """Request for committed batches that cover ``start_offset`` up to ``end_offset``, for a replica
+    whose copy of them is damaged (spec replication 2.5). Moves no follower state."""
+
+    topic_id: TopicId
+    partition: int
+    current_leader_epoch: LeaderEpoch
+    start_offset: int
+    end_offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFetched(Message):
+    """Answer: whole batches in the payload, from the one that contains ``start_offset`` to before
+    ``next_offset``; ask again from there."""
+
+    base_offset: int
+    next_offset: int

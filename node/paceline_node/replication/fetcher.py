@@ -1,0 +1,440 @@
+"""The follower's side: fetching from every leader that this node follows (spec replication 3.4).
+
+One :class:`LeaderFetcher` per leader, with one request in flight. It has no task: an answer is
+applied where it arrives and the next request leaves at once, so that a fetch is always waiting at
+the leader while this node flushes. What a flush made durable is told by a one-way REPLICA_ACK,
+sent once for all partitions of the flush, and the leader need not wait for the next fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+import trio
+
+from paceline.errors import (
+    ConnectionLost,
+    PacelineError,
+    RemoteProtocolError,
+    StorageError,
+    StorageFull,
+)
+from paceline.types import NO_NODE, BrokerEpoch, NodeId
+from paceline.wire.frame import Frame
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.replica import (
+    FetchedPartition,
+    FetchPartition,
+    ReplicaFetch,
+    ReplicaFetched,
+    SuspectCorrupt,
+)
+from paceline_node.env import Env
+from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.peers.links import PeerLinks, Ticket
+from paceline_node.replication.follower import FetchOutcome
+from paceline_node.replication.partition import Partition, PartitionKey
+
+LANE = "fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """Timings and sizes of 3.7. ``patience_s``: how much longer than ``max_wait_s`` an answer may
+    take before the request is given up."""
+
+    max_wait_s: float = 0.5
+    min_bytes: int = 1
+    max_bytes: int = 10 * 1024 * 1024
+    partition_max_bytes: int = 1024 * 1024
+    backoff_min_s: float = 0.05
+    backoff_max_s: float = 1.0
+    patience_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchIdentity:
+    """Who fetches. ``broker_epoch`` is that of this process's registration."""
+
+    cluster_id: UUID
+    node_id: NodeId
+    directory_id: UUID
+    broker_epoch: Callable[[], BrokerEpoch]
+
+
+class Backoff:
+    """Pauses between retries: doubling, with jitter, back to the start after a success."""
+
+    def __init__(self, env: Env, settings: FetchSettings) -> None:
+        self._env = env
+        self._settings = settings
+        self._pause_s = settings.backoff_min_s
+
+    def reset(self) -> None:
+        self._pause_s = self._settings.backoff_min_s
+
+    def next_s(self) -> float:
+        pause_s = self._pause_s * self._env.rng.uniform(0.5, 1.0)
+        self._pause_s = min(self._pause_s * 2, self._settings.backoff_max_s)
+        return pause_s
+
+
+class _Followed:
+    """A partition that is fetched from one leader. ``told`` is the position that the leader knows
+    from this connection, None when it must be named again; ``resting`` until its backoff ends."""
+
+    def __init__(self, partition: Partition, backoff: Backoff) -> None:
+        self.partition = partition
+        self.told: FetchPartition | None = None
+        self.resting: Deadline | None = None
+        self.backoff = backoff
+
+    def wake(self) -> None:
+        if self.resting is not None:
+            self.resting.cancel()
+            self.resting = None
+
+
+class Fetchers:
+    """Everything this node follows, by leader.
+
+    ``failed`` is told of an error of the disk. ``settings`` apply to all leaders.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        identity: FetchIdentity,
+        links: PeerLinks,
+        deadlines: Deadlines,
+        *,
+        failed: Callable[[OSError], None],
+        request_flush: Callable[[Partition], None],
+        settings: FetchSettings | None = None,
+    ) -> None:
+        self.env = env
+        self.identity = identity
+        self.links = links
+        self.deadlines = deadlines
+        self.failed = failed
+        self.request_flush = request_flush
+        self.settings = settings or FetchSettings()
+        self.log = structlog.get_logger(component="fetcher", node=identity.node_id)
+        self._nonce = env.rng.getrandbits(48)
+        self._leaders: dict[NodeId, LeaderFetcher] = {}
+        self._leader_of: dict[PartitionKey, NodeId] = {}
+        self._durable: dict[PartitionKey, None] = {}
+        self._kicked: dict[LeaderFetcher, None] = {}
+        self._idle = trio.lowlevel.ParkingLot()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Send acks and new requests a tick after what caused them; runs until cancelled."""
+        task_status.started()
+        while True:
+            if not self._durable and not self._kicked:
+                await self._idle.park()
+            kicked, self._kicked = self._kicked, {}
+            for fetcher in kicked:
+                fetcher.fetch()
+            self._send_acks()
+
+    def follow(self, partition: Partition) -> None:
+        """Fetch ``partition`` from its leader, in its present leader epoch."""
+        self.unfollow(partition.key)
+        leader = partition.leader
+        if leader in (NO_NODE, self.identity.node_id):
+            return
+        fetcher = self._leaders.get(leader)
+        if fetcher is None:
+            fetcher = self._leaders[leader] = LeaderFetcher(self, leader)
+        self._leader_of[partition.key] = leader
+        fetcher.add(partition)
+        self.kick(fetcher)
+
+    def unfollow(self, key: PartitionKey) -> None:
+        """Stop fetching a partition; fine when it is not fetched."""
+        leader = self._leader_of.pop(key, None)
+        if leader is not None:
+            fetcher = self._leaders[leader]
+            fetcher.remove(key)
+            if fetcher.is_empty:
+                del self._leaders[leader]
+                self._kicked.pop(fetcher, None)
+
+    def durable(self, partition: Partition) -> None:
+        """A flush covered ``partition``: tell its leader."""
+        if partition.key in self._leader_of:
+            self._durable[partition.key] = None
+            self._idle.unpark()
+
+    def kick(self, fetcher: LeaderFetcher) -> None:
+        """Let ``fetcher`` send a request soon, though one may be under way."""
+        self._kicked[fetcher] = None
+        self._idle.unpark()
+
+    def next_nonce(self) -> int:
+        self._nonce += 1
+        return self._nonce
+
+    def _send_acks(self) -> None:
+        durable, self._durable = self._durable, {}
+        by_leader: dict[NodeId, list[PartitionKey]] = {}
+        for key in durable:
+            leader = self._leader_of.get(key)
+            if leader is not None:
+                by_leader.setdefault(leader, []).append(key)
+        for leader, keys in by_leader.items():
+            self._leaders[leader].acknowledge(keys)
+
+    def describe(self) -> dict[NodeId, int]:
+        """Partitions followed per leader, for metrics and status."""
+        return {leader: len(fetcher) for leader, fetcher in sorted(self._leaders.items())}
+
+
+class LeaderFetcher:
+    """Fetches from one leader."""
+
+    def __init__(self, owner: Fetchers, leader: NodeId) -> None:
+        self._owner = owner
+        self._leader = leader
+        self._followed: dict[PartitionKey, _Followed] = {}
+        self._changed: dict[PartitionKey, None] = {}
+        self._full = True
+        self._nonce = 0
+        self._ticket: Ticket | None = None
+        self._backoff = Backoff(owner.env, owner.settings)
+        self._retry: Deadline | None = None
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._followed
+
+    def add(self, partition: Partition) -> None:
+        backoff = Backoff(self._owner.env, self._owner.settings)
+        self._followed[partition.key] = _Followed(partition, backoff)
+        self._changed[partition.key] = None
+
+    def remove(self, key: PartitionKey) -> None:
+        followed = self._followed.pop(key)
+        followed.wake()
+        self._changed.pop(key, None)
+        # Without a whole list the leader would go on answering for it.
+        self._full = True
+        if not self._followed:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._ticket is not None:
+            self._ticket.cancel()
+            self._ticket = None
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def fetch(self) -> None:
+        """Send a request now; one under way is given up, the leader answers it with nothing."""
+        if self._retry is not None or not self._followed:
+            return
+        if self._ticket is not None:
+            self._ticket.cancel()
+        owner = self._owner
+        settings = owner.settings
+        self._nonce = owner.next_nonce()
+        request = self._request(
+            self._positions(), int(settings.max_wait_s * 1000), incremental=not self._full
+        )
+        try:
+            self._ticket = owner.links.submit(
+                self._leader,
+                PeerApi.REPLICA_FETCH,
+                request,
+                lane=LANE,
+                timeout_s=settings.max_wait_s + settings.patience_s,
+                done=self._answered,
+            )
+        except ConnectionLost as error:
+            self._lost(error)
+        else:
+            self._full = False
+
+    def _positions(self) -> tuple[FetchPartition, ...]:
+        """What to name in the next request, and the nonce for all that may be answered."""
+        nonce = self._nonce
+        size = self._owner.settings.partition_max_bytes
+        for followed in self._followed.values():
+            state = followed.partition.replica.follower
+            if state is not None:
+                state.in_flight = nonce
+        keys = self._followed if self._full else self._changed
+        positions = []
+        for key in keys:
+            followed = self._followed[key]
+            if followed.resting is None and followed.partition.replica.follower is not None:
+                followed.told = followed.partition.replica.position(size)
+                positions.append(followed.told)
+        self._changed = {}
+        return tuple(positions)
+
+    def acknowledge(self, keys: list[PartitionKey]) -> None:
+        """Tell the leader what is durable now, where it does not know."""
+        size = self._owner.settings.partition_max_bytes
+        positions = []
+        for key in keys:
+            followed = self._followed[key]
+            if followed.told is None or followed.partition.replica.follower is None:
+                continue  # the next request names it
+            position = followed.partition.replica.position(size)
+            if position != followed.told:
+                followed.told = position
+                positions.append(position)
+        if not positions or self._full:
+            return
+        request = self._request(tuple(positions), 0, incremental=True)
+        if not self._owner.links.post(self._leader, PeerApi.REPLICA_ACK, request, lane=LANE):
+            self._full = True
+
+    def _request(
+        self, positions: tuple[FetchPartition, ...], max_wait_ms: int, *, incremental: bool
+    ) -> ReplicaFetch:
+        identity = self._owner.identity
+        settings = self._owner.settings
+        return ReplicaFetch(
+            identity.cluster_id,
+            identity.node_id,
+            identity.broker_epoch(),
+            identity.directory_id,
+            self._nonce,
+            max_wait_ms,
+            settings.min_bytes,
+            settings.max_bytes,
+            positions,
+            incremental,
+        )
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _answered(self, answer: Frame | PacelineError) -> None:
+        self._ticket = None
+        if isinstance(answer, PacelineError):
+            self._lost(answer)
+            return
+        try:
+            fetched = ReplicaFetched.unpack(answer.body)
+            if fetched.nonce == self._nonce:
+                self._apply(fetched, answer.payload)
+        except RemoteProtocolError as error:
+            self._lost(error)
+            return
+        self._backoff.reset()
+        self.fetch()
+
+    def _lost(self, error: PacelineError) -> None:
+        """The connection or the request failed: begin anew after a pause."""
+        self._full = True
+        owner = self._owner
+        owner.log.debug("fetch failed", leader=self._leader, reason=str(error))
+
+        def retry() -> None:
+            self._retry = None
+            self.fetch()
+
+        self._retry = owner.deadlines.after(self._backoff.next_s(), retry)
+
+    def _apply(self, fetched: ReplicaFetched, payload: memoryview) -> None:
+        position = 0
+        for answer in fetched.partitions:
+            records = payload[position : position + answer.records_bytes]
+            position += answer.records_bytes
+            if len(records) != answer.records_bytes or answer.records_bytes < 0:
+                raise RemoteProtocolError(
+                    f"node {self._leader}: fetched {len(payload)} bytes, the partitions name more"
+                )
+            followed = self._followed.get((answer.topic_id, answer.partition))
+            if followed is not None:
+                self._apply_one(followed, answer, records)
+
+    def _apply_one(
+        self, followed: _Followed, answer: FetchedPartition, records: memoryview
+    ) -> None:
+        partition = followed.partition
+        try:
+            outcome = partition.replica.on_fetched(self._nonce, answer, records)
+        except StorageFull as error:
+            self._owner.log.warning(
+                "no room to follow", partition=str(partition), reason=str(error)
+            )
+            self._rest(followed)
+            return
+        except StorageError:
+            if partition.log.failed is not None:
+                self._owner.failed(partition.log.failed)
+            self._rest(followed)
+            return
+        if outcome in _PROGRESS:
+            followed.backoff.reset()
+            self._changed[partition.key] = None
+            partition.on_fetched()
+            if outcome is not FetchOutcome.IDLE:
+                self._owner.request_flush(partition)
+            if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.RESET):
+                self._tell_cut(partition, outcome, answer)
+        elif outcome is FetchOutcome.CORRUPT:
+            self._suspect(followed)
+        elif outcome is FetchOutcome.REFUSED:
+            self._rest(followed)
+        else:
+            self._changed[partition.key] = None
+
+    def _rest(self, followed: _Followed) -> None:
+        """The leader has forgotten the partition: name it again after a pause."""
+        key = followed.partition.key
+        followed.told = None
+        followed.wake()
+
+        def rested() -> None:
+            followed.resting = None
+            if self._followed.get(key) is followed:
+                self._changed[key] = None
+                self._owner.kick(self)
+
+        followed.resting = self._owner.deadlines.after(followed.backoff.next_s(), rested)
+
+    def _suspect(self, followed: _Followed) -> None:
+        """Corrupt records: ask again, and after three times in a row ask the leader to look."""
+        partition = followed.partition
+        state = partition.replica.follower
+        assert state is not None
+        self._owner.log.warning("corrupt records received", partition=str(partition))
+        if state.count_corrupt():
+            state.corrupt_in_row = 0
+            suspicion = SuspectCorrupt(
+                partition.topic_id, partition.partition, partition.log_end_offset
+            )
+            self._owner.links.post(self._leader, PeerApi.SUSPECT_CORRUPT, suspicion, lane="control")
+        self._rest(followed)
+
+    def _tell_cut(
+        self, partition: Partition, outcome: FetchOutcome, answer: FetchedPartition
+    ) -> None:
+        self._owner.log.info(
+            "log cut to the leader's",
+            partition=str(partition),
+            outcome=outcome.value,
+            leader=self._leader,
+            leader_epoch=partition.leader_epoch,
+            log_end_offset=partition.log_end_offset,
+            diverging_epoch=answer.diverging_epoch,
+        )
+
+
+_PROGRESS = frozenset(
+    (FetchOutcome.APPENDED, FetchOutcome.IDLE, FetchOutcome.TRUNCATED, FetchOutcome.RESET)
+)

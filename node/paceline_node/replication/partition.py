@@ -1,0 +1,546 @@
+"""A partition as this node serves it: its log, its replica's role, and everyone who waits.
+
+Every state change is synchronous: between the check of the role and the append, and between a move
+of the high watermark and its answers, there is no await (spec replication 4.1 step 5). The rules
+are ``replica.py``'s; what belongs here is bringing them together with callbacks, flushes and
+errors. A failed append fails that request; a failed disk fails the node (SETTLED B13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from paceline.errors import (
+    FencedLeaderEpoch,
+    LeaderChangedAfterAppend,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    StorageError,
+    StorageFull,
+    UnknownLeaderEpoch,
+)
+from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, OffsetSpec, TopicId
+from paceline.wire.batch_header import BatchHeader
+from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.topic_config import FlushMode, TopicConfig
+from paceline_node.env import Env
+from paceline_node.peers.deadlines import Deadlines
+from paceline_node.replication.isr import SimulatedSlots
+from paceline_node.replication.leader import Brokers
+from paceline_node.replication.pending import (
+    Done,
+    PendingProduce,
+    PendingProduces,
+    ProduceResult,
+)
+from paceline_node.replication.replica import Replica, Role, Transition
+from paceline_node.replication.sequences import judge
+from paceline_node.replication.waiters import OffsetWaiters, Waiter
+from paceline_node.storage.log import Log
+from paceline_node.storage.reading import LogSlice
+
+__all__ = [
+    "Admission",
+    "Done",
+    "FoundOffset",
+    "Partition",
+    "PartitionContext",
+    "PartitionKey",
+    "ProduceResult",
+    "ReadResult",
+]
+
+PartitionKey = tuple[TopicId, int]
+"""A partition for life: a topic of the same name made later has another id."""
+
+COUNTS_DURABLE = frozenset((FlushMode.GROUP, FlushMode.BATCH))
+
+
+class ReadResult(NamedTuple):
+    """What may be read; ``slice`` is None when nothing lies at the offset yet."""
+
+    slice: LogSlice | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    leader_epoch: LeaderEpoch
+
+
+class FoundOffset(NamedTuple):
+    """An offset by time or symbol; offset -1 when no record is that late."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: LeaderEpoch
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Admission:
+    """Why this node takes no writes at present: no controller within a session (4.1 step 1; see
+    ``serve.without.controller``, SETTLED R9), or too little room on its disk (2.2 rule 4)."""
+
+    session_valid: Callable[[], bool] = _always
+    storage_full: bool = False
+
+    def check(self) -> None:
+        """Raises NotLeader or StorageFull; nothing is appended then."""
+        if not self.session_valid():
+            raise NotLeader("no controller has answered for a session; another node may lead now")
+        if self.storage_full:
+            raise StorageFull("the disk is below its free-space floor (disk.min_free)")
+
+
+@dataclass(slots=True)
+class PartitionContext:
+    """What all partitions of a node share. The callbacks are synchronous and cheap.
+
+    ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
+    ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
+    ``failed``: the disk failed. ``simulate`` is on while this is the only registered node and
+    simulated slots are allowed (spec v1 9).
+    """
+
+    env: Env
+    node_id: NodeId
+    deadlines: Deadlines
+    admission: Admission
+    request_flush: Callable[[Log], None]
+    appended: Callable[[Partition], None]
+    advanced: Callable[[Partition], None]
+    proposing: Callable[[Partition], None]
+    durable: Callable[[Partition], None]
+    failed: Callable[[OSError], None]
+    lag_max_s: float = 10.0
+    acks1_early: bool = False
+    simulate: bool = False
+
+
+class Partition:
+    """One hosted partition. Made by the table once its log is open; ``close`` before the log is."""
+
+    def __init__(
+        self,
+        context: PartitionContext,
+        topic: str,
+        log: Log,
+        config: TopicConfig,
+        *,
+        high_watermark: int = 0,
+    ) -> None:
+        self._context = context
+        self.topic = topic
+        self.topic_id = TopicId(log.topic_id)
+        self.partition = log.partition
+        self.key: PartitionKey = (self.topic_id, self.partition)
+        self.log = log
+        self.config = config
+        self.replica = Replica(
+            context.node_id,
+            log,
+            high_watermark=high_watermark,
+            counts_durable=config.flush_mode in COUNTS_DURABLE,
+        )
+        self.slots = SimulatedSlots(lag_max_s=context.lag_max_s)
+        self._pending = PendingProduces(str(self), context.env.now, context.deadlines)
+        self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
+        self._ack_watchers: dict[object, tuple[NodeId, int, Callable[[], None]]] = {}
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Partition {self} {self.replica.role.value}>"
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+    # --- state --------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role:
+        return self.replica.role
+
+    @property
+    def is_leader(self) -> bool:
+        return self.replica.leader is not None
+
+    @property
+    def leader(self) -> NodeId:
+        """The node that leads as far as known here; -1: nobody."""
+        return self.replica.leader_id
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self.replica.leader_epoch
+
+    @property
+    def registration(self) -> Registration | None:
+        """The newest registration applied; None before the gate of 3.1 opened."""
+        return self.replica.registration
+
+    @property
+    def isr(self) -> tuple[NodeId, ...]:
+        """The committed in-sync replicas, in replica order."""
+        registration = self.replica.registration
+        return () if registration is None else registration.isr
+
+    @property
+    def high_watermark(self) -> int:
+        return self.replica.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End of what read-committed readers see."""
+        return self.replica.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def waiting_count(self) -> int:
+        """Producers that wait for an answer."""
+        return len(self._pending)
+
+    def acked(self, node: NodeId) -> int:
+        """End of what ``node`` has acknowledged to this leader in its epoch; 0 if unknown."""
+        if node == self._context.node_id:
+            return self.replica.ack_offset
+        leader = self.replica.leader
+        known = None if leader is None else leader.followers.get(node)
+        return 0 if known is None else known.ack
+
+    # --- produce (4.1) ------------------------------------------------------------------------
+
+    def produce(
+        self,
+        batches: bytearray,
+        headers: Sequence[BatchHeader],
+        *,
+        acks: Acks,
+        timeout_s: float,
+        done: Done,
+        simulated: bool = False,
+    ) -> None:
+        """Append validated batches; ``headers`` are theirs, in order.
+
+        Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull, the idempotence
+        errors, StorageError (unknown outcome). Otherwise ``done`` is called exactly once, possibly
+        before this returns, with the result or an error of unknown outcome. ``batches`` is stamped
+        in place and must not be used again. With ``simulated``, vacant slots of a lone node count
+        for acks=all, and too few replicas are waited for instead of refused (spec v1 9.2).
+        """
+        self._context.admission.check()
+        simulated = simulated and acks == Acks.ALL and self.simulation_on
+        required = self.config.min_insync_replicas
+        leader = self.replica.check_produce(acks, 0 if simulated else required)
+        duplicates, skip_bytes = judge(self.log.producers, headers)
+        last_offset = duplicates[-1].last_offset if duplicates else -1
+        base_offset = duplicates[0].base_offset if duplicates else -1
+        is_new = skip_bytes < len(batches)
+        if is_new:
+            if skip_bytes:
+                del batches[:skip_bytes]
+            base, last_offset = self._append(batches, leader.leader_epoch)
+            base_offset = base if base_offset < 0 else base_offset
+        self._acknowledge(
+            base_offset, last_offset, not is_new, acks, timeout_s, done, simulated=simulated
+        )
+
+    def _append(self, batches: bytearray, leader_epoch: LeaderEpoch) -> tuple[int, int]:
+        context = self._context
+        try:
+            appended = self.log.append_leader(batches, leader_epoch, context.env.host.wall_ms())
+        except StorageError:
+            if self.log.failed is not None:
+                context.failed(self.log.failed)
+            raise
+        if self.replica.counts_durable:
+            context.request_flush(self.log)
+        else:
+            self._advance()
+        context.appended(self)
+        return appended.base_offset, appended.last_offset
+
+    def _acknowledge(
+        self,
+        base_offset: int,
+        last_offset: int,
+        duplicate: bool,
+        acks: Acks,
+        timeout_s: float,
+        done: Done,
+        *,
+        simulated: bool,
+    ) -> None:
+        """Answer now what need not wait, otherwise park it (4.1 step 6)."""
+        replica = self.replica
+        log = self.log
+
+        def succeed() -> None:
+            done(
+                ProduceResult(
+                    base_offset,
+                    last_offset,
+                    replica.leader_epoch,
+                    replica.high_watermark,
+                    log.log_start_offset,
+                    duplicate,
+                )
+            )
+
+        required = self.config.min_insync_replicas
+        pending = PendingProduce(last_offset, required, succeed, done)
+        if simulated:
+            self._pending.wait_simulated(pending, timeout_s)
+            self._settle_simulated()
+        elif acks == Acks.ALL:
+            if replica.high_watermark > last_offset:
+                succeed()
+            else:
+                self._pending.wait_committed(pending, timeout_s)
+        elif acks == Acks.LEADER and self._must_sync(last_offset):
+            self._pending.wait_durable(pending, timeout_s)
+        else:
+            succeed()
+
+    def _must_sync(self, last_offset: int) -> bool:
+        """Whether an acks=1 write must wait for the disk."""
+        return (
+            self.replica.counts_durable
+            and self.log.durable_offset <= last_offset
+            and not self._context.acks1_early
+        )
+
+    # --- read ---------------------------------------------------------------------------------
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        *,
+        current_leader_epoch: int = NO_EPOCH,
+        from_follower: bool = False,
+    ) -> ReadResult:
+        """Committed batches from the one that contains ``offset`` on, at least one if there is any.
+
+        Raises NotLeader (unless ``from_follower``), FencedLeaderEpoch, UnknownLeaderEpoch, and
+        OffsetOutOfRange; OffsetNotAvailable on a follower for what it does not know to be
+        committed. No read goes beyond the high watermark (I11).
+        """
+        self.check_epoch(current_leader_epoch)
+        leading = self.replica.leader is not None
+        if not leading and not from_follower:
+            raise NotLeader(f"{self}: the leader is node {self.leader}")
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        committed = (
+            self.replica.high_watermark
+            if isolation == Isolation.READ_UNCOMMITTED
+            else self.last_stable_offset
+        )
+        if offset < start or offset > end:
+            if not leading and offset > end:
+                raise OffsetNotAvailable(f"{self}: offset {offset} has not reached this follower")
+            raise OffsetOutOfRange(f"{self}: offset {offset} is outside {start}..{end}")
+        found = log.locate(offset, max_bytes, committed) if offset < committed else None
+        return ReadResult(
+            found,
+            self.replica.high_watermark,
+            self.last_stable_offset,
+            start,
+            end,
+            self.replica.leader_epoch,
+        )
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Compare a client's leader epoch with ours; -1 is unchecked. Raises FencedLeaderEpoch or
+        UnknownLeaderEpoch."""
+        known = self.replica.leader_epoch
+        if current_leader_epoch in (NO_EPOCH, known):
+            return
+        text = f"{self}: leader epoch {current_leader_epoch}, this node has {known}"
+        raise (FencedLeaderEpoch if current_leader_epoch < known else UnknownLeaderEpoch)(text)
+
+    def when_readable(self, offset: int, callback: Callable[[], None]) -> object:
+        """Call ``callback`` once: when the high watermark is above ``offset`` (at once if it is),
+        or when the role changes. Returns a token for :meth:`cancel`."""
+        waiter = self._readers.add(offset, callback, _call)
+        self._readers.advance(self.replica.high_watermark)
+        return waiter
+
+    def when_acked(self, node: NodeId, end: int, callback: Callable[[], None]) -> object:
+        """Call ``callback`` once ``node`` acknowledges up to ``end``, or when the role changes.
+        Returns a token for :meth:`cancel`."""
+        token = object()
+        self._ack_watchers[token] = (node, end, callback)
+        return token
+
+    def cancel(self, token: object) -> None:
+        """Forget a callback of :meth:`when_readable` or :meth:`when_acked`; idempotent."""
+        if isinstance(token, Waiter):
+            self._readers.cancel(token)
+        else:
+            self._ack_watchers.pop(token, None)
+
+    def list_offset(self, spec: int) -> FoundOffset:
+        """The offset for an OffsetSpec, or of the first committed record at or after a time in ms.
+
+        Raises NotLeader, and OffsetNotAvailable while a fresh leader does not know the true high
+        watermark (3.2 rule 5).
+        """
+        if self.replica.leader is None:
+            raise NotLeader(f"{self}: the leader is node {self.leader}")
+        epoch = self.replica.leader_epoch
+        if spec == OffsetSpec.EARLIEST:
+            return FoundOffset(self.log.log_start_offset, -1, epoch)
+        if not self.replica.high_watermark_is_true:
+            raise OffsetNotAvailable(f"{self}: the high watermark is not confirmed yet")
+        if spec == OffsetSpec.LATEST:
+            return FoundOffset(self.last_stable_offset, -1, epoch)
+        found = self.log.offset_for_timestamp(spec)
+        if found is None or found[0] >= self.replica.high_watermark:
+            return FoundOffset(-1, -1, epoch)
+        return FoundOffset(found[0], found[1], epoch)
+
+    # --- what moves offsets -------------------------------------------------------------------
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take over a changed topic configuration."""
+        self.config = config
+        self.replica.counts_durable = config.flush_mode in COUNTS_DURABLE
+        if self.replica.counts_durable and self.log.durable_offset < self.log.log_end_offset:
+            self._context.request_flush(self.log)
+        self._advance()
+
+    def apply(self, registration: Registration, brokers: Brokers) -> Transition:
+        """Act on a registration from an image that the gate admitted (3.1)."""
+        change = self.replica.apply(registration, brokers, self._context.env.now())
+        if change is Transition.NOTHING:
+            return change
+        if change is not Transition.ADOPTED:
+            self._lose_waiters(change)
+        self._advance()
+        if change is Transition.ADOPTED and len(registration.isr) < registration.min_isr:
+            self._pending.fail_committing(
+                NotEnoughReplicasAfterAppend(
+                    f"{self}: in-sync replicas fell to {list(registration.isr)}; outcome unknown"
+                )
+            )
+        # Fetches parked under the old registration must see the new one.
+        self._context.appended(self)
+        return change
+
+    def _lose_waiters(self, change: Transition) -> None:
+        """A new leader epoch: nobody waits across it (I14)."""
+        self._pending.fail_all(
+            LeaderChangedAfterAppend(f"{self}: {change.value} now; outcome unknown")
+        )
+        self.slots.clear()
+        for callback in self._readers.drain():
+            callback()
+        self._notify_ack_watchers(role_changed=True)
+
+    def on_durable(self) -> None:
+        """The flusher has synced more of the log."""
+        if self.replica.leader is not None:
+            self._pending.durable(self.log.durable_offset)
+            self._advance()
+        elif self.replica.follower is not None and self.replica.counts_durable:
+            self._context.durable(self)
+
+    def on_follower_progress(self) -> None:
+        """A follower's fetch or ack was taken in by the replica."""
+        self._advance()
+        leader = self.replica.leader
+        if leader is not None and leader.pending is not None:
+            self._context.proposing(self)
+        if self._ack_watchers:
+            self._notify_ack_watchers(role_changed=False)
+
+    def on_fetched(self) -> None:
+        """The replica took in a leader's answer; the high watermark may have moved."""
+        self._readers.advance(self.replica.high_watermark)
+
+    def consider_shrink(self) -> None:
+        """The shrink timer of 3.6."""
+        if self.replica.consider_shrink(self._context.env.now(), self._context.lag_max_s):
+            self._context.proposing(self)
+
+    def _advance(self) -> None:
+        if not self.replica.advance():
+            return
+        end = self.replica.high_watermark
+        self._pending.committed(end)
+        self._readers.advance(end)
+        if self._pending.waits_for_slots:
+            self._settle_simulated()
+        self._context.advanced(self)
+
+    def _notify_ack_watchers(self, *, role_changed: bool) -> None:
+        for token, (node, end, callback) in list(self._ack_watchers.items()):
+            if role_changed or self.acked(node) >= end:
+                del self._ack_watchers[token]
+                callback()
+
+    # --- simulated slots (spec v1 9.1 rule 5) -------------------------------------------------
+
+    @property
+    def simulation_on(self) -> bool:
+        """Whether this partition has vacant slots that clients may simulate now."""
+        registration = self.replica.registration
+        return (
+            self._context.simulate
+            and registration is not None
+            and registration.slots > len(registration.replicas)
+        )
+
+    def acknowledge_slot(self, slot: int, end: int) -> None:
+        """A client says that vacant ``slot`` holds the log up to ``end`` (exclusive)."""
+        if self.simulation_on:
+            now = self._context.env.now()
+            self.slots.acknowledge(slot, end, self.log.log_end_offset, now)
+            self._settle_simulated()
+
+    def in_sync_slots(self) -> tuple[int, ...]:
+        """Simulated slots that are in sync now; empty when the simulation is off."""
+        if not self.simulation_on:
+            return ()
+        return self.slots.in_sync(self.log.log_end_offset, self._context.env.now())
+
+    def end_simulation(self) -> None:
+        """A second node registered: all simulated state is dropped (spec v1 9). Whoever waits for
+        simulated slots goes on waiting for real ones."""
+        self.slots.clear()
+
+    def _settle_simulated(self) -> None:
+        in_sync = len(self.isr) + len(self.in_sync_slots())
+        self._pending.settle_simulated(self.replica.high_watermark, in_sync)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Tell everyone who waits that this replica ends here; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._lose_waiters(Transition.REMOVED)
+
+
+def _never(deadline: float) -> None:
+    raise AssertionError("readers keep their own deadlines")
+
+
+def _call(callback: Callable[[], None]) -> None:
+    callback()

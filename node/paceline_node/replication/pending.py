@@ -1,0 +1,123 @@
+"""Produce requests that were appended and wait for what their acks ask for (spec replication 4.1).
+
+Three ways to wait: for the high watermark (acks=all), for the own disk (acks=1 where only synced
+records count), and, on a lone node, for the high watermark and enough simulated slots (spec v1 9).
+Nobody waits across a leader epoch: the partition fails everyone first (I14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from paceline.errors import PacelineError, RequestTimedOut
+from paceline.types import LeaderEpoch
+from paceline_node.peers.deadlines import Deadlines
+from paceline_node.replication.waiters import OffsetWaiters
+
+
+class ProduceResult(NamedTuple):
+    """Where a produce request came to lie; offsets inclusive, high watermark exclusive."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: LeaderEpoch
+    high_watermark: int
+    log_start_offset: int
+    duplicate: bool
+
+
+Done = Callable[[ProduceResult | PacelineError], None]
+
+
+class PendingProduce(NamedTuple):
+    """A request that waits. ``succeed`` tells its producer that it is stored as asked."""
+
+    last_offset: int
+    required_isr: int
+    succeed: Callable[[], None]
+    done: Done
+
+
+class PendingProduces:
+    """All waiting producers of one partition; ``name`` is the partition's, for errors."""
+
+    def __init__(self, name: str, now: Callable[[], float], deadlines: Deadlines) -> None:
+        self._name = name
+        self._now = now
+        self._deadlines = deadlines
+        self._committing: OffsetWaiters[PendingProduce] = OffsetWaiters(self._arm)
+        self._syncing: OffsetWaiters[PendingProduce] = OffsetWaiters(self._arm)
+        self._simulated: list[tuple[float, PendingProduce]] = []
+
+    def __len__(self) -> int:
+        return len(self._committing) + len(self._syncing) + len(self._simulated)
+
+    def wait_committed(self, request: PendingProduce, timeout_s: float) -> None:
+        """Answer once the high watermark is above the request's last offset."""
+        deadline = self._now() + timeout_s
+        self._committing.add(request.last_offset, request, _succeed, deadline)
+
+    def wait_durable(self, request: PendingProduce, timeout_s: float) -> None:
+        """Answer once this node's disk has the request's last offset."""
+        deadline = self._now() + timeout_s
+        self._syncing.add(request.last_offset, request, _succeed, deadline)
+
+    def wait_simulated(self, request: PendingProduce, timeout_s: float) -> None:
+        """Answer once :meth:`settle_simulated` finds it committed with enough replicas."""
+        deadline = self._now() + timeout_s
+        self._simulated.append((deadline, request))
+        self._arm(deadline)
+
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether anyone waits for simulated slots."""
+        return bool(self._simulated)
+
+    def committed(self, high_watermark: int) -> None:
+        """The high watermark moved."""
+        self._committing.advance(high_watermark)
+
+    def durable(self, durable_offset: int) -> None:
+        """The own durable offset moved."""
+        self._syncing.advance(durable_offset)
+
+    def settle_simulated(self, high_watermark: int, in_sync: int) -> None:
+        """Answer those that are committed and held by enough replicas, simulated ones included."""
+        waiting, self._simulated = self._simulated, []
+        for deadline, request in waiting:
+            if request.last_offset < high_watermark and in_sync >= request.required_isr:
+                request.succeed()
+            else:
+                self._simulated.append((deadline, request))
+
+    def fail_committing(self, error: PacelineError) -> None:
+        """Too few replicas are left: whoever waits for the high watermark is told."""
+        _tell(self._committing.drain(), error)
+
+    def fail_all(self, error: PacelineError) -> None:
+        """The leader epoch ended here."""
+        _tell(self._committing.drain(), error)
+        _tell(self._syncing.drain(), error)
+        simulated, self._simulated = self._simulated, []
+        _tell([request for _, request in simulated], error)
+
+    def _arm(self, deadline: float) -> None:
+        self._deadlines.after(max(0.0, deadline - self._now()), self._expire)
+
+    def _expire(self) -> None:
+        now = self._now()
+        error = RequestTimedOut(f"{self._name}: not acknowledged in time; outcome unknown")
+        expired = [*self._committing.expire(now), *self._syncing.expire(now)]
+        expired += [request for deadline, request in self._simulated if deadline <= now]
+        self._simulated = [entry for entry in self._simulated if entry[0] > now]
+        _tell(expired, error)
+
+
+def _succeed(request: PendingProduce) -> None:
+    request.succeed()
+
+
+def _tell(requests: Iterable[PendingProduce], error: PacelineError) -> None:
+    for request in requests:
+        request.done(error)
