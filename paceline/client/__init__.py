@@ -1,0 +1,36 @@
+"""The client library: producers, consumers and administration of a Paceline cluster, on trio.
+
+Programs import from here (or from ``paceline`` itself); scripts without an event loop from
+``paceline.client.blocking``. See README.md.
+"""
+
+from paceline.client.admin import Admin, ClusterDescription
+from paceline.client.batching import BatchMetadata, RecordMetadata
+from paceline.client.client import Client, connect
+from paceline.client.consumed import ConsumedBatch, ConsumedRecord
+from paceline.client.consumer import Consumer
+from paceline.client.endpoint import Endpoint
+from paceline.client.fetcher import OutOfRange
+from paceline.client.position import Position
+from paceline.client.producer import Delivery, Producer
+from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+
+__all__ = [
+    "Admin",
+    "BatchMetadata",
+    "Client",
+    "ClientSettings",
+    "ClusterDescription",
+    "ConsumedBatch",
+    "ConsumedRecord",
+    "Consumer",
+    "ConsumerSettings",
+    "Delivery",
+    "Endpoint",
+    "OutOfRange",
+    "Position",
+    "Producer",
+    "ProducerSettings",
+    "RecordMetadata",
+    "connect",
+]

@@ -1,0 +1,390 @@
+"""Administration: topics, roles, voters, status. Any node takes these and finds the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+import trio
+
+from paceline.client.metadata import Metadata
+from paceline.client.offsets import OffsetFinder
+from paceline.client.pool import ConnectionPool
+from paceline.client.position import Position
+from paceline.client.retry import Backoff, may_repeat, may_repeat_once_only, retrying
+from paceline.client.settings import ClientSettings
+from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
+from paceline.types import NO_NODE, Isolation, NodeId, TopicPartition
+from paceline.wire.message import Message
+from paceline.wire.native import admin
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.data import (
+    BrokerInfo,
+    DescribeTopic,
+    MetadataReply,
+    MetadataRequest,
+    PartitionDescription,
+    PartitionInfo,
+    Status,
+    StatusReply,
+    StopCluster,
+    TopicDescription,
+    TopicInfo,
+)
+
+ADMIN_WAIT_S = 10.0
+"""How long a node may take to carry out an administrative request, forwarding included."""
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """``controller`` is -1 while none is known."""
+
+    cluster_id: UUID
+    controller: NodeId
+    metadata_offset: int
+    brokers: tuple[BrokerInfo, ...]
+
+
+class Admin:
+    """Reached as ``client.admin``.
+
+    Calls are retried until the operation timeout; what must not happen twice is only retried when
+    surely nothing had happened, so such a call may fail with an error of unknown outcome. A change
+    is visible to this client's next look-ups when its call returns.
+    """
+
+    def __init__(
+        self, pool: ConnectionPool, metadata: Metadata, settings: ClientSettings, backoff: Backoff
+    ) -> None:
+        self._pool = pool
+        self._metadata = metadata
+        self._settings = settings
+        self._backoff = backoff
+        self._offsets = OffsetFinder(pool, metadata, backoff)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    async def refresh_brokers(self) -> None:
+        """Learn the brokers' addresses. Raises ConnectionLost when no address answers in time."""
+        await self._metadata.refresh([])
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Brokers and controller, as a node sees them now."""
+        reply = await self._request(NativeApi.METADATA, MetadataRequest(()), MetadataReply)
+        return ClusterDescription(
+            reply.cluster_id, reply.controller, reply.metadata_offset, reply.brokers
+        )
+
+    async def list_topics(self) -> list[TopicInfo]:
+        """All topics by name, internal ones (``__...``) too."""
+        await self._metadata.refresh(None)
+        return self._metadata.view.topics()
+
+    async def topic(self, name: str) -> TopicInfo:
+        """Partitions, leaders, replicas and settings of one topic, fresh.
+
+        Raises UnknownTopicOrPartition.
+        """
+        await self._metadata.refresh([name])
+        return await self._metadata.topic(name)
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """As :meth:`topic`, with the offsets, sizes and replica progress that only leaders know.
+
+        A partition that no leader answers for within the operation timeout carries the error and
+        what metadata know of it.
+        """
+        deadline = trio.current_time() + self._settings.operation_timeout_s
+        failures = 0
+        known: dict[int, PartitionDescription] = {}
+        errors: list[PacelineError] = []
+        while True:
+            info = await self.topic(name)
+            async with trio.open_nursery() as nursery:
+                for node, wanted in _by_leader(info, known).items():
+                    nursery.start_soon(self._describe_at, node, name, wanted, known, errors)
+            for error in errors:
+                raise error
+            missing = [
+                partition
+                for partition in info.partitions
+                if partition.partition not in known or known[partition.partition].error
+            ]
+            pause_s = self._backoff.pause_s(failures)
+            leaderless = all(partition.leader == NO_NODE for partition in missing)
+            if leaderless or trio.current_time() + pause_s >= deadline:
+                break
+            failures += 1
+            await trio.sleep(pause_s)
+        partitions = tuple(known.get(each.partition, _unanswered(each)) for each in info.partitions)
+        assert info.topic_id is not None
+        return TopicDescription(name, info.topic_id, partitions, info.kind, info.configs)
+
+    async def _describe_at(
+        self,
+        node: NodeId,
+        name: str,
+        wanted: tuple[int, ...],
+        known: dict[int, PartitionDescription],
+        errors: list[PacelineError],
+    ) -> None:
+        try:
+            connection = await self._pool.to_node(node)
+            reply = await connection.call(
+                NativeApi.DESCRIBE_TOPIC, DescribeTopic(name, wanted), TopicDescription
+            )
+        except PacelineError as error:
+            if not error.retriable:
+                errors.append(error)
+            return
+        for partition in reply.partitions:
+            known[partition.partition] = partition
+
+    async def list_offsets(
+        self,
+        topic: str,
+        position: Position,
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[int, int]:
+        """The offset that ``position`` means now in each partition of ``topic``."""
+        info = await self.topic(topic)
+        offsets = await self._offsets.resolve(
+            {TopicPartition(topic, each.partition): position for each in info.partitions},
+            isolation,
+            timeout_s=self._settings.operation_timeout_s,
+        )
+        return {at.partition: offset for at, offset in offsets.items()}
+
+    async def status(self, node: NodeId | None = None) -> StatusReply:
+        """What a node says of itself and its view of the cluster; None = any node that answers.
+
+        Not retried: an unreachable node is news, raised as ConnectionLost.
+        """
+        if node is None:
+            return await self._request(NativeApi.STATUS, Status(), StatusReply)
+        connection = await self._pool.to_node(node)
+        return await connection.call(NativeApi.STATUS, Status(), StatusReply)
+
+    async def statuses(self) -> dict[NodeId, StatusReply | PacelineError]:
+        """Every registered node's status, or why it has none, asked at the same time."""
+        cluster = await self.describe_cluster()
+        answers: dict[NodeId, StatusReply | PacelineError] = {}
+
+        async def ask(node: NodeId) -> None:
+            try:
+                answers[node] = await self.status(node)
+            except PacelineError as error:
+                answers[node] = error
+
+        async with trio.open_nursery() as nursery:
+            for broker in cluster.brokers:
+                nursery.start_soon(ask, broker.node_id)
+        return dict(sorted(answers.items()))
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        assignment: Sequence[Sequence[NodeId]] = (),
+        if_not_exists: bool = False,
+    ) -> admin.TopicCreated:
+        """Create a topic; -1 = the cluster's default. Raises TopicAlreadyExists (not with
+        ``if_not_exists`` and the same counts), InvalidTopic, InvalidPartitions,
+        InvalidReplicationFactor, InvalidConfig."""
+        body = admin.CreateTopic(
+            name,
+            partitions,
+            replication_factor,
+            dict(configs or {}),
+            assignment=tuple(tuple(replicas) for replicas in assignment),
+            if_not_exists=if_not_exists,
+        )
+        created = await self._request(
+            NativeApi.CREATE_TOPIC,
+            body,
+            admin.TopicCreated,
+            may_retry=may_repeat if if_not_exists else may_repeat_once_only,
+        )
+        await self._catch_up(created.metadata_offset, name)
+        return created
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Raises UnknownTopicOrPartition."""
+        done = await self._request(
+            NativeApi.DELETE_TOPIC,
+            admin.DeleteTopic(name),
+            admin.Done,
+            may_retry=_unless(UnknownTopicOrPartition, may_repeat_once_only),
+        )
+        await self._catch_up(done.metadata_offset, name)
+
+    async def alter_topic(self, name: str, configs: Mapping[str, str | None]) -> None:
+        """Set (text) or remove (None) settings, all or nothing. Raises InvalidConfig."""
+        done = await self._request(
+            NativeApi.ALTER_TOPIC,
+            admin.AlterTopic(name, dict(configs)),
+            admin.Done,
+            may_retry=_unless(UnknownTopicOrPartition, may_repeat),
+        )
+        await self._catch_up(done.metadata_offset, name)
+
+    async def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to ``total`` partitions. Raises InvalidPartitions when it has as many."""
+        done = await self._request(
+            NativeApi.ADD_PARTITIONS,
+            admin.AddPartitions(name, total),
+            admin.Done,
+            may_retry=_unless(UnknownTopicOrPartition, may_repeat_once_only),
+        )
+        await self._catch_up(done.metadata_offset, name)
+
+    # --- leadership -------------------------------------------------------------------------------
+
+    async def elect_leader(
+        self,
+        topic: str,
+        partition: int,
+        node: NodeId = NO_NODE,
+        *,
+        pin: bool = False,
+        unclean: bool = False,
+    ) -> admin.RoleSet:
+        """Move leadership to ``node``, -1 = the preferred replica. ``unclean`` may lose records.
+
+        Raises ElectionNotNeeded, EligibleLeadersNotAvailable, NotAReplica.
+        """
+        body = admin.ElectLeader(topic, partition, node, pin, unclean)
+        done = await self._request(NativeApi.ELECT_LEADER, body, admin.RoleSet)
+        await self._catch_up(done.metadata_offset, topic)
+        return done
+
+    async def set_role(self, topic: str, partition: int, node: NodeId, role: str) -> admin.RoleSet:
+        """Mark ``node``'s replica ``leader``, ``follower`` or ``auto`` (SETTLED R10)."""
+        body = admin.SetRole(topic, partition, node, role)
+        done = await self._request(NativeApi.SET_ROLE, body, admin.RoleSet)
+        await self._catch_up(done.metadata_offset, topic)
+        return done
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    async def fence_broker(self, node: NodeId, *, fenced: bool = True) -> None:
+        """Keep a broker from leading, or allow it again."""
+        await self._request(NativeApi.FENCE_BROKER, admin.FenceBroker(node, fenced), admin.Done)
+
+    async def register_external(self, node: NodeId, host: str, port: int, epoch: int) -> None:
+        """Register an id that no Paceline node hosts (V1 ADMIN_REGISTER_BROKER)."""
+        body = admin.RegisterExternal(node, host, port, epoch)
+        await self._request(NativeApi.REGISTER_EXTERNAL, body, admin.Done)
+
+    async def unregister_broker(self, node: NodeId) -> None:
+        """Forget a broker that will not come back."""
+        await self._request(NativeApi.UNREGISTER_BROKER, admin.UnregisterBroker(node), admin.Done)
+
+    async def add_voter(self, node: NodeId, directory_id: UUID) -> None:
+        """Make a node a voter of the metadata quorum."""
+        await self._request(NativeApi.ADD_VOTER, admin.AddVoter(node, directory_id), admin.Done)
+
+    async def remove_voter(self, node: NodeId, directory_id: UUID) -> None:
+        """Take a node out of the metadata quorum."""
+        body = admin.RemoveVoter(node, directory_id)
+        await self._request(NativeApi.REMOVE_VOTER, body, admin.Done)
+
+    async def stop_cluster(self) -> dict[NodeId, PacelineError | None]:
+        """Tell every registered node that the whole cluster stops; who could not be told."""
+        cluster = await self.describe_cluster()
+        answers: dict[NodeId, PacelineError | None] = {}
+
+        async def tell(node: NodeId) -> None:
+            try:
+                connection = await self._pool.to_node(node)
+                await connection.call(NativeApi.STOP_CLUSTER, StopCluster(), admin.Done)
+            except PacelineError as error:
+                answers[node] = error
+            else:
+                answers[node] = None
+
+        async with trio.open_nursery() as nursery:
+            for broker in cluster.brokers:
+                nursery.start_soon(tell, broker.node_id)
+        return dict(sorted(answers.items()))
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    async def _request(
+        self,
+        api: NativeApi,
+        body: Message,
+        reply: type[M],
+        *,
+        may_retry: Callable[[PacelineError], bool] = may_repeat,
+    ) -> M:
+        async def attempt() -> M:
+            connection = await self._pool.to_any()
+            return await connection.call(api, body, reply, wait_s=ADMIN_WAIT_S)
+
+        return await self._retrying(attempt, may_retry)
+
+    async def _retrying(
+        self, attempt: Callable[[], Awaitable[T]], may_retry: Callable[[PacelineError], bool]
+    ) -> T:
+        return await retrying(
+            attempt,
+            timeout_s=self._settings.operation_timeout_s,
+            backoff=self._backoff,
+            may_retry=may_retry,
+        )
+
+    async def _catch_up(self, metadata_offset: int, topic: str) -> None:
+        """Have metadata that include the change this client has just made."""
+        self._metadata.expect(metadata_offset)
+        await self._metadata.refresh([topic])
+
+
+def _unless(
+    kind: type[PacelineError], rule: Callable[[PacelineError], bool]
+) -> Callable[[PacelineError], bool]:
+    return lambda error: not isinstance(error, kind) and rule(error)
+
+
+def _by_leader(
+    info: TopicInfo, known: Mapping[int, PartitionDescription]
+) -> dict[NodeId, tuple[int, ...]]:
+    wanted: dict[NodeId, tuple[int, ...]] = {}
+    for each in info.partitions:
+        answered = known.get(each.partition)
+        if each.leader != NO_NODE and (answered is None or answered.error):
+            wanted[each.leader] = (*wanted.get(each.leader, ()), each.partition)
+    return wanted
+
+
+def _unanswered(info: PartitionInfo) -> PartitionDescription:
+    text = str(error_for(info.error, "no leader")) if info.error else "the leader did not answer"
+    return PartitionDescription(
+        info.partition,
+        info.error,
+        text,
+        info.leader,
+        info.leader_epoch,
+        -1,
+        info.replicas,
+        info.isr,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        -1,
+        (),
+    )

@@ -1,0 +1,136 @@
+"""The client of one cluster: connections and metadata shared by its producers and consumers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+import trio
+
+from paceline.client.admin import Admin
+from paceline.client.consumer import Consumer, Subscription
+from paceline.client.endpoint import Endpoint, parse_bootstrap
+from paceline.client.fetcher import OutOfRange
+from paceline.client.metadata import Metadata
+from paceline.client.pool import ConnectionPool
+from paceline.client.position import Position
+from paceline.client.producer import Producer
+from paceline.client.retry import Backoff
+from paceline.client.scope import open_scope
+from paceline.client.sender import Sender
+from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from paceline.client.transport import Dial, dial_tcp
+from paceline.types import Isolation
+
+Bootstrap = str | Endpoint | Iterable[str | Endpoint]
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch, for records' timestamps."""
+    return time.time_ns() // 1_000_000
+
+
+class Client:
+    """Made by :func:`connect`. One cluster, any number of tasks."""
+
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        bootstrap: tuple[Endpoint, ...],
+        settings: ClientSettings,
+        dial: Dial,
+        rng: random.Random,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self._rng = rng
+        self._wall_ms = wall_ms
+        self._backoff = Backoff(settings.backoff_s, settings.max_backoff_s, rng)
+        self._pool = ConnectionPool(nursery, bootstrap, settings, dial, rng)
+        self._metadata = Metadata(self._pool, settings, self._backoff, pattern=bootstrap[0])
+        self.admin = Admin(self._pool, self._metadata, settings, self._backoff)
+        nursery.start_soon(self._metadata.run)
+
+    @asynccontextmanager
+    async def producer(self, settings: ProducerSettings | None = None) -> AsyncIterator[Producer]:
+        """A producer. Leaving the block normally flushes it (and raises a failure that nobody
+        awaited); leaving it by an error or cancellation drops what is not acknowledged."""
+        settings = settings or ProducerSettings()
+        sender = Sender(settings, self._pool, self._metadata, self._backoff, self._rng)
+        producer = Producer(settings, sender, self._metadata, self._wall_ms)
+        async with open_scope() as nursery:
+            nursery.start_soon(sender.run)
+            try:
+                yield producer
+                await producer.flush()
+            finally:
+                producer.close()
+
+    @asynccontextmanager
+    async def consumer(
+        self,
+        subscription: Subscription = (),
+        *,
+        start: Position = Position.EARLIEST,
+        stop: Position | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        out_of_range: OutOfRange = OutOfRange.FAIL,
+        settings: ConsumerSettings | None = None,
+    ) -> AsyncIterator[Consumer]:
+        """A consumer of topics (``"orders"``), partitions (``TopicPartition("orders", 0)``) or
+        several of both; :meth:`Consumer.assign` adds more.
+
+        ``stop=Position.LATEST`` makes it end at the high watermark of the moment it starts.
+        Entering waits until ``start`` and ``stop`` are known from every partition's leader.
+        """
+        consumer = Consumer(
+            settings or ConsumerSettings(),
+            self._pool,
+            self._metadata,
+            self._backoff,
+            isolation=isolation,
+            out_of_range=out_of_range,
+        )
+        async with open_scope() as nursery:
+            nursery.start_soon(consumer.run)
+            await consumer.assign(subscription, start=start, stop=stop)
+            yield consumer
+
+    def close(self) -> None:
+        """End all connections."""
+        self._pool.close()
+
+
+@asynccontextmanager
+async def connect(
+    bootstrap: Bootstrap,
+    settings: ClientSettings | None = None,
+    *,
+    dial: Dial = dial_tcp,
+    rng: random.Random | None = None,
+    wall_ms: Callable[[], int] = wall_clock_ms,
+) -> AsyncIterator[Client]:
+    """A client of the cluster behind ``bootstrap``: ``host:port``, several of them, or
+    ``ws://host:port/native``.
+
+    Raises ConfigurationError for a bad address and ConnectionLost, within the operation timeout,
+    when no address answers. ``dial``, ``rng`` and ``wall_ms`` stand for network, randomness and
+    clock, so that a whole cluster can run in one process under virtual time.
+    """
+    endpoints = parse_bootstrap(bootstrap)
+    async with open_scope() as nursery:
+        client = Client(
+            nursery,
+            endpoints,
+            settings or ClientSettings(),
+            dial,
+            rng or random.SystemRandom(),
+            wall_ms,
+        )
+        try:
+            await client.admin.refresh_brokers()
+            yield client
+        finally:
+            client.close()

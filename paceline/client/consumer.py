@@ -1,0 +1,273 @@
+"""Reading records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+
+import trio
+
+from paceline.client.consumed import ConsumedBatch, ConsumedRecord
+from paceline.client.fetcher import Fetcher, OutOfRange, PartitionReader
+from paceline.client.metadata import Metadata
+from paceline.client.offsets import OffsetFinder
+from paceline.client.pool import ConnectionPool
+from paceline.client.position import Position
+from paceline.client.retry import Backoff
+from paceline.client.scope import open_scope
+from paceline.client.settings import ConsumerSettings
+from paceline.errors import (
+    CorruptMessage,
+    InvalidRequest,
+    UnknownTopicOrPartition,
+    UnsupportedCompression,
+)
+from paceline.types import Isolation, TopicPartition
+from paceline.wire.native.data import TopicInfo
+
+TOPIC_REFRESH_S = 30.0
+"""How often a consumer of whole topics looks for new partitions."""
+
+Subscription = str | TopicPartition | Iterable[str | TopicPartition]
+
+
+class Consumer:
+    """Made by :meth:`Client.consumer`; one task at a time may read from it.
+
+    Iterate it for records, or :meth:`batches` for whole batches at a fraction of the cost. Both end
+    when every partition has reached the ``stop`` position; without one they never end. Records of
+    one partition come in order; partitions take turns, batch by batch.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        pool: ConnectionPool,
+        metadata: Metadata,
+        backoff: Backoff,
+        *,
+        isolation: Isolation,
+        out_of_range: OutOfRange,
+    ) -> None:
+        self.isolation = isolation
+        self._metadata = metadata
+        self._finder = OffsetFinder(pool, metadata, backoff)
+        self._arrival = trio.Event()
+        self._fetcher = Fetcher(
+            settings,
+            pool,
+            metadata,
+            self._finder,
+            backoff,
+            isolation=isolation,
+            out_of_range=out_of_range,
+            arrived=self._arrived,
+        )
+        self._readers = self._fetcher.readers
+        self._whole_topics: set[str] = set()
+        self._turns: list[PartitionReader] = []
+        self._records: Iterator[ConsumedRecord] = iter(())
+        self._reading: PartitionReader | None = None
+        self._reading_version = 0
+        self._reading_end = 0
+
+    # --- assignment -------------------------------------------------------------------------------
+
+    async def assign(
+        self,
+        subscription: Subscription,
+        *,
+        start: Position = Position.EARLIEST,
+        stop: Position | None = None,
+    ) -> None:
+        """Read these partitions, or whole topics, as well. Those assigned already stay as they are.
+
+        Waits until every leader has told what ``start`` and ``stop`` mean, however long a
+        partition is without one; ``stop`` is then fixed. Raises UnknownTopicOrPartition.
+        """
+        wanted = await self._partitions(subscription)
+        added = [at for at in wanted if at not in self._readers]
+        starts = await self._finder.resolve(dict.fromkeys(added, start), self.isolation)
+        stops: Mapping[TopicPartition, int] = {}
+        if stop is not None:
+            stops = await self._finder.resolve(dict.fromkeys(added, stop), self.isolation)
+        for at in added:
+            reader = PartitionReader(at, starts[at], stops.get(at))
+            self._readers[at] = reader
+            self._turns.append(reader)
+        if stop is None:
+            self._whole_topics |= {each for each in _each(subscription) if isinstance(each, str)}
+        self._fetcher.wake()
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading these partitions; what was read ahead of them is dropped."""
+        for at in partitions:
+            reader = self._reader(at)
+            reader.seek(reader.position)
+            del self._readers[at]
+            self._turns.remove(reader)
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions, sorted."""
+        return sorted(self._readers)
+
+    async def _partitions(self, subscription: Subscription) -> list[TopicPartition]:
+        found: dict[TopicPartition, None] = {}
+        for each in _each(subscription):
+            topic = each if isinstance(each, str) else each.topic
+            known = _partitions_of(await self._metadata.topic_soon(topic))
+            if isinstance(each, str):
+                found.update(dict.fromkeys(known))
+            elif each in known:
+                found[each] = None
+            else:
+                raise UnknownTopicOrPartition(f"{each}: the topic has {len(known)} partitions")
+        return list(found)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> ConsumedRecord:
+        """The next record. Cancelling loses none. Raises OffsetOutOfRange, CorruptMessage ..."""
+        while True:
+            reader = self._reading
+            if reader is not None and reader.version == self._reading_version:
+                record = next(self._records, None)
+                if record is not None:
+                    reader.position = record.offset + 1
+                    return record
+                reader.position = self._reading_end
+            self._reading = None
+            batch = await self.next_batch()
+            if batch is None:
+                raise StopAsyncIteration
+            self._begin(batch)
+
+    def _begin(self, batch: ConsumedBatch) -> None:
+        reader = self._readers[batch.at]
+        self._reading_end = batch.header.next_offset
+        reader.position = batch.first_offset
+        try:
+            self._records = iter(batch.consumed())
+        except (CorruptMessage, UnsupportedCompression) as error:
+            # Never to be passed over in silence: stays until the consumer seeks elsewhere.
+            reader.seek(batch.first_offset)
+            reader.error = error
+            raise
+        self._reading = reader
+        self._reading_version = reader.version
+
+    async def batches(self) -> AsyncIterator[ConsumedBatch]:
+        """All batches; as the consumer itself, for those who decode records themselves or not at
+        all. A batch counts as read when it is handed out."""
+        while (batch := await self.next_batch()) is not None:
+            yield batch
+
+    async def next_batch(self) -> ConsumedBatch | None:
+        """The next batch of any partition, None when all have reached their stop.
+
+        Waits while there is none. Cancelling loses nothing.
+        """
+        while True:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self._arrival = trio.Event()
+            batch = self._take()
+            if batch is not None:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return batch
+            if self._readers and all(reader.is_at_end for reader in self._readers.values()):
+                return None
+            await self._arrival.wait()
+
+    def _take(self) -> ConsumedBatch | None:
+        for reader in tuple(self._turns):
+            if reader.error is not None:
+                raise reader.error.with_traceback(None)
+            if reader.is_paused or not reader.slices:
+                continue
+            try:
+                batch = reader.take()
+            except CorruptMessage as error:
+                self._fetcher.corrupt(reader, error)
+                continue
+            if not reader.slices:
+                self._fetcher.wake()
+            if batch is not None:
+                self._turns.remove(reader)
+                self._turns.append(reader)
+                return batch
+        return None
+
+    def _arrived(self) -> None:
+        self._arrival.set()
+
+    # --- positions --------------------------------------------------------------------------------
+
+    def position(self, at: TopicPartition) -> int:
+        """The next offset that will be handed out."""
+        return self._reader(at).position
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """:meth:`position` of every assigned partition."""
+        return {at: self._readers[at].position for at in sorted(self._readers)}
+
+    async def seek(self, at: TopicPartition, to: Position) -> None:
+        """Go on at ``to``, also after an error of that partition, and also back."""
+        reader = self._reader(at)
+        offsets = await self._finder.resolve({at: to}, self.isolation)
+        reader.seek(offsets[at])
+        self._fetcher.wake()
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out and fetch no more of these until :meth:`resume`."""
+        for at in partitions:
+            reader = self._reader(at)
+            reader.is_paused = True
+            if reader is self._reading:
+                reader.seek(reader.position)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undo :meth:`pause`."""
+        for at in partitions:
+            self._reader(at).is_paused = False
+        self._fetcher.wake()
+        self._arrived()
+
+    async def end_offsets(self) -> dict[TopicPartition, int]:
+        """Where each assigned partition ends now, for this consumer's isolation."""
+        return await self._finder.resolve(
+            dict.fromkeys(sorted(self._readers), Position.LATEST), self.isolation
+        )
+
+    def _reader(self, at: TopicPartition) -> PartitionReader:
+        reader = self._readers.get(at)
+        if reader is None:
+            raise InvalidRequest(f"{at} is not assigned to this consumer")
+        return reader
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read ahead until cancelled."""
+        async with open_scope() as nursery:
+            nursery.start_soon(self._watch_topics)
+            await self._fetcher.run()
+
+    async def _watch_topics(self) -> None:
+        while True:
+            await trio.sleep(TOPIC_REFRESH_S)
+            for name in sorted(self._whole_topics):
+                self._metadata.request([name])
+                info = self._metadata.view.topic(name)
+                if info is not None and any(at not in self._readers for at in _partitions_of(info)):
+                    await self.assign(name)
+
+
+def _each(subscription: Subscription) -> Iterable[str | TopicPartition]:
+    return [subscription] if isinstance(subscription, str | TopicPartition) else list(subscription)
+
+
+def _partitions_of(info: TopicInfo) -> list[TopicPartition]:
+    return [TopicPartition(info.name, each.partition) for each in info.partitions]

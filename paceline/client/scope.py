@@ -1,0 +1,26 @@
+"""A nursery whose errors arrive as users expect them: one error, not a group of one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+
+@asynccontextmanager
+async def open_scope() -> AsyncIterator[trio.Nursery]:
+    """A nursery that is cancelled when the body ends.
+
+    An error of the body, or of one task, leaves as itself. Several at once stay a group: at most
+    one of them is the user's, so the others are bugs to be seen.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        error = group.exceptions[0]
+        raise error from error.__cause__
