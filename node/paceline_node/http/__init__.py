@@ -1,0 +1,1 @@
+"""The http port: health, metrics, and the native protocol over WebSocket."""

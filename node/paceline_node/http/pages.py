@@ -1,0 +1,30 @@
+"""The pages every node has: /live, /ready, /metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+from paceline_node.http.server import Page, PageMaker
+from paceline_node.observe.metrics import CONTENT_TYPE, Metrics
+
+
+def standard_pages(
+    metrics: Metrics, failed_checks: Callable[[], Sequence[str]]
+) -> dict[str, PageMaker]:
+    """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready."""
+
+    def live() -> Page:
+        return Page(b"live\n")
+
+    def ready() -> Page:
+        failed = list(failed_checks())
+        status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
+        body = json.dumps({"ready": not failed, "failed": failed}).encode() + b"\n"
+        return Page(body, "application/json", status)
+
+    def text() -> Page:
+        return Page(metrics.text(), CONTENT_TYPE)
+
+    return {"/live": live, "/ready": ready, "/metrics": text}

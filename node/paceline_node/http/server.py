@@ -1,0 +1,254 @@
+"""A small HTTP/1.1 server: GET of a few pages, and WebSocket upgrades on a few paths.
+
+h11 judges the bytes; this file moves them. Requests have no bodies here: one that announces a body
+is refused. Hosts and origins are checked as ``security/origins.py`` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+import h11
+import structlog
+import trio
+
+from paceline_node.http.upgrade import ReplayStream, serve_websocket
+from paceline_node.peers.accepting import AcceptGate, serve
+from paceline_node.security.origins import BrowserCheck
+
+_READ_BYTES = 16 * 1024
+_CLOSE_S = 1.0
+_GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer to GET."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: HTTPStatus = HTTPStatus.OK
+
+
+PageMaker = Callable[[], Page]
+StreamHandler = Callable[[trio.abc.Stream, str], Awaitable[None]]
+"""Serves one WebSocket's frames as a byte stream, which it closes; the text names the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """``head_s``: seconds for a request's head, also the idle time between requests."""
+
+    connections: int = 1024
+    head_bytes: int = 16 * 1024
+    head_s: float = 10.0
+    send_s: float = 30.0
+    message_bytes: int = 64 * 1024 * 1024
+
+
+class HttpServer:
+    """``pages`` maps paths to what makes their answer, ``sockets`` paths to what serves a
+    WebSocket there."""
+
+    def __init__(
+        self,
+        pages: Mapping[str, PageMaker],
+        *,
+        sockets: Mapping[str, StreamHandler] | None = None,
+        browsers: BrowserCheck | None = None,
+        limits: HttpLimits | None = None,
+    ) -> None:
+        self._pages = dict(pages)
+        self._sockets = dict(sockets or {})
+        self._browsers = browsers or BrowserCheck()
+        self._limits = limits or HttpLimits()
+        self._log = structlog.get_logger(component="http")
+
+    async def run(
+        self,
+        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        *,
+        gate: AcceptGate | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until cancelled; closes the listeners and all connections."""
+        await serve(
+            listeners,
+            self.handle,
+            max_connections=self._limits.connections,
+            gate=gate,
+            task_status=task_status,
+        )
+
+    async def handle(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection to its end and close it. Never raises for what a client does."""
+        connection = _Connection(stream, self._limits)
+        try:
+            while await self._serve_one(connection):
+                pass
+        except _GONE:
+            return
+        except h11.RemoteProtocolError as error:
+            status = HTTPStatus(error.error_status_hint)
+            await connection.say_last_word(_problem(status, "not a valid HTTP request"))
+        finally:
+            with trio.move_on_after(_CLOSE_S, shield=True):
+                await trio.aclose_forcefully(stream)
+
+    async def _serve_one(self, connection: _Connection) -> bool:
+        """Serve one request; False when the connection is over."""
+        request = await connection.next_request()
+        if request is None:
+            return False
+        head = _Head.of(request)
+        refusal = self._refusal(head)
+        if refusal is not None:
+            await connection.say_last_word(refusal)
+            return False
+        if head.wants_websocket:
+            await self._upgrade(connection, head)
+            return False
+        return await connection.answer(self._page(head), head.method)
+
+    def _refusal(self, head: _Head) -> Page | None:
+        if not self._browsers.allows_host(head.host):
+            return _problem(HTTPStatus.MISDIRECTED_REQUEST, f"host {head.host!r} is not this node")
+        if not self._browsers.allows_origin(head.origin, host=head.host):
+            return _problem(HTTPStatus.FORBIDDEN, f"origin {head.origin!r} is not allowed here")
+        if head.has_body:
+            return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
+        return None
+
+    def _page(self, head: _Head) -> Page:
+        make = self._pages.get(head.path)
+        if make is None:
+            if head.path in self._sockets:
+                return _problem(HTTPStatus.UPGRADE_REQUIRED, "this path speaks WebSocket")
+            return _problem(HTTPStatus.NOT_FOUND, f"no page {head.path}")
+        if head.method not in ("GET", "HEAD"):
+            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
+        try:
+            return make()
+        except Exception as error:  # noqa: BLE001  a page's bug must not end the server
+            self._log.error("page failed", path=head.path, exc_info=error)
+            return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__)
+
+    async def _upgrade(self, connection: _Connection, head: _Head) -> None:
+        handler = self._sockets.get(head.path)
+        if handler is None or head.method != "GET":
+            page = _problem(HTTPStatus.NOT_FOUND, f"no WebSocket at {head.path}")
+            await connection.say_last_word(page)
+            return
+        await serve_websocket(
+            connection.replay(),
+            handler,
+            name=f"websocket {head.path}",
+            max_message_bytes=self._limits.message_bytes,
+            handshake_s=self._limits.head_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What matters of a request's head."""
+
+    method: str
+    path: str
+    host: str
+    origin: str | None
+    has_body: bool
+    wants_websocket: bool
+
+    @classmethod
+    def of(cls, request: h11.Request) -> _Head:
+        headers: dict[bytes, bytes] = {}
+        for name, value in request.headers:
+            headers.setdefault(name, value)
+        origin = headers.get(b"origin")
+        return cls(
+            method=request.method.decode("ascii"),
+            path=urlsplit(request.target.decode("latin-1")).path,
+            host=headers.get(b"host", b"").decode("latin-1"),
+            origin=None if origin is None else origin.decode("latin-1"),
+            has_body=b"transfer-encoding" in headers
+            or headers.get(b"content-length", b"0").strip() != b"0",
+            wants_websocket=headers.get(b"upgrade", b"").lower() == b"websocket",
+        )
+
+
+class _Connection:
+    """h11 over a stream, remembering the bytes of the current request for an upgrade."""
+
+    def __init__(self, stream: trio.abc.Stream, limits: HttpLimits) -> None:
+        self._stream = stream
+        self._limits = limits
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
+        self._raw = bytearray()
+
+    async def next_request(self) -> h11.Request | None:
+        """The next request's head; None when the client went or was too slow."""
+        with trio.move_on_after(self._limits.head_s):
+            while True:
+                event = self._http.next_event()
+                if isinstance(event, h11.Request):
+                    return event
+                if event is not h11.NEED_DATA:
+                    return None
+                data = await self._stream.receive_some(_READ_BYTES)
+                self._raw += data
+                self._http.receive_data(bytes(data))
+        return None
+
+    async def answer(self, page: Page, method: str) -> bool:
+        """Send a page; False when the connection cannot be used for another request."""
+        self._http.next_event()  # the end of the bodiless request
+        await self._send(page, method, more=True)
+        if self._http.our_state is h11.MUST_CLOSE or self._http.their_state is not h11.DONE:
+            return False
+        rest, _ = self._http.trailing_data
+        self._raw = bytearray(rest)
+        self._http.start_next_cycle()
+        return True
+
+    async def say_last_word(self, page: Page) -> None:
+        """Send a page if the protocol still allows one; the connection is to be closed then."""
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            await self._send(page, "GET", more=False)
+
+    def replay(self) -> ReplayStream:
+        """The stream from the current request's first byte on."""
+        return ReplayStream(bytes(self._raw), self._stream)
+
+    async def _send(self, page: Page, method: str, *, more: bool) -> None:
+        headers = [
+            ("content-type", page.content_type),
+            ("content-length", str(len(page.body))),
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+        ]
+        if not more:
+            headers.append(("connection", "close"))
+        if page.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            headers.append(("allow", "GET, HEAD"))
+        if page.status is HTTPStatus.UPGRADE_REQUIRED:
+            headers.append(("upgrade", "websocket"))
+        response = h11.Response(
+            status_code=page.status, headers=headers, reason=page.status.phrase.encode()
+        )
+        data = self._http.send(response) or b""
+        if method != "HEAD":
+            data += self._http.send(h11.Data(data=page.body)) or b""
+        data += self._http.send(h11.EndOfMessage()) or b""
+        with trio.move_on_after(self._limits.send_s) as scope:
+            await self._stream.send_all(data)
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not read")
+
+
+def _problem(status: HTTPStatus, text: str) -> Page:
+    body = json.dumps({"error": text}).encode() + b"\n"
+    return Page(body, "application/json", status)

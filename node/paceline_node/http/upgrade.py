@@ -1,0 +1,134 @@
+"""WebSocket as a byte stream of frames.
+
+Over WebSocket each binary message carries exactly one frame (``wire/frame.py``). The handlers of
+the native protocol know byte streams only: :class:`WebSocketStream` cuts what they send into
+frames, one message each, and gives them the bytes of the messages that arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+import trio_websocket
+
+from paceline.wire.frame import LENGTH_BYTES
+
+_CLOSE_S = 1.0
+
+
+class ReplayStream(trio.abc.Stream):
+    """A stream whose first bytes were read already."""
+
+    def __init__(self, first: bytes, stream: trio.abc.Stream) -> None:
+        self._first = first
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        if self._first:
+            await trio.lowlevel.checkpoint()
+            size = len(self._first) if max_bytes is None else max_bytes
+            data, self._first = self._first[:size], self._first[size:]
+            return data
+        return await self._stream.receive_some(max_bytes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class WebSocketStream(trio.abc.Stream):
+    """A WebSocket's binary messages, each one frame, as a byte stream.
+
+    A text message, or one that is not exactly one frame, breaks the stream.
+    """
+
+    def __init__(self, websocket: trio_websocket.WebSocketConnection) -> None:
+        self._websocket = websocket
+        self._incoming = memoryview(b"")
+        self._outgoing = bytearray()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if not self._incoming:
+            try:
+                message = await self._websocket.get_message()
+            except trio_websocket.ConnectionClosed:
+                return b""
+            self._incoming = memoryview(_one_frame(message))
+        size = len(self._incoming) if max_bytes is None else max_bytes
+        data = bytes(self._incoming[:size])
+        self._incoming = self._incoming[size:]
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        self._outgoing += data
+        while True:
+            size = LENGTH_BYTES + int.from_bytes(self._outgoing[:LENGTH_BYTES], "big")
+            if len(self._outgoing) < max(size, LENGTH_BYTES):
+                return
+            frame = bytes(self._outgoing[:size])
+            del self._outgoing[:size]
+            try:
+                await self._websocket.send_message(frame)
+            except trio_websocket.ConnectionClosed as error:
+                raise trio.BrokenResourceError("the WebSocket is closed") from error
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        with trio.move_on_after(_CLOSE_S):
+            await self._websocket.aclose()
+
+
+def _one_frame(message: str | bytes) -> bytes:
+    if isinstance(message, str):
+        raise trio.BrokenResourceError("a text message where binary ones belong")
+    said = int.from_bytes(message[:LENGTH_BYTES], "big")
+    if len(message) < LENGTH_BYTES or said != len(message) - LENGTH_BYTES:
+        raise trio.BrokenResourceError(
+            f"a message of {len(message)} bytes is not exactly one frame"
+        )
+    return message
+
+
+async def serve_websocket(
+    stream: trio.abc.Stream,
+    handler: Callable[[trio.abc.Stream, str], Awaitable[None]],
+    *,
+    name: str,
+    max_message_bytes: int,
+    handshake_s: float,
+) -> None:
+    """Finish the upgrade on ``stream``, whose first bytes are the request, and run the handler.
+
+    A handshake that fails or is too slow ends quietly; the stream is the caller's to close.
+    """
+    async with trio.open_nursery() as nursery:
+        websocket = None
+        with trio.move_on_after(handshake_s):
+            websocket = await _accept(nursery, stream, max_message_bytes)
+        if websocket is not None:
+            try:
+                await handler(WebSocketStream(websocket), name)
+            finally:
+                with trio.move_on_after(_CLOSE_S, shield=True):
+                    await websocket.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def _accept(
+    nursery: trio.Nursery, stream: trio.abc.Stream, max_message_bytes: int
+) -> trio_websocket.WebSocketConnection | None:
+    try:
+        request = await trio_websocket.wrap_server_stream(
+            nursery, stream, message_queue_size=4, max_message_size=max_message_bytes
+        )
+        return await request.accept()
+    except trio_websocket.HandshakeError:
+        return None

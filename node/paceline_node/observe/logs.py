@@ -1,0 +1,43 @@
+"""How log events are written: one line each on standard error.
+
+structlog keeps this configuration for the process; components get loggers with
+``structlog.get_logger(component=...)`` when they are made, never at import. An event is a fixed
+lower-case phrase, its facts are keys. structlog's async methods do not work under trio.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+
+def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002  the setting's name
+    """Write events of at least ``level`` (debug, info, warning, error) in ``format``: console for
+    people, json with one object a line. Call it once, at start."""
+    to = stream or sys.stderr
+    renderer: structlog.typing.Processor
+    errors: list[structlog.typing.Processor]
+    if format == "json":
+        errors = [structlog.processors.dict_tracebacks]
+        renderer = structlog.processors.JSONRenderer(default=str)
+    else:
+        errors = []
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=to.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            *errors,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(to),
+        cache_logger_on_first_use=True,
+    )

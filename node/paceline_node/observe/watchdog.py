@@ -1,0 +1,52 @@
+"""How late the event loop is (spec replication 3.7).
+
+Sessions and elections must time out later than four times the worst delay seen here, or a busy
+node looks dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+import trio
+
+INTERVAL_S = 0.05
+LATE_S = 0.25
+WINDOW_S = 30.0
+
+
+class LoopWatchdog:
+    """Sleeps 50 ms at a time and measures how much later it wakes."""
+
+    def __init__(self) -> None:
+        self._worst_s = 0.0
+        self._worst_before_s = 0.0
+        self._log = structlog.get_logger(component="watchdog")
+
+    @property
+    def worst_s(self) -> float:
+        """The longest delay of the last 30 to 60 seconds."""
+        return max(self._worst_s, self._worst_before_s)
+
+    def samples(self) -> Iterable[tuple[tuple[str, ...], float]]:
+        """The gauge ``loop_lag_seconds``."""
+        return [((), self.worst_s)]
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        window_ends = trio.current_time() + WINDOW_S
+        while True:
+            due = trio.current_time() + INTERVAL_S
+            await trio.sleep_until(due)
+            now = trio.current_time()
+            self.measured(now - due)
+            if now >= window_ends:
+                self._worst_before_s, self._worst_s = self._worst_s, 0.0
+                window_ends = now + WINDOW_S
+
+    def measured(self, late_s: float) -> None:
+        """The loop came back ``late_s`` after it should have."""
+        self._worst_s = max(self._worst_s, late_s)
+        if late_s > LATE_S:
+            self._log.warning("event loop was late", late_s=round(late_s, 3))
