@@ -34,9 +34,7 @@ from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
 from paceline_node.storage.retention import RetentionLimits, SegmentFacts, expired_count
 from paceline_node.storage.segment import (
-    INDEX_SUFFIX,
     LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
     Segment,
     segment_name,
 )
@@ -326,17 +324,8 @@ class Log:
         self._durability.sync_and_close(segment.write_indexes(self._disk))
 
     def _write_snapshot(self) -> None:
-        offset = self.log_end_offset
-        file = producer_file.write_unsynced(
-            self._disk, self.path, self.producers, offset, self.epochs
-        )
+        file = self._snapshots.write_unsynced(self.producers, self.log_end_offset, self.epochs)
         self._durability.sync_and_close([file])
-        self.producers.mark(offset)
-        if offset not in self._snapshots:
-            self._snapshots.append(offset)
-        for old in self._snapshots[: -producer_file.KEPT]:
-            self._remove(producer_file.name(old))
-        del self._snapshots[: -producer_file.KEPT]
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -354,6 +343,13 @@ class Log:
         if offset >= end_offset or offset == self.log_end_offset:
             return None
         segment = reading.segment_at(self._segments, offset)
+        try:
+            return reading.locate(segment, offset, max_bytes, end_offset)
+        except CorruptMessage:
+            if segment.holes:
+                raise
+        # The index does not fit the file, or the file is damaged: building the index anew tells.
+        segment.reindex(self.settings.index_interval_bytes)
         return reading.locate(segment, offset, max_bytes, end_offset)
 
     def offset_for_timestamp(self, ts_ms: int) -> tuple[int, int] | None:
@@ -463,23 +459,20 @@ class Log:
             producer_file.replay(self._segments, self.producers, replay_from, end)
 
     def _drop_snapshots_above(self, offset: int) -> None:
-        while self._snapshots and self._snapshots[-1] > offset:
-            self._remove(producer_file.name(self._snapshots.pop()))
+        try:
+            if self._snapshots.drop_above(offset):
+                self._durability.touch_directory()
+        except OSError as error:
+            raise self._write_error(error) from error
 
     def _remove_segment(self, segment: Segment) -> None:
-        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
-            self._remove(f"{segment_name(segment.base_offset)}{suffix}")
+        try:
+            segment.unlink(self._disk)
+        except OSError as error:
+            raise self._write_error(error) from error
         self._durability.removed(segment.file)
         # A fetch may still hold a slice of it: the file is closed a little later.
         self._retired.append(segment.file)
-
-    def _remove(self, name: str) -> None:
-        try:
-            self._disk.remove(f"{self.path}/{name}")
-        except OSError as error:
-            self.fail(error)
-            raise StorageError(f"{self.identity}: {error}") from error
-        self._durability.touch_directory()
 
     def _close_retired(self) -> None:
         for file in self._retired:

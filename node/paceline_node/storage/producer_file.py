@@ -44,13 +44,34 @@ def offsets(names: Iterable[str]) -> list[int]:
     return sorted(found)
 
 
-def write_unsynced(
-    disk: Disk, directory: str, table: ProducerTable, offset: int, epochs: EpochCache
-) -> File:
-    """Write a snapshot of ``table`` at ``offset``; the caller syncs and closes the file."""
-    payload = msgpack.packb([int(epochs.epoch_at(offset - 1)), table.snapshot()])
-    path = f"{directory}/{name(offset)}"
-    return checkpoint.create_unsynced(disk, path, checkpoint.Kind.PRODUCERS, payload)
+class Snapshots:
+    """The snapshots of one log. Changes names in its directory; the caller syncs that."""
+
+    def __init__(self, disk: Disk, directory: str, available: Sequence[int]) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._offsets = sorted(available)
+
+    def write_unsynced(self, table: ProducerTable, offset: int, epochs: EpochCache) -> File:
+        """Write ``table`` as it is at ``offset``, the log's end, and drop the oldest snapshot; the
+        caller syncs and closes the file. Raises OSError."""
+        payload = msgpack.packb([int(epochs.epoch_at(offset - 1)), table.snapshot()])
+        path = f"{self._directory}/{name(offset)}"
+        file = checkpoint.create_unsynced(self._disk, path, checkpoint.Kind.PRODUCERS, payload)
+        table.mark(offset)
+        if offset not in self._offsets:
+            self._offsets.append(offset)
+        while len(self._offsets) > KEPT:
+            self._disk.remove(f"{self._directory}/{name(self._offsets.pop(0))}")
+        return file
+
+    def drop_above(self, offset: int) -> bool:
+        """Remove snapshots that a truncation to ``offset`` made untrue; whether there were any."""
+        found = False
+        while self._offsets and self._offsets[-1] > offset:
+            self._disk.remove(f"{self._directory}/{name(self._offsets.pop())}")
+            found = True
+        return found
 
 
 async def restore_newest(

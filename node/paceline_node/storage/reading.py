@@ -52,16 +52,13 @@ def locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> Lo
     At most ``max_bytes``, but at least one batch; none that reaches ``end_offset`` or beyond. None
     when the first one would. Raises CorruptMessage when ``offset`` is damaged.
     """
-    for hole in segment.holes:
-        if hole.start <= offset < hole.end:
-            raise CorruptMessage(f"{segment.path()}: offset {offset} is damaged")
-        if offset < hole.start:
-            end_offset = min(end_offset, hole.start)
+    behind = _good_until(segment, offset)
     first = segment.find(offset)
+    end_offset = min(end_offset, behind.offset)
     if first is None or first.next_offset > end_offset:
         return None
     end = Boundary(first.end, first.next_offset)
-    by_size = segment.boundary_at_position(first.position + max_bytes)
+    by_size = segment.boundary_at_position(min(first.position + max_bytes, behind.position))
     if by_size.position > end.position:
         end = max(end, min(by_size, segment.boundary_at_offset(end_offset)))
     return LogSlice(
@@ -69,16 +66,26 @@ def locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> Lo
     )
 
 
+def _good_until(segment: Segment, offset: int) -> Boundary:
+    """The end of the undamaged bytes that ``offset`` lies in."""
+    for hole in segment.holes:
+        if hole.start <= offset < hole.end:
+            raise CorruptMessage(f"{segment.path()}: offset {offset} is damaged")
+        if offset < hole.start:
+            return Boundary(hole.position, hole.start)
+    return Boundary(segment.size, segment.next_offset)
+
+
 def offset_for_timestamp(
     segments: Sequence[Segment], timestamp_ms: int, start_offset: int
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or behind ``start_offset`` that is not older than
-    ``timestamp_ms``; None when all are. Raises CorruptMessage where damage is in the way."""
+    ``timestamp_ms``; None when all are. Damaged ranges are passed over."""
     for segment in segments:
         if segment.max_timestamp < timestamp_ms or segment.next_offset <= start_offset:
             continue
         known = max(start_offset, segment.times.last_below(timestamp_ms))
-        step = segment.find(known)
+        step = segment.find(segment.readable_from(known))
         if step is None:
             continue
         for each in segment.walk(Boundary(step.position, step.base_offset)):

@@ -21,6 +21,7 @@ from paceline_node.storage import damage, epoch_file, producer_file
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
+from paceline_node.storage.producer_file import Snapshots
 from paceline_node.storage.producers import ProducerPolicy, ProducerTable
 from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
 from paceline_node.storage.segment import (
@@ -82,7 +83,7 @@ class Recovered:
     segments: list[Segment]
     epochs: EpochCache
     producers: ProducerTable
-    snapshots: list[int]
+    snapshots: Snapshots
     epochs_on_disk: Sequence[EpochStart] | None
     """None: there is no file, or a bad one."""
     report: RecoveryReport
@@ -155,7 +156,7 @@ class _Recovery:
             self.segments,
             self._epochs,
             self._producers,
-            self._snapshots,
+            Snapshots(self._disk, self._path, self._snapshots),
             self._epochs_on_disk,
             self._report(),
             self.scanned,
@@ -302,8 +303,7 @@ class _Recovery:
             self._found.truncated += segment.file.size()
             self._found.rebuilt.append(f"{segment_name(segment.base_offset)}{LOG_SUFFIX} ({why})")
             segment.file.close()
-            for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
-                self._disk.remove(segment.path(suffix))
+            segment.unlink(self._disk)
             self._found.dirty = True
         del self.segments[index:]
 
@@ -356,6 +356,9 @@ class _Recovery:
 
     def _note_hole(self, segment: Segment, hole: Hole, reason: str) -> None:
         segment.skip(hole)
+        for epoch, start in self._table.entries:  # terms that lie wholly inside are known from it
+            if hole.start <= start < hole.end and epoch > self._epochs.last_epoch:
+                self._epochs.assign(epoch, start)
         self._found.damaged.append(DamagedRange(hole.start, hole.end, reason))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
@@ -139,6 +139,12 @@ class Segment:
         del self._tail_offsets[:]
         del self._tail_positions[:]
 
+    def mark_holes(self, holes: Sequence[Hole]) -> None:
+        """Damage was found in bytes that had been taken over as good."""
+        self.holes = sorted(holes)
+        del self._tail_offsets[:]
+        del self._tail_positions[:]
+
     def truncate(self, boundary: Boundary) -> None:
         """Cut file and indexes at a boundary between batches."""
         self.file.truncate(boundary.position)
@@ -182,6 +188,11 @@ class Segment:
             file.append([content])
         return written
 
+    def unlink(self, disk: Disk) -> None:
+        """Remove the segment's files by name; the log itself last, so that no index outlives it."""
+        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
+            disk.remove(self.path(suffix))
+
     async def read_indexes(self, disk: Disk) -> None:
         """Load both index files. Raises CorruptMessage when one is missing or cannot be true."""
         offsets = await read_file(disk, self.path(INDEX_SUFFIX))
@@ -192,6 +203,20 @@ class Segment:
         self.times = TimeIndex.from_bytes(self.base_offset, times)
         self.max_timestamp = self.times.last[0]
         self._indexed_position = max(0, self.offsets.last_position)
+
+    def reindex(self, interval: int) -> None:
+        """Build both indexes anew from the file, by lengths alone. Raises CorruptMessage."""
+        self.offsets = OffsetIndex(self.base_offset)
+        self.times = TimeIndex(self.base_offset)
+        self._indexed_position = 0
+        largest = -1
+        for step in self.walk(Boundary(0, self.base_offset)):
+            largest = max(largest, self.batch_timestamps(step.position)[1])
+            if step.position - self._indexed_position >= interval:
+                self.offsets.add(step.base_offset, step.position)
+                self.times.add(largest, step.next_offset - 1)
+                self._indexed_position = step.position
+        self.max_timestamp = largest
 
     # --- finding ------------------------------------------------------------------------------
 
@@ -264,6 +289,13 @@ class Segment:
             expected = base_offset + delta + 1
             yield Step(position, end, base_offset, expected)
             position = end
+
+    def readable_from(self, offset: int) -> int:
+        """``offset``, or the end of the hole that it lies in."""
+        for hole in self.holes:
+            if hole.start <= offset < hole.end:
+                return hole.end
+        return offset
 
     def batch_timestamps(self, position: int) -> tuple[int, int]:
         """(base, max) timestamp in the header of the batch at ``position``."""

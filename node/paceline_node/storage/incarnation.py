@@ -1,0 +1,186 @@
+"""Whether a start may be trusted to still hold what its predecessor acknowledged
+(spec replication 2.3), and the file that remembers it.
+
+``incarnation``, framed as in ``checkpoint.py``; the payload is::
+
+    msgpack [boot_seq, broker_epoch, boot_id, clean, tainted, flush_floor (0 strongest .. 3)]
+
+The decision is pure. Its life in a process:
+
+1. take the lock, :func:`read`, :func:`judge`. UNDECIDED: recover the logs first, then
+   :func:`resolve` with what recovery found;
+2. :func:`begin`, :func:`write`; only then register with the controller;
+3. registered: :func:`registered`, :func:`write`, and only then append or truncate any log;
+4. orderly stop, after every log is closed: :func:`stopped`, :func:`write`, exit.
+
+``tainted`` is sticky until a registration has succeeded: a start after a power loss that is stopped
+in an orderly way before it registered must not look clean to the next one.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+import msgpack
+
+from paceline.errors import CorruptMessage
+from paceline.types import BrokerEpoch
+from paceline_node.env import Disk, Env
+from paceline_node.storage import checkpoint
+
+NAME = "incarnation"
+
+
+class FlushMode(enum.IntEnum):
+    """When an append counts as acknowledged (spec replication 2.2); a larger number is weaker."""
+
+    BATCH = 0
+    GROUP = 1
+    INTERVAL = 2
+    NONE = 3
+
+    @property
+    def counts_durable(self) -> bool:
+        """Whether only fsynced bytes are acknowledged."""
+        return self <= FlushMode.GROUP
+
+
+_NEVER = BrokerEpoch(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """What a process leaves behind for the next one on the same data directory.
+
+    ``boot_id`` names the kernel boot and device of the last registered process; ``flush_floor`` is
+    the weakest mode in which it acknowledged anything.
+    """
+
+    boot_seq: int = 0
+    broker_epoch: BrokerEpoch = _NEVER
+    boot_id: str = ""
+    clean: bool = False
+    tainted: bool = False
+    flush_floor: FlushMode = FlushMode.GROUP
+
+    @property
+    def trusted(self) -> bool:
+        return not self.tainted
+
+
+class Verdict(enum.Enum):
+    """What a start makes of its predecessor."""
+
+    TRUSTED = "trusted"
+    UNTRUSTED = "untrusted"
+    UNDECIDED = "undecided"
+    """Trusted if recovery finds that every log reaches its durable mark."""
+
+
+FORMATTED = Incarnation(clean=True)
+"""Of a directory that no process has used yet."""
+
+
+def boot_identity(env: Env) -> str:
+    """This kernel boot and the data directory's device; empty where the system names no boot."""
+    boot = env.host.boot_id()
+    return f"{boot}/{env.disk.device_id()}" if boot else ""
+
+
+def judge(previous: Incarnation | None, boot_id: str) -> Verdict:
+    """Judge a start. ``previous`` is None when the file is missing or corrupt."""
+    if previous is None or previous.tainted:
+        return Verdict.UNTRUSTED
+    if previous.clean:
+        return Verdict.TRUSTED
+    if boot_id and boot_id == previous.boot_id:
+        return Verdict.TRUSTED  # the page cache outlived the process
+    if previous.flush_floor.counts_durable:
+        return Verdict.UNDECIDED
+    return Verdict.UNTRUSTED
+
+
+def resolve(verdict: Verdict, *, reached_durable_mark: bool) -> Verdict:
+    """Settle an UNDECIDED verdict with what recovery of all logs found."""
+    if verdict is not Verdict.UNDECIDED:
+        return verdict
+    return Verdict.TRUSTED if reached_durable_mark else Verdict.UNTRUSTED
+
+
+def begin(previous: Incarnation | None, verdict: Verdict) -> Incarnation:
+    """The state to write before registering. Raises ValueError for an undecided verdict."""
+    if verdict is Verdict.UNDECIDED:
+        raise ValueError("recover the logs and resolve the verdict first")
+    before = previous or Incarnation()
+    return replace(
+        before,
+        boot_seq=before.boot_seq + 1,
+        tainted=before.tainted or verdict is Verdict.UNTRUSTED,
+        clean=False,
+    )
+
+
+def registered(
+    current: Incarnation, *, broker_epoch: BrokerEpoch, boot_id: str, flush_floor: FlushMode
+) -> Incarnation:
+    """The state to write after the controller accepted this process. ``flush_floor`` is the
+    weakest mode of any topic it hosts."""
+    return replace(
+        current,
+        broker_epoch=broker_epoch,
+        boot_id=boot_id,
+        flush_floor=flush_floor,
+        tainted=False,
+        clean=False,
+    )
+
+
+def lowered(current: Incarnation, flush_floor: FlushMode) -> Incarnation:
+    """The state to write before a weaker flush mode takes effect, or after a full flush under a
+    stronger one (rule 5 of 2.2)."""
+    return replace(current, flush_floor=flush_floor)
+
+
+def stopped(current: Incarnation) -> Incarnation:
+    """The state to write when every log is flushed and closed."""
+    return replace(current, clean=True)
+
+
+async def write(disk: Disk, incarnation: Incarnation) -> None:
+    """Replace the file durably."""
+    payload = msgpack.packb(
+        [
+            incarnation.boot_seq,
+            incarnation.broker_epoch,
+            incarnation.boot_id,
+            incarnation.clean,
+            incarnation.tainted,
+            int(incarnation.flush_floor),
+        ]
+    )
+    await checkpoint.write(disk, NAME, checkpoint.Kind.INCARNATION, payload)
+
+
+async def read(disk: Disk) -> Incarnation | None:
+    """The state left behind; None when the file is missing or corrupt: an untrusted start."""
+    try:
+        payload = await checkpoint.read(disk, NAME, checkpoint.Kind.INCARNATION)
+        return None if payload is None else _unpack(payload)
+    except CorruptMessage:
+        return None
+
+
+def _unpack(payload: bytes) -> Incarnation:
+    try:
+        boot_seq, broker_epoch, boot_id, clean, tainted, floor = msgpack.unpackb(payload)
+        return Incarnation(
+            int(boot_seq),
+            BrokerEpoch(int(broker_epoch)),
+            str(boot_id),
+            clean is True,
+            tainted is not False,
+            FlushMode(floor),
+        )
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
+        raise CorruptMessage(f"{NAME}: {error}") from None

@@ -1,0 +1,142 @@
+"""Putting back what was damaged (spec replication 2.5 (a)).
+
+The leader still has the damaged range. Its batches are written, between the good parts of the old
+file, to ``<segment>.log.replacement``; that file is checked from end to end and renamed over the
+old one. Nothing of the old file is touched before, so a crash at any moment leaves the old damage
+or the repaired segment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from paceline.errors import CorruptMessage
+from paceline.wire.batch import BatchHeader, verify
+from paceline_node.env import Disk, File
+from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.recovery import REPLACEMENT
+from paceline_node.storage.scan import ScanRules, SegmentScan
+from paceline_node.storage.segment import Hole, Segment
+
+_COPY = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A whole segment, its file still under the temporary name, synced."""
+
+    segment: Segment
+    path: str
+
+
+class SegmentRepair:
+    """The replacement of one segment with one or more holes, in the order of the file.
+
+    Feed it each hole's batches (:meth:`fill`), then :meth:`finish`; :meth:`abandon` otherwise.
+    """
+
+    def __init__(
+        self, disk: Disk, damaged: Segment, leader_epochs: EpochCache, *, index_interval: int
+    ) -> None:
+        self._disk = disk
+        self._old = damaged
+        self._epochs = leader_epochs
+        self._interval = index_interval
+        self._holes = sorted(damaged.holes)
+        self._copied = 0
+        self._path = damaged.path() + REPLACEMENT
+        disk.remove(self._path)
+        self._file: File | None = disk.create(self._path)
+        self.next_offset = self._holes[0].start if self._holes else damaged.next_offset
+        """The offset that the next batch passed to :meth:`fill` must begin with."""
+
+    async def fill(self, data: memoryview) -> None:
+        """Write batches of the damaged range, as the leader sends them.
+
+        Raises CorruptMessage when they do not begin at ``next_offset``, reach behind the hole, fail
+        their CRC, or carry another epoch than the leader's table; nothing is written then.
+        """
+        hole = self._open_hole()
+        position, expected = 0, self.next_offset
+        while position < len(data):
+            header = verify(data, position)
+            self._check(header, expected, hole)
+            expected = header.next_offset
+            position += header.size_bytes
+        file = self._writable()
+        if self._copied < hole.position:
+            await self._copy(file, hole.position)
+        file.append([data])
+        self.next_offset = expected
+        if expected == hole.end:
+            self._holes.pop(0)
+            self._copied = hole.end_position
+            if self._holes:
+                self.next_offset = self._holes[0].start
+
+    async def finish(self) -> Replaced:
+        """Copy the rest, sync, and check the whole file. Raises CorruptMessage."""
+        if self._holes:
+            raise CorruptMessage(f"{self._old.path()}: offset {self.next_offset} is still missing")
+        file = self._writable()
+        await self._copy(file, self._old.size)
+        await self._disk.sync([file])
+        fresh = Segment(self._old.directory, self._old.base_offset, file)
+        fresh.created_ms = self._old.created_ms
+        rules = ScanRules(self._old.next_offset, self._epochs, self._old.next_offset)
+        scan = SegmentScan(
+            file,
+            file.size(),
+            fresh.base_offset,
+            rules,
+            last_epoch=-1,
+            visit=partial(self._note, fresh),
+            visit_hole=self._refuse,
+        )
+        result = await scan.run()
+        if result.next_offset != self._old.next_offset or result.position != file.size():
+            raise CorruptMessage(f"{self._path}: ends at offset {result.next_offset}")
+        self._file = None
+        return Replaced(fresh, self._path)
+
+    def abandon(self) -> None:
+        """Close and remove the unfinished file; idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._disk.remove(self._path)
+
+    def _open_hole(self) -> Hole:
+        if not self._holes:
+            raise CorruptMessage(f"{self._old.path()}: nothing is missing")
+        return self._holes[0]
+
+    def _writable(self) -> File:
+        if self._file is None:
+            raise CorruptMessage(f"{self._path}: the repair has ended")
+        return self._file
+
+    def _check(self, header: BatchHeader, expected: int, hole: Hole) -> None:
+        known = self._epochs.epoch_at(header.base_offset)
+        if (
+            header.base_offset != expected
+            or header.next_offset > hole.end
+            or header.leader_epoch != known
+        ):
+            raise CorruptMessage(
+                f"{self._old.path()}: batch {header.base_offset}..{header.last_offset} of epoch "
+                f"{header.leader_epoch} does not fit offset {expected}, epoch {known}"
+            )
+
+    async def _copy(self, file: File, end: int) -> None:
+        while self._copied < end:
+            data = await self._old.file.read(min(_COPY, end - self._copied), self._copied)
+            file.append([data])
+            self._copied += len(data)
+
+    def _note(self, segment: Segment, header: BatchHeader, position: int) -> None:
+        segment.note(header, header.base_offset, position, self._interval)
+
+    def _refuse(self, hole: Hole, reason: str) -> None:
+        raise CorruptMessage(f"{self._path}: offset {hole.start}: {reason}")
