@@ -147,10 +147,17 @@ class Membership(RuleBasedStateMachine):
         self.complete |= joining
 
     @precondition(lambda self: self.copies)
+    @rule()
+    def deliver_the_newest(self) -> None:
+        self.deliver_copy(self.copies[-1])
+
+    @precondition(lambda self: self.copies)
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
         """A copy of some proposal arrives, perhaps not for the first time."""
-        request = data.draw(st.sampled_from(self.copies))
+        self.deliver_copy(data.draw(st.sampled_from(self.copies)))
+
+    def deliver_copy(self, request: AlterPartitionRequest) -> None:
         epoch = self.partition.partition_epoch
         reply = self.bench.ask(request)
         assert isinstance(reply, AlterPartitionResponse)
