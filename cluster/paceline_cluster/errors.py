@@ -71,3 +71,9 @@ class NodeMisconfigured(NodeEnded):
     """A node refused its configuration (its exit code 78)."""
 
     exit_code = Exit.CONFIGURATION
+
+
+class BadInput(ClusterError):
+    """Input data that cannot be understood."""
+
+    exit_code = Exit.DATA

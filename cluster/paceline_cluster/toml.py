@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 
 Value = str | int | float | bool | Sequence[str]
 Sections = Mapping[str, Mapping[str, Value]]
+"""Section name -> values; the section "" holds the keys above all sections."""
 
 
 def render(sections: Sections) -> str:
     """TOML text of one level of sections."""
     parts = []
-    for section, values in sections.items():
-        lines = [f"[{section}]", *(f"{key} = {_value(value)}" for key, value in values.items())]
+    for section in sorted(sections, key=bool):  # keys without section must come first
+        lines = [f"[{section}]"] if section else []
+        lines += [f"{key} = {_value(value)}" for key, value in sections[section].items()]
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -44,11 +46,7 @@ def parse_value(text: str) -> Value:
 
 
 def merged(sections: Sections, settings: Mapping[str, str]) -> dict[str, dict[str, Value]]:
-    """Sections with dotted ``section.key`` settings laid over them.
-
-    The last dot divides; a key without a dot goes to the section of the same name as nothing
-    (the node's loader then names it as unknown, with the file as its source).
-    """
+    """Sections with dotted ``section.key`` settings laid over them; the last dot divides."""
     result = {section: dict(values) for section, values in sections.items()}
     for dotted, text in settings.items():
         section, _, key = dotted.rpartition(".")

@@ -5,8 +5,8 @@ The JSON form of a record, the same in and out::
     {"topic": "orders", "partition": 0, "offset": 17, "timestamp": 1700000000000,
      "key": "user1", "value": "created", "headers": [["trace", "a1"]]}
 
-``key``, ``value`` and header values are a string when the bytes are UTF-8, null when there are
-none, and ``{"base64": "..."}`` otherwise, so every record comes back byte for byte. When read,
+``key``, ``value``, header names and values are a string when the bytes are UTF-8, null when there
+are none, and ``{"base64": "..."}`` otherwise, so every record comes back byte for byte. When read,
 only ``value`` must be there; ``topic`` and ``offset`` are ignored.
 """
 
@@ -18,6 +18,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from paceline.client import ConsumedRecord
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -36,19 +38,6 @@ class InputRecord:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     partition: int | None = None
     timestamp_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OutputRecord:
-    """One record that was read, with where it stands."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
 
 
 def to_json_value(data: bytes | None) -> Any:
@@ -78,7 +67,7 @@ def from_json_value(value: Any, name: str) -> bytes | None:
     raise BadLine(f'{name} must be a string, null or {{"base64": "..."}}')
 
 
-def dump(record: OutputRecord) -> str:
+def dump(record: ConsumedRecord) -> str:
     """One record as one JSON line, without the line end."""
     return json.dumps(
         {
@@ -88,10 +77,15 @@ def dump(record: OutputRecord) -> str:
             "timestamp": record.timestamp_ms,
             "key": to_json_value(record.key),
             "value": to_json_value(record.value),
-            "headers": [[name, to_json_value(value)] for name, value in record.headers],
+            "headers": [[_name(name), to_json_value(value)] for name, value in record.headers],
         },
         ensure_ascii=False,
     )
+
+
+def _name(name: str) -> Any:
+    # Bytes that are not UTF-8 stand in header names as surrogate escapes.
+    return to_json_value(name.encode("utf-8", "surrogateescape"))
 
 
 def parse(line: bytes) -> InputRecord:
@@ -124,9 +118,11 @@ def _parse_headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
         raise BadLine("headers must be a list of [name, value]")
     headers = []
     for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+        if not isinstance(pair, list) or len(pair) != 2 or pair[0] is None:
             raise BadLine("headers must be a list of [name, value]")
-        headers.append((pair[0], from_json_value(pair[1], f"header {pair[0]!r}")))
+        name = from_json_value(pair[0], "a header's name") or b""
+        value = from_json_value(pair[1], f"header {pair[0]!r}")
+        headers.append((name.decode("utf-8", "surrogateescape"), value))
     return tuple(headers)
 
 
@@ -144,7 +140,7 @@ def parse_header_option(text: str) -> tuple[str, bytes]:
     return name, value.encode()
 
 
-Render = Callable[[OutputRecord], bytes]
+Render = Callable[[ConsumedRecord], bytes]
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 _FIELDS: dict[str, Render] = {
@@ -161,7 +157,9 @@ _FIELDS: dict[str, Render] = {
 
 
 def _headers_text(headers: Headers) -> bytes:
-    return b",".join(name.encode() + b"=" + (value or b"") for name, value in headers)
+    return b",".join(
+        name.encode("utf-8", "surrogateescape") + b"=" + (value or b"") for name, value in headers
+    )
 
 
 def compile_format(text: str) -> Render:

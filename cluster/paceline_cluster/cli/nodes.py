@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from uuid import UUID
 
 import click
 import trio
@@ -157,13 +159,13 @@ def run(config: Path, settings: tuple[str, ...]) -> None:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="The node's TOML file.",
 )
-@click.option("--cluster-id", metavar="UUID", help="The cluster to join.")
+@click.option("--cluster-id", type=click.UUID, help="The cluster to join.")
 @click.option("--replace", is_flag=True, help="Remove what the directory holds: a new, empty disk.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 def format_(
     config: Path,
-    cluster_id: str | None,
+    cluster_id: UUID | None,
     replace: bool,
     yes: bool,
     printer: Printer,
@@ -177,5 +179,6 @@ def format_(
         if not sys.stdin.isatty():
             raise click.UsageError("--replace removes the node's records; confirm it with --yes")
         click.confirm("Remove all records of this node?", abort=True, err=True)
-    made = create.format_for_joining(config, cluster_id=cluster_id, replace=replace)
+    work = partial(create.format_for_joining, config, cluster_id=cluster_id, replace=replace)
+    made = trio.run(work)
     printer.result(made, Table(tuple(made), [tuple(made.values())]))

@@ -2,8 +2,256 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
-import trio
+
+from paceline.client import Client
+from paceline.errors import error_for
+from paceline.types import is_internal_topic
+from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
+from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.session import with_client
+
+CLUSTER_DEFAULT = -1
+
+
+def _configs(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    configs = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is no NAME=VALUE")
+        configs[name] = value
+    return configs
+
+
+_config_option = click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_configs,
+    help="A setting of the topic, for example retention.ms=86400000.",
+)
+
+
+@click.group()
+def topic() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@topic.command()
+@click.argument("name")
+@cluster_options
+@click.option("--partitions", type=click.IntRange(1), default=CLUSTER_DEFAULT)
+@click.option("--replication-factor", type=click.IntRange(1), default=CLUSTER_DEFAULT)
+@_config_option
+@click.option("--if-not-exists", is_flag=True, help="The same topic being there is success.")
+@output_option
+def create(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    partitions: int,
+    replication_factor: int,
+    configs: dict[str, str],
+    if_not_exists: bool,
+    printer: Printer,
+) -> None:
+    """Create a topic; what is not said is the cluster's default."""
+
+    async def work(client: Client) -> dict[str, Any]:
+        created = await client.admin.create_topic(
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs,
+            if_not_exists=if_not_exists,
+        )
+        return {
+            "name": name,
+            "topic_id": str(created.topic_id),
+            "partitions": created.partitions,
+            "replication_factor": created.replication_factor,
+            "existed": created.existed,
+        }
+
+    _show(with_client(find(directory, bootstrap), work), printer)
+
+
+@topic.command("list")
+@cluster_options
+@click.option("--internal", is_flag=True, help="The cluster's own topics (__...) too.")
+@output_option
+def list_(
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    internal: bool,
+    printer: Printer,
+) -> None:
+    """List topics with their counts."""
+
+    async def work(client: Client) -> list[TopicInfo]:
+        return await client.admin.list_topics()
+
+    found = with_client(find(directory, bootstrap), work)
+    topics = [_summary(each) for each in found if internal or not is_internal_topic(each.name)]
+    columns = ("name", "partitions", "replication_factor", "leaderless", "under_replicated")
+    rows = [[each[column] for column in columns] for each in topics]
+    printer.result({"topics": topics}, Table(columns, rows))
+
+
+def _summary(info: TopicInfo) -> dict[str, Any]:
+    return {
+        "name": info.name,
+        "topic_id": str(info.topic_id),
+        "kind": info.kind,
+        "partitions": len(info.partitions),
+        "replication_factor": max((len(each.replicas) for each in info.partitions), default=0),
+        "leaderless": sum(each.leader < 0 for each in info.partitions),
+        "under_replicated": sum(len(each.isr) < len(each.replicas) for each in info.partitions),
+    }
+
+
+@topic.command()
+@click.argument("name", shell_complete=complete_topics)
+@cluster_options
+@output_option
+def describe(
+    name: str, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
+) -> None:
+    """Show each partition's leader, replicas and offsets."""
+
+    async def work(client: Client) -> TopicDescription:
+        return await client.admin.describe_topic(name)
+
+    found = with_client(find(directory, bootstrap), work)
+    partitions = [_partition(each) for each in found.partitions]
+    configs = found.configs or {}
+    data = {
+        "name": found.name,
+        "topic_id": str(found.topic_id),
+        "kind": found.kind,
+        "configs": configs,
+        "partitions": partitions,
+    }
+    columns = (
+        *("partition", "leader", "leader_epoch", "replicas", "isr"),
+        *("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "error"),
+    )
+    rows = [[each[column] for column in columns] for each in partitions]
+    tables = [Table(columns, rows, title=f"{found.name} ({found.topic_id})")]
+    if configs:
+        tables.append(Table(("config", "value"), sorted(configs.items())))
+    printer.result(data, *tables)
+
+
+def _partition(found: PartitionDescription) -> dict[str, Any]:
+    return {
+        "partition": found.partition,
+        "leader": found.leader,
+        "leader_epoch": found.leader_epoch,
+        "replicas": list(found.replicas),
+        "isr": list(found.isr),
+        "log_start_offset": found.log_start_offset,
+        "high_watermark": found.high_watermark,
+        "log_end_offset": found.log_end_offset,
+        "size_bytes": found.size_bytes,
+        "segments": found.segment_count,
+        "progress": [
+            {
+                "node": each.node_id,
+                "in_sync": each.in_sync,
+                "log_end_offset": each.log_end_offset,
+                "acked_offset": each.acked_offset,
+            }
+            for each in found.progress
+        ],
+        "error": str(error_for(found.error, found.message)) if found.error else None,
+    }
+
+
+@topic.command()
+@click.argument("name", shell_complete=complete_topics)
+@cluster_options
+@_config_option
+@click.option("--unset", multiple=True, metavar="NAME", help="Back to the cluster's default.")
+@output_option
+def alter(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    configs: dict[str, str],
+    unset: tuple[str, ...],
+    printer: Printer,
+) -> None:
+    """Change settings of a topic, all or none."""
+    if not configs and not unset:
+        raise click.UsageError("nothing to change: give --config or --unset")
+    changes: dict[str, str | None] = {**configs, **dict.fromkeys(unset)}
+
+    async def work(client: Client) -> dict[str, str]:
+        await client.admin.alter_topic(name, changes)
+        return (await client.admin.topic(name)).configs or {}
+
+    after = with_client(find(directory, bootstrap), work)
+    printer.result(
+        {"name": name, "configs": after}, Table(("config", "value"), sorted(after.items()))
+    )
+
+
+@topic.command("add-partitions")
+@click.argument("name", shell_complete=complete_topics)
+@click.argument("total", type=click.IntRange(1))
+@cluster_options
+@output_option
+def add_partitions(
+    name: str,
+    total: int,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    printer: Printer,
+) -> None:
+    """Grow a topic to TOTAL partitions. Keys may then go to other partitions than before."""
+
+    async def work(client: Client) -> dict[str, Any]:
+        await client.admin.add_partitions(name, total)
+        return {"name": name, "partitions": len((await client.admin.topic(name)).partitions)}
+
+    _show(with_client(find(directory, bootstrap), work), printer)
+
+
+@topic.command()
+@click.argument("name", shell_complete=complete_topics)
+@cluster_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+def delete(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    yes: bool,
+    printer: Printer,
+) -> None:
+    """Delete a topic with all its records."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("delete removes all records of the topic; confirm it with --yes")
+        click.confirm(f"Delete {name} with all its records?", abort=True, err=True)
+
+    async def work(client: Client) -> dict[str, Any]:
+        await client.admin.delete_topic(name)
+        return {"name": name, "deleted": True}
+
+    _show(with_client(find(directory, bootstrap), work), printer)
+
+
+def _show(data: dict[str, Any], printer: Printer) -> None:
+    printer.result(data, Table(tuple(data), [tuple(data.values())]))

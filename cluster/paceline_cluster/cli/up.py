@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import trio
 
 from paceline_cluster import create, launch, ports, profiles, state
 from paceline_cluster.cli.find import DIRECTORY_VARIABLE, Address, cluster_options, find
+from paceline_cluster.cli.options import parse_settings
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.report import status_data, status_tables
 from paceline_cluster.errors import Refused
@@ -43,18 +44,6 @@ class UpOptions:
     timeout_s: float
 
 
-def _parse_settings(
-    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    settings = {}
-    for text in values:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise click.BadParameter(f"{text!r} is no KEY=VALUE")
-        settings[key] = value
-    return settings
-
-
 @click.command()
 @click.option("--nodes", type=click.IntRange(1, 9), help="How many nodes (default 3).")
 @click.option(
@@ -71,7 +60,7 @@ def _parse_settings(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_parse_settings,
+    callback=parse_settings,
     help="A setting for all nodes, for example log.segment_bytes=1048576.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster is ready; it runs on.")
@@ -114,7 +103,7 @@ def default_directory() -> Path:
 
 
 async def _bring_up(options: UpOptions, children: Children, printer: Printer) -> None:
-    with _prepared(options, printer) as current:
+    async with _prepared(options, printer) as current:
         node_ids = [entry.id for entry in current.nodes]
         try:
             current = launch.start_nodes(options.directory, node_ids, children)
@@ -130,8 +119,8 @@ def _show(current: ClusterState, seen: Survey, printer: Printer) -> None:
     printer.result(status_data(current, seen), *status_tables(current, seen))
 
 
-@contextlib.contextmanager
-def _prepared(options: UpOptions, printer: Printer) -> Iterator[ClusterState]:
+@contextlib.asynccontextmanager
+async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[ClusterState]:
     """The cluster to start, made if it is not there. Chosen ports are kept from other launchers
     for as long as the block lasts."""
     if state.exists(options.directory):
@@ -141,7 +130,7 @@ def _prepared(options: UpOptions, printer: Printer) -> Iterator[ClusterState]:
     with _ports(options, count) as plan:
         printer.say(f"starting {count} nodes in {options.directory}")
         spec = create.local_spec(plan, settings=options.settings, voters=options.voters)
-        yield create.create(options.directory, spec)
+        yield await create.create(options.directory, spec)
 
 
 @contextlib.contextmanager

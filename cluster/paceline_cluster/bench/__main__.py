@@ -1,0 +1,116 @@
+"""``scripts/bench``: all figures, as a table or as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import click
+import trio
+
+from paceline.client import ClientSettings, connect
+from paceline_cluster.bench import latency, moments, rig, throughput
+from paceline_cluster.bench.figures import Aim, Figure, table
+from paceline_cluster.bench.rig import Rig
+from paceline_cluster.cli.output import Printer, output_option
+
+GROUPS = ("start", "latency", "produce", "consume", "failover")
+RATE_AIM = Aim(8000, at_least=True)
+SINGLE_WRITES = 3000
+WINDOWED_WRITES = 30_000
+WINDOW = 64
+SIZES = (100, 1024)
+PARTITIONS = (1, 12)
+BATCHES = ((256 << 10, 12), (1 << 20, 12), (1 << 20, 1))
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(GROUPS), help="Measure these only.")
+@click.option("--seconds", type=float, default=5.0, show_default=True, help="Of each throughput.")
+@click.option("--failovers", type=int, default=5, show_default=True)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path(".paceline"),
+    show_default=True,
+    help="Where the cluster's disks lie; a real disk, or fsync costs nothing.",
+)
+@output_option
+def main(
+    only: tuple[str, ...], seconds: float, failovers: int, directory: Path, printer: Printer
+) -> None:
+    """Measure a cluster of three processes with the default flush.mode=group."""
+    groups = set(only or GROUPS)
+    base = directory.resolve() / f"bench-{os.getpid()}"
+    with rig.cluster(base) as made:
+        figures = trio.run(_measure, made, groups, seconds, failovers, printer.say)
+    data = {"environment": _environment(), "figures": [figure.to_json() for figure in figures]}
+    printer.result(data, table(figures))
+
+
+def _environment() -> dict[str, object]:
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "cpus": os.cpu_count(),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+async def _measure(
+    made: Rig, groups: set[str], seconds: float, failovers: int, say: Callable[[str], None]
+) -> list[Figure]:
+    figures = []
+    async for figure in _figures(made, groups, seconds, failovers):
+        say(f"{figure.name}: {figure.value:g} {figure.unit}")
+        figures.append(figure)
+    return figures
+
+
+async def _figures(
+    made: Rig, groups: set[str], seconds: float, failovers: int
+) -> AsyncIterator[Figure]:
+    first = await moments.start(made)
+    if "start" in groups:
+        yield first
+        yield await moments.memory(made)
+    async with connect(made.addresses, ClientSettings(client_id="bench")) as client:
+        if "latency" in groups:
+            for measure in (latency.native, latency.v1):
+                yield await measure(client, made, in_flight=1, count=SINGLE_WRITES)
+                windowed = await measure(client, made, in_flight=WINDOW, count=WINDOWED_WRITES)
+                yield windowed
+                yield _rate_of(windowed)
+        if "produce" in groups:
+            for size in SIZES:
+                for partitions in PARTITIONS:
+                    yield await throughput.produce_records(
+                        client, size=size, partitions=partitions, seconds=seconds
+                    )
+        if "produce" in groups or "consume" in groups:
+            for size, partitions in BATCHES:
+                yield await throughput.produce_batches(
+                    client, size=size, partitions=partitions, seconds=seconds
+                )
+        if "consume" in groups:
+            for figure in await throughput.consume(
+                client, topic=f"batches-{BATCHES[1][0]}-12", seconds=seconds
+            ):
+                yield figure
+        if "failover" in groups:
+            yield await moments.failover(client, made, times=failovers)
+
+
+def _rate_of(windowed: Figure) -> Figure:
+    value = windowed.details["writes_per_s"]
+    return Figure(f"{windowed.name}, rate", value, "writes/s", RATE_AIM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

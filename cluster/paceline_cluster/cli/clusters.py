@@ -1,0 +1,75 @@
+"""``cluster``: prepares directories of a cluster whose nodes something else starts."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from paceline_cluster import create, ports
+from paceline_cluster.cli.options import parse_settings
+from paceline_cluster.cli.output import Printer, Table, output_option
+
+MANY = click.IntRange(1, 9)
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - of a machine that serves others; --bind narrows it
+
+
+@click.group()
+def cluster() -> None:
+    """Prepare the directories of a new cluster."""
+
+
+@cluster.command()
+@click.option(
+    "--dir",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to make them; must be empty or new.",
+)
+@click.option("--nodes", type=MANY, help="So many nodes on this machine; 'up --dir' starts them.")
+@click.option("--host", "hosts", multiple=True, help="A node on a machine of this name; repeat it.")
+@click.option(
+    "--bind", default=EVERYWHERE, show_default=True, help="With --host: the address to listen on."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/paceline"),
+    show_default=True,
+    help="With --host: where the node's directory will lie on its machine.",
+)
+@click.option("--voters", type=click.Choice(["1", "3", "5"]), help="Nodes that vote (1 or 3).")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", callback=parse_settings)
+@output_option
+def init(
+    directory: Path,
+    nodes: int | None,
+    hosts: tuple[str, ...],
+    bind: str,
+    data_dir: Path,
+    voters: str | None,
+    settings: dict[str, str],
+    printer: Printer,
+) -> None:
+    """Make the directories of a new cluster's first nodes, and start nothing.
+
+    With --host each node-N directory is copied to its machine, to --data-dir there, and started
+    with 'paceline node run --config DATA_DIR/node.toml'. All of them carry the cluster's secret.
+    """
+    if (nodes is None) == (not hosts):
+        raise click.UsageError("give either --nodes or --host")
+    wanted = None if voters is None else int(voters)
+    if hosts:
+        spec = create.hosts_spec(
+            hosts, bind=bind, data_dir=data_dir, settings=settings, voters=wanted
+        )
+    else:
+        plan = ports.fixed_ports(range(nodes or 0))
+        spec = create.local_spec(plan, settings=settings, voters=wanted)
+    made = trio.run(partial(create.create, directory.resolve(), spec))
+    names = sorted(ports.BASE_PORTS)
+    rows = [(node.id, node.dir, *(node.listeners[name] for name in names)) for node in made.nodes]
+    printer.result(made.to_json(), Table(("node", "directory", *names), rows))

@@ -1,0 +1,168 @@
+"""``consume``: prints the records of a topic, batch by batch.
+
+Records are rendered and written one whole batch at a time; what is read ahead is bounded by the
+consumer's prefetch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from paceline.client import Client, ConsumedBatch, ConsumedRecord, Position
+from paceline.types import TopicPartition
+from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.envelope import BadLine, compile_format, dump
+from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.places import FORMS, parse_place
+from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.shape import parse_delimiter
+
+Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
+"""The text of a batch's first records (None: all of them), and how many these are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One call of ``consume``."""
+
+    topic: str
+    partitions: tuple[int, ...]
+    start: Position
+    stop: Position | None
+    count: int | None
+    render: Render
+
+
+def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position:
+    try:
+        return parse_place(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@cluster_options
+@click.option(
+    "--from", "start", default="start", show_default=True, callback=_place, help=f"{FORMS}."
+)
+@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, metavar="N")
+@click.option(
+    "--exit-at-end",
+    is_flag=True,
+    help="Stop at what is committed now; waits for partitions that have no leader.",
+)
+@click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after so many records.")
+@click.option(
+    "--format",
+    "format_",
+    metavar="TEXT",
+    help="%t topic, %p partition, %o offset, %T time in ms, %k key, %s value, %h headers, \\n.",
+)
+@click.option("--key-delimiter", metavar="TEXT", help="Print the key and TEXT before the value.")
+@click.option("--json", "is_json", is_flag=True, help="The same as --output json.")
+@output_option
+def consume(
+    topic: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    start: Position,
+    partitions: tuple[int, ...],
+    exit_at_end: bool,
+    count: int | None,
+    format_: str | None,
+    key_delimiter: str | None,
+    is_json: bool,
+    printer: Printer,
+) -> None:
+    """Print the records of TOPIC, one value a line.
+
+    Without --exit-at-end or --count it goes on with new records until Ctrl-C. JSON lines hold whole
+    records, and 'produce --json' reads them.
+    """
+    forms = [is_json or printer.is_json, format_ is not None, key_delimiter is not None]
+    if sum(forms) > 1:
+        raise click.UsageError("--output json, --format and --key-delimiter exclude each other")
+    reading = Reading(
+        topic=topic,
+        partitions=partitions,
+        start=start,
+        stop=Position.LATEST if exit_at_end else None,
+        count=count,
+        render=_choose(is_json or printer.is_json, format_, key_delimiter),
+    )
+    if count == 0:
+        return
+    with_client(find(directory, bootstrap), lambda client: _read(client, reading))
+
+
+async def _read(client: Client, reading: Reading) -> None:
+    wanted: str | Sequence[TopicPartition] = reading.topic
+    if reading.partitions:
+        wanted = [TopicPartition(reading.topic, number) for number in reading.partitions]
+    left = reading.count
+    output = sys.stdout.fileno()
+    async with client.consumer(wanted, start=reading.start, stop=reading.stop) as consumer:
+        while (batch := await consumer.next_batch()) is not None:
+            text, count = reading.render(batch, left)
+            _write(output, text)
+            if left is not None:
+                left -= count
+                if left == 0:
+                    return
+
+
+def _write(descriptor: int, text: bytes) -> None:
+    view = memoryview(text)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _choose(is_json: bool, format_: str | None, key_delimiter: str | None) -> Render:
+    if is_json:
+        return _each_consumed(lambda record: dump(record).encode() + b"\n")
+    if format_ is not None:
+        try:
+            return _each_consumed(compile_format(format_))
+        except BadLine as error:
+            raise click.UsageError(str(error)) from None
+    if key_delimiter is not None:
+        return _keyed_lines(parse_delimiter(key_delimiter))
+    return _value_lines
+
+
+def _value_lines(batch: ConsumedBatch, most: int | None) -> tuple[bytes, int]:
+    values = [record.value or b"" for record in batch.records()[:most]]
+    return _lines(values), len(values)
+
+
+def _keyed_lines(delimiter: bytes) -> Render:
+    def render(batch: ConsumedBatch, most: int | None) -> tuple[bytes, int]:
+        lines = [
+            (record.value or b"")
+            if record.key is None
+            else record.key + delimiter + (record.value or b"")
+            for record in batch.records()[:most]
+        ]
+        return _lines(lines), len(lines)
+
+    return render
+
+
+def _lines(items: Iterable[bytes]) -> bytes:
+    return b"".join([item + b"\n" for item in items])
+
+
+def _each_consumed(form: Callable[[ConsumedRecord], bytes]) -> Render:
+    def render(batch: ConsumedBatch, most: int | None) -> tuple[bytes, int]:
+        records = batch.consumed()[:most]
+        return b"".join([form(record) for record in records]), len(records)
+
+    return render

@@ -1,0 +1,35 @@
+"""Where ``consume`` begins, as people write it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from paceline.client import Position
+
+FORMS = "start, end, an offset, -N (the last N), @MS, or a time such as 2026-01-31T12:00:00Z"
+
+
+def parse_place(text: str) -> Position:
+    """Read ``--from``. A time without a zone is UTC. Raises ValueError naming the forms."""
+    if text == "start":
+        return Position.EARLIEST
+    if text == "end":
+        return Position.LATEST
+    if _is_number(text):
+        return Position.at(int(text))
+    if text.startswith("-") and _is_number(text[1:]):
+        return Position.tail(int(text[1:]))
+    moment = text.removeprefix("@")
+    if _is_number(moment):
+        return Position.since(int(moment))
+    try:
+        when = datetime.fromisoformat(moment)
+    except ValueError:
+        raise ValueError(f"{text!r} is no place in a topic: give {FORMS}") from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return Position.since(max(0, int(when.timestamp() * 1000)))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,208 @@
+"""``produce``: lines of files or standard input become records.
+
+Lines travel in columns, a list of keys and a list of values per chunk of input; a record object is
+made only for JSON input and headers. Memory is bounded by the producer's buffer: reading waits
+while it is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import trio
+
+from paceline.client import ClientSettings, Producer, ProducerSettings, connect
+from paceline.errors import PacelineError
+from paceline.types import Acks, Compression
+from paceline_cluster.cli.acked import AckedFile
+from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.envelope import BadLine, parse_header_option
+from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.lines import STDIN, Lines, read_lines
+from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.shape import Shape, parse_delimiter
+from paceline_cluster.cli.tally import Tally
+from paceline_cluster.errors import BadInput, Exit
+
+ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call of ``produce``."""
+
+    addresses: tuple[Address, ...]
+    topic: str
+    paths: tuple[Path, ...]
+    shape: Shape
+    settings: ProducerSettings
+
+
+def _headers(
+    _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, bytes], ...]:
+    try:
+        return tuple(parse_header_option(text) for text in values)
+    except BadLine as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.argument(
+    "files",
+    nargs=-1,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
+    metavar="[FILE]...",
+)
+@cluster_options
+@click.option("--json", "is_json", is_flag=True, help="Lines are JSON as 'consume' prints them.")
+@click.option("--key-delimiter", metavar="TEXT", help="Split each line into key and value.")
+@click.option("--key", metavar="TEXT", help="The same key for all lines.")
+@click.option(
+    "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=_headers, help="Add one."
+)
+@click.option("--partition", type=click.IntRange(0), help="Write to this partition.")
+@click.option("--keep-partitions", is_flag=True, help="With --json: to the partition of the line.")
+@click.option("--tombstones", is_flag=True, help="An empty value is null.")
+@click.option("--acks", type=click.Choice(list(ACKS)), default="all", show_default=True)
+@click.option(
+    "--compression",
+    type=click.Choice([codec.name.lower() for codec in Compression]),
+    default="none",
+    show_default=True,
+)
+@click.option("--no-create", is_flag=True, help="Fail when the topic does not exist.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Give a record up after this time without acknowledgement.",
+)
+@click.option(
+    "--acked-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one JSON line per acknowledged record.",
+)
+@output_option
+def produce(
+    topic: str,
+    files: tuple[Path, ...],
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    is_json: bool,
+    key_delimiter: str | None,
+    key: str | None,
+    headers: tuple[tuple[str, bytes], ...],
+    partition: int | None,
+    keep_partitions: bool,
+    tombstones: bool,
+    acks: str,
+    compression: str,
+    no_create: bool,
+    timeout: float,
+    acked_file: Path | None,
+    printer: Printer,
+) -> int:
+    """Write lines of FILEs (or standard input) to TOPIC, one record a line.
+
+    Lines are values; --key-delimiter splits a key off, --json reads whole records. With --acks all
+    (the default) every record is stored once and in order, whatever fails meanwhile.
+    """
+    if is_json and (key_delimiter is not None or key is not None or headers):
+        raise click.UsageError("--json takes keys and headers from the lines")
+    if key_delimiter is not None and key is not None:
+        raise click.UsageError("--key and --key-delimiter exclude each other")
+    shape = Shape(
+        is_json=is_json,
+        key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter),
+        key=None if key is None else key.encode(),
+        headers=headers,
+        partition=partition,
+        empty_is_null=tombstones,
+        keeps_partitions=keep_partitions,
+    )
+    settings = ProducerSettings(
+        acks=ACKS[acks],
+        compression=Compression[compression.upper()],
+        delivery_timeout_s=timeout,
+        auto_create=not no_create,
+    )
+    addresses = find(directory, bootstrap).bootstrap()
+    job = Job(addresses, topic, files or (STDIN,), shape, settings)
+    with contextlib.ExitStack() as stack:
+        file = None if acked_file is None else stack.enter_context(AckedFile(acked_file))
+        update = stack.enter_context(printer.progress(f"produce {topic}", None))
+        tally = Tally(file, update)
+        trio.run(_produce, job, tally)
+    return _report(job, tally, printer)
+
+
+def _report(job: Job, tally: Tally, printer: Printer) -> int:
+    if printer.is_json:
+        printer.result({"topic": job.topic, "acked": tally.acked, "failed": tally.failed})
+    else:
+        printer.say(f"{tally.acked} records acknowledged")
+    if tally.error is None:
+        return Exit.OK
+    printer.say(
+        f"paceline: {job.topic}: {tally.failed} records were not acknowledged, the first is that "
+        f"of line {tally.first_failed_line}: {tally.error} ({tally.outcome()})"
+    )
+    return exit_code_for(tally.error)
+
+
+async def _produce(job: Job, tally: Tally) -> None:
+    bad_line: BadLine | None = None
+    settings = ClientSettings(client_id="paceline-cli")
+    async with (
+        connect(job.addresses, settings) as client,
+        client.producer(job.settings) as producer,
+    ):
+        with trio.CancelScope() as reading:
+            tally.on_failure = reading.cancel
+            try:
+                async with contextlib.aclosing(read_lines(job.paths)) as chunks:
+                    async for chunk in chunks:
+                        await _send(producer, job, chunk, tally)
+            except BadLine as error:
+                bad_line = error
+        # Without this the producer would raise the failure that the tally reports better.
+        with contextlib.suppress(PacelineError):
+            await producer.flush()
+    if bad_line is not None:
+        raise BadInput(f"{bad_line} ({tally.acked} records before it are stored)")
+
+
+async def _send(producer: Producer, job: Job, chunk: Lines, tally: Tally) -> None:
+    shape = job.shape
+    if shape.in_columns:
+        keys, values = shape.columns(chunk.lines)
+        await producer.submit_many(
+            job.topic,
+            values,
+            keys=keys,
+            partition=shape.partition,
+            on_portion=lambda portion: tally.follow(portion, chunk.first, keys),
+        )
+        return
+    for number, line in enumerate(chunk.lines, start=chunk.first):
+        try:
+            record = shape.record(line)
+        except BadLine as error:
+            raise BadLine(f"line {number}: {error}") from None
+        delivery = await producer.submit(
+            job.topic,
+            record.value,
+            key=record.key,
+            headers=record.headers,
+            partition=record.partition,
+            timestamp_ms=record.timestamp_ms,
+        )
+        tally.follow_one(delivery, number, record.key)

@@ -1,0 +1,64 @@
+"""How an input line of ``produce`` becomes a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline_cluster.cli.envelope import InputRecord, parse, split_key
+
+Keys = Sequence[bytes | None] | None
+"""One key a value; None when no record has a key."""
+
+_ESCAPES = {"\\t": "\t", "\\0": "\0", "\\\\": "\\"}
+
+
+def parse_delimiter(text: str) -> bytes:
+    """``--key-delimiter``: the text, with ``\\t``, ``\\0`` and ``\\\\`` as usual."""
+    for escape, character in _ESCAPES.items():
+        text = text.replace(escape, character)
+    return text.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The options that decide it. ``partition`` None: the producer chooses by key."""
+
+    is_json: bool = False
+    key_delimiter: bytes | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int | None = None
+    empty_is_null: bool = False
+    keeps_partitions: bool = False
+
+    @property
+    def in_columns(self) -> bool:
+        """Whether lines need nothing but a key and a value."""
+        return not self.is_json and not self.headers
+
+    def columns(self, lines: Sequence[bytes]) -> tuple[Keys, list[bytes | None]]:
+        """Keys and values of plain lines."""
+        keys: Keys = None
+        values: list[bytes | None] = list(lines)
+        if self.key_delimiter is not None:
+            pairs = [split_key(line, self.key_delimiter) for line in lines]
+            keys = [key for key, _ in pairs]
+            values = [value for _, value in pairs]
+        elif self.key is not None:
+            keys = [self.key] * len(lines)
+        if self.empty_is_null:
+            values = [value or None for value in values]
+        return keys, values
+
+    def record(self, line: bytes) -> InputRecord:
+        """The record of one line. Raises BadLine."""
+        if self.is_json:
+            record = parse(line)
+            partition = record.partition if self.keeps_partitions else self.partition
+            return InputRecord(
+                record.key, record.value, record.headers, partition, record.timestamp_ms
+            )
+        keys, values = self.columns([line])
+        key = None if keys is None else keys[0]
+        return InputRecord(key, values[0], self.headers, self.partition)

@@ -1,0 +1,81 @@
+"""What became of the lines that ``produce`` handed to the producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from paceline.client import BatchMetadata, Delivery, Portion
+from paceline.errors import Outcome, PacelineError
+from paceline_cluster.cli.acked import AckedFile
+from paceline_cluster.cli.output import Update
+from paceline_cluster.cli.shape import Keys
+
+
+class Tally:
+    """Counts acknowledgements and failures as they arrive; keeps the acknowledged-file."""
+
+    def __init__(self, acked_file: AckedFile | None, update: Update) -> None:
+        self.acked = 0
+        self.failed = 0
+        self.first_failed_line = 0
+        self.error: PacelineError | None = None
+        self.on_failure: Callable[[], None] | None = None
+        self._file = acked_file
+        self._update = update
+
+    def follow(self, portion: Portion, first: int, keys: Keys) -> None:
+        """Count a portion's records when it is resolved; ``first`` is the line of position 0."""
+
+        def resolved() -> None:
+            lines = [first + position for position in portion.positions]
+            try:
+                placed = portion.result()
+            except PacelineError as error:
+                self._failed(error, lines)
+                return
+            names = [None if keys is None else keys[at] for at in portion.positions]
+            self._acked(placed, lines, names)
+
+        portion.when_done(resolved)
+
+    def follow_one(self, delivery: Delivery, line: int, key: bytes | None) -> None:
+        """Count one record when it is resolved."""
+
+        def resolved() -> None:
+            try:
+                record = delivery.result()
+            except PacelineError as error:
+                self._failed(error, [line])
+                return
+            placed = BatchMetadata(
+                record.topic, record.partition, record.offset, 1, record.leader_epoch, False
+            )
+            self._acked(placed, [line], [key])
+
+        delivery.when_done(resolved)
+
+    def outcome(self) -> str:
+        """What the first failure says of its records, in words."""
+        if self.error is not None and self.error.outcome is Outcome.UNKNOWN:
+            return "they may be stored all the same"
+        return "they are not stored"
+
+    def _acked(
+        self, placed: BatchMetadata, lines: Sequence[int], keys: Sequence[bytes | None]
+    ) -> None:
+        self.acked += len(lines)
+        self._update(self.acked)
+        if self._file is not None:
+            self._file.write(
+                partition=placed.partition,
+                base_offset=placed.base_offset,
+                leader_epoch=placed.leader_epoch,
+                records=zip(lines, keys, strict=True),
+            )
+
+    def _failed(self, error: PacelineError, lines: Sequence[int]) -> None:
+        self.failed += len(lines)
+        if self.error is None:
+            self.error, self.first_failed_line = error, lines[0]
+            if self.on_failure is not None:
+                self.on_failure()

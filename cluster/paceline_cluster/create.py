@@ -1,0 +1,269 @@
+"""Makes the directories of a new cluster: secret, node configurations, formatted data directories.
+
+Nothing runs yet when this is at work, so it is repeatable: a directory whose making was
+interrupted (it holds ``.creating``) is made anew. ``cluster.json`` is written last; from then on
+the cluster exists.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from paceline.errors import ConfigurationError
+from paceline.types import NodeId
+from paceline_cluster import node_config, state
+from paceline_cluster.errors import BadSetting, Refused
+from paceline_cluster.node_config import NodePlan
+from paceline_cluster.ports import BASE_PORTS, HOST, NodePorts
+from paceline_cluster.state import ClusterState, NodeEntry
+from paceline_node.controller.image import Image
+from paceline_node.controller.raft_store import write_bootstrap
+from paceline_node.controller.raft_types import Member
+from paceline_node.settings import InvalidSettings, Settings, load
+from paceline_node.storage import layout
+from paceline_node.storage.disk import RealDisk
+
+MARKER = ".creating"
+SECRET_BYTES = 32
+METADATA = "metadata"
+KEPT = frozenset({state.NODE_CONFIG_FILE, state.NODE_LOG_FILE, state.CLUSTER_KEY_FILE, "LOCK"})
+"""Files of a node's directory that formatting it anew leaves alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """A cluster to make: its nodes in order of id, and how many of the first ones vote."""
+
+    nodes: tuple[NodePlan, ...]
+    voters: int
+    settings: Mapping[str, str]
+
+
+def local_spec(
+    ports: Mapping[int, NodePorts], *, settings: Mapping[str, str], voters: int | None
+) -> ClusterSpec:
+    """All nodes on this machine, on loopback, with the timing for that."""
+    plans = tuple(
+        NodePlan(
+            id=node,
+            listeners={name: (HOST, port) for name, port in listeners.items()},
+            bind=HOST,
+            data_dir=None,
+            timing="local",
+        )
+        for node, listeners in ports.items()
+    )
+    return ClusterSpec(plans, voter_count(len(plans), voters), settings)
+
+
+def hosts_spec(
+    hosts: Sequence[str],
+    *,
+    bind: str,
+    data_dir: Path,
+    settings: Mapping[str, str],
+    voters: int | None,
+) -> ClusterSpec:
+    """One node a host, each with node 0's ports; their directories will lie in ``data_dir``."""
+    plans = tuple(
+        NodePlan(
+            id=node,
+            listeners={name: (host, port) for name, port in BASE_PORTS.items()},
+            bind=bind,
+            data_dir=data_dir,
+            timing="production",
+        )
+        for node, host in enumerate(hosts)
+    )
+    return ClusterSpec(plans, voter_count(len(plans), voters), settings)
+
+
+def voter_count(nodes: int, wanted: int | None) -> int:
+    """How many nodes vote (SETTLED R5): 1 of one or two, 3 of three or more, unless said.
+
+    Raises BadSetting when there are not as many nodes.
+    """
+    if wanted is None:
+        return 1 if nodes < 3 else 3
+    if wanted > nodes:
+        raise BadSetting(f"{wanted} voters need at least {wanted} nodes, not {nodes}")
+    return wanted
+
+
+async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
+    """Make the directory and everything in it. Raises Refused when something else is there,
+    BadSetting naming every setting that is wrong."""
+    _begin(directory)
+    key = directory / state.CLUSTER_KEY_FILE
+    state.write_file(key, secrets.token_hex(SECRET_BYTES) + "\n", mode=0o600)
+    entries = [_write_node(directory, plan, spec) for plan in spec.nodes]
+    cluster_id = uuid.uuid4()
+    directory_ids = {plan.id: uuid.uuid4() for plan in spec.nodes}
+    voters = [
+        Member(NodeId(plan.id), directory_ids[plan.id], *plan.listeners["peer"])
+        for plan in spec.nodes[: spec.voters]
+    ]
+    for entry in entries:
+        is_voter = entry.id < spec.voters
+        await format_directory(
+            entry.dir,
+            cluster_id=cluster_id,
+            node_id=entry.id,
+            directory_id=directory_ids[entry.id],
+            voters=voters if is_voter else (),
+        )
+    made = ClusterState(str(cluster_id), tuple(entries), dict(spec.settings))
+    state.store(directory, made)
+    (directory / MARKER).unlink()
+    return made
+
+
+def _begin(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    marker = directory / MARKER
+    if any(directory.iterdir()) and not marker.exists():
+        raise Refused(f"{directory} is not empty and holds no cluster; choose another --dir")
+    marker.touch()
+    for left in directory.glob("node-*"):
+        shutil.rmtree(left)
+
+
+def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry:
+    folder = directory / f"node-{plan.id}"
+    folder.mkdir()
+    if plan.data_dir is not None:
+        # The directory will be carried to another machine, so the secret travels in it.
+        secret = (directory / state.CLUSTER_KEY_FILE).read_text(encoding="ascii")
+        state.write_file(folder / state.CLUSTER_KEY_FILE, secret, mode=0o600)
+    entry = NodeEntry(
+        id=plan.id,
+        dir=folder,
+        listeners={name: f"{host}:{port}" for name, (host, port) in plan.listeners.items()},
+    )
+    state.write_file(entry.config_path, node_config.text(plan, folder, spec.nodes, spec.settings))
+    check_config(entry.config_path)
+    return entry
+
+
+def check_config(path: Path) -> Settings:
+    """What a node would make of its configuration file. Raises BadSetting with all problems."""
+    try:
+        return load(file=path, environ=os.environ)
+    except InvalidSettings as error:
+        raise BadSetting("; ".join(error.problems)) from None
+
+
+def change_settings(directory: Path, settings: Mapping[str, str]) -> ClusterState:
+    """Lay ``settings`` over the configuration files of all nodes; they hold from the next start.
+
+    Raises BadSetting, and then nothing is changed.
+    """
+    with state.locked(directory):
+        current = state.load(directory)
+        texts = {}
+        for entry in current.nodes:
+            new = entry.config_path.with_suffix(".checked")
+            text = node_config.with_settings(
+                entry.config_path.read_text(encoding="utf-8"), settings
+            )
+            new.write_text(text, encoding="utf-8")
+            try:
+                check_config(new)
+            finally:
+                new.unlink()
+            texts[entry.config_path] = text
+        for path, text in texts.items():
+            state.write_file(path, text)
+        changed = ClusterState(current.cluster_id, current.nodes, dict(settings))
+        state.store(directory, changed)
+    return changed
+
+
+async def format_directory(
+    path: Path,
+    *,
+    cluster_id: UUID,
+    node_id: int,
+    directory_id: UUID,
+    voters: Sequence[Member],
+) -> None:
+    """Give a data directory its identity and, for an initial voter, the quorum's first state."""
+    disk = RealDisk(str(path))
+    try:
+        _lock(disk, path)
+        meta = layout.DirectoryMeta(cluster_id, NodeId(node_id), directory_id)
+        await layout.format_directory(disk, meta)
+        if voters:
+            first = Image.bootstrap(cluster_id).to_snapshot()
+            await write_bootstrap(disk, METADATA, cluster_id=cluster_id, voters=voters, state=first)
+    finally:
+        disk.close()
+
+
+def _lock(disk: RealDisk, path: Path) -> None:
+    try:
+        disk.lock()
+    except BlockingIOError as error:
+        raise Refused(f"{path} is in use by a running node: {error}") from None
+
+
+async def format_for_joining(
+    config: Path, *, cluster_id: UUID | None, replace: bool
+) -> dict[str, Any]:
+    """Prepare the data directory of a node that joins a running cluster.
+
+    ``cluster_id`` None keeps the cluster of the directory that is replaced. Raises Refused when
+    the directory is in use, holds a node and is not to be replaced, or names no cluster.
+    """
+    settings = check_config(config)
+    path = settings.node.data_dir.absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    known = await _former_cluster(path, replace=replace)
+    chosen = cluster_id or known
+    if chosen is None:
+        raise Refused(f"{path} belongs to no cluster yet; name the one to join with --cluster-id")
+    directory_id = uuid.uuid4()
+    await format_directory(
+        path, cluster_id=chosen, node_id=settings.node.id, directory_id=directory_id, voters=()
+    )
+    return {
+        "node": settings.node.id,
+        "dir": str(path),
+        "cluster_id": str(chosen),
+        "directory_id": str(directory_id),
+    }
+
+
+async def _former_cluster(path: Path, *, replace: bool) -> UUID | None:
+    """The cluster that a directory belongs to; what it holds is removed if ``replace``."""
+    disk = RealDisk(str(path))
+    try:
+        _lock(disk, path)
+        try:
+            meta = await layout.read_meta(disk)
+        except ConfigurationError:
+            meta = None  # unreadable: one reason to format it anew
+        _empty(path, replace=replace)
+    finally:
+        disk.close()
+    return None if meta is None else meta.cluster_id
+
+
+def _empty(path: Path, *, replace: bool) -> None:
+    """Remove a node's data. Raises Refused when there are any and they are to stay."""
+    data = [entry for entry in path.iterdir() if entry.name not in KEPT]
+    if data and not replace:
+        raise Refused(f"{path} holds data of a node already; --replace removes them")
+    for entry in data:
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()

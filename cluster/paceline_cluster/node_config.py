@@ -1,0 +1,76 @@
+"""The ``node.toml`` of a node, as ``up`` and ``cluster init`` write it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline_cluster.toml import Sections, Value, merged, render
+
+DEFAULT_REPLICATION_FACTOR = 3
+DEFAULT_MIN_IN_SYNC = 2
+HEADING = "# Written by 'paceline'; change it here or with 'paceline up --set'.\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """A node to configure. ``listeners`` are the addresses that others are told, ``bind`` is the
+    host to listen on. ``data_dir`` is where the directory will lie, None where it is made."""
+
+    id: int
+    listeners: Mapping[str, tuple[str, int]]
+    bind: str
+    data_dir: Path | None
+    timing: str
+
+
+def text(
+    plan: NodePlan, folder: Path, nodes: Sequence[NodePlan], settings: Mapping[str, str]
+) -> str:
+    """The whole file: what ``plan`` says, ``--set`` values laid over it."""
+    return HEADING + render(merged(_sections(plan, folder, nodes), settings))
+
+
+def _sections(plan: NodePlan, folder: Path, nodes: Sequence[NodePlan]) -> Sections:
+    # Replication factor and minimum in-sync replicas are written out even where they are the
+    # node's own defaults, so that the file says what holds (ARCHITECTURE 3, D5).
+    replication_factor = min(DEFAULT_REPLICATION_FACTOR, len(nodes))
+    peers = [(each.id, *each.listeners["peer"]) for each in nodes]
+    cluster: dict[str, Value] = {
+        "bootstrap": [f"{node}@{_joined(host, port)}" for node, host, port in peers],
+        "timing": plan.timing,
+    }
+    if plan.data_dir is not None:
+        cluster["secret_file"] = str(plan.data_dir / "cluster.secret")
+    return {
+        "": {"listeners": [_url(plan, name) for name in plan.listeners]},
+        "node": {"id": plan.id, "data_dir": str(plan.data_dir or folder)},
+        "cluster": cluster,
+        "topics": {
+            "replication_factor": replication_factor,
+            "min_insync_replicas": min(DEFAULT_MIN_IN_SYNC, replication_factor),
+        },
+    }
+
+
+def _url(plan: NodePlan, name: str) -> str:
+    host, port = plan.listeners[name]
+    url = f"{name}://{_joined(plan.bind, port)}"
+    return url if plan.bind == host else f"{url}?advertised={_joined(host, port)}"
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def with_settings(old: str, settings: Mapping[str, str]) -> str:
+    """An existing file's text with ``settings`` laid over it; its comments are not kept."""
+    sections: dict[str, dict[str, Value]] = {"": {}}
+    for name, value in tomllib.loads(old).items():
+        if isinstance(value, dict):
+            sections[name] = value
+        else:
+            sections[""][name] = value
+    return HEADING + render(merged(sections, settings))

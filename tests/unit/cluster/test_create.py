@@ -1,0 +1,152 @@
+"""Making a cluster's directories: whole or not at all, repeatable, with the node's own loader."""
+
+import os
+import tomllib
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from paceline_cluster import create, ports, state
+from paceline_cluster.errors import BadSetting, Refused
+from paceline_node.storage import layout
+from paceline_node.storage.disk import RealDisk
+
+
+def _spec(count: int, settings: dict[str, str] | None = None) -> create.ClusterSpec:
+    return create.local_spec(ports.fixed_ports(range(count)), settings=settings or {}, voters=None)
+
+
+async def test_directories_of_a_new_cluster(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "cluster"
+    made = await create.create(directory, _spec(3, {"log.segment_bytes": "1048576"}))
+    assert state.load(directory) == made
+    assert [node.listeners["v1"] for node in made.nodes] == [
+        "127.0.0.1:9092",
+        "127.0.0.1:10092",
+        "127.0.0.1:11092",
+    ]
+    secret = directory / "cluster.secret"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert len(bytes.fromhex(secret.read_text())) == 32
+    seen = set()
+    for node in made.nodes:
+        settings = create.check_config(node.config_path)
+        assert settings.log.segment_bytes == 1048576
+        assert settings.secret_path == secret
+        disk = RealDisk(str(node.dir))
+        meta = await layout.read_meta(disk)
+        disk.close()
+        assert meta is not None
+        assert (meta.cluster_id, meta.node_id) == (UUID(made.cluster_id), node.id)
+        seen.add(meta.directory_id)
+        assert list((node.dir / "metadata").glob("*.snapshot"))
+    assert len(seen) == 3
+    assert not (directory / create.MARKER).exists()
+
+
+async def test_nodes_beyond_the_voters_hold_no_quorum_state(tmp_path: Path) -> None:
+    made = await create.create(tmp_path / "c", _spec(4))
+    quorum = [bool(list(node.dir.glob("metadata/*.snapshot"))) for node in made.nodes]
+    assert quorum == [True, True, True, False]
+
+
+async def test_unknown_setting_leaves_no_cluster(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    with pytest.raises(BadSetting, match=r"no\.such.*") as refused:
+        await create.create(directory, _spec(1, {"no.such": "1", "log.segment_bytes": "x"}))
+    assert "log.segment_bytes" in str(refused.value)
+    assert not state.exists(directory)
+    await create.create(directory, _spec(1))  # the rest of the first attempt is cleared away
+    assert state.exists(directory)
+
+
+async def test_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("important")
+    with pytest.raises(Refused, match="not empty and holds no cluster"):
+        await create.create(tmp_path, _spec(1))
+    assert os.listdir(tmp_path) == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "expected"),
+    [(1, None, 1), (2, None, 1), (3, None, 3), (7, None, 3), (5, 5, 5)],
+)
+def test_voters(nodes: int, wanted: int | None, expected: int) -> None:
+    assert create.voter_count(nodes, wanted) == expected
+
+
+def test_too_many_voters() -> None:
+    with pytest.raises(BadSetting, match="5 voters need at least 5 nodes, not 3"):
+        create.voter_count(3, 5)
+
+
+async def test_settings_change_in_all_files_or_none(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    made = await create.create(directory, _spec(2))
+    before = [node.config_path.read_text() for node in made.nodes]
+    with pytest.raises(BadSetting, match="retention_ms"):
+        create.change_settings(directory, {"log.retention_ms": "soon"})
+    assert [node.config_path.read_text() for node in made.nodes] == before
+    changed = create.change_settings(directory, {"log.retention_ms": "5000"})
+    assert state.load(directory) == changed
+    for node in changed.nodes:
+        assert tomllib.loads(node.config_path.read_text())["log"]["retention_ms"] == 5000
+
+
+async def test_formatting_anew_keeps_the_cluster_and_changes_the_directory_id(
+    tmp_path: Path,
+) -> None:
+    made = await create.create(tmp_path / "c", _spec(1))
+    [node] = made.nodes
+    (node.dir / "topics" / "t-0.abcd").mkdir()
+    with pytest.raises(Refused, match="holds data of a node already"):
+        await create.format_for_joining(node.config_path, cluster_id=None, replace=False)
+    first = await create.format_for_joining(node.config_path, cluster_id=None, replace=True)
+    second = await create.format_for_joining(node.config_path, cluster_id=None, replace=True)
+    assert first["cluster_id"] == second["cluster_id"] == made.cluster_id
+    assert first["directory_id"] != second["directory_id"]
+    assert node.config_path.exists()
+    assert not list(node.dir.glob("topics/*"))
+    assert not (node.dir / "metadata").exists()
+
+
+async def test_directory_in_use_is_not_formatted(tmp_path: Path) -> None:
+    made = await create.create(tmp_path / "c", _spec(1))
+    [node] = made.nodes
+    disk = RealDisk(str(node.dir))
+    disk.lock()
+    try:
+        with pytest.raises(Refused, match="in use by a running node"):
+            await create.format_for_joining(node.config_path, cluster_id=None, replace=True)
+    finally:
+        disk.close()
+
+
+async def test_new_node_must_be_told_its_cluster(tmp_path: Path) -> None:
+    made = await create.create(tmp_path / "c", _spec(1))
+    text = made.nodes[0].config_path.read_text()
+    config = tmp_path / "node.toml"
+    config.write_text(text.replace(str(made.nodes[0].dir), str(tmp_path / "joiner")))
+    with pytest.raises(Refused, match="--cluster-id"):
+        await create.format_for_joining(config, cluster_id=None, replace=False)
+    wanted = UUID(made.cluster_id)
+    done = await create.format_for_joining(config, cluster_id=wanted, replace=False)
+    assert done["cluster_id"] == made.cluster_id
+
+
+async def test_directories_for_other_machines(tmp_path: Path) -> None:
+    spec = create.hosts_spec(
+        ["a", "b", "c"],
+        bind="0.0.0.0",
+        data_dir=Path("/var/lib/paceline"),
+        settings={},
+        voters=None,
+    )
+    made = await create.create(tmp_path / "c", spec)
+    assert [node.listeners["native"] for node in made.nodes] == ["a:7400", "b:7400", "c:7400"]
+    for node in made.nodes:
+        assert (node.dir / "cluster.secret").stat().st_mode & 0o777 == 0o600
+        settings = create.check_config(node.config_path)
+        assert str(settings.node.data_dir) == "/var/lib/paceline"
+        assert str(settings.secret_path) == "/var/lib/paceline/cluster.secret"
