@@ -94,6 +94,15 @@ class EpochCache:
         self._starts[0] = offset
         return changed
 
+    def splice(self, start: int, end: int, entries: Iterable[EpochStart]) -> None:
+        """Replace what is known of offsets ``start..end`` by what was read there."""
+        before = [entry for entry in self.entries if entry.start < start]
+        after = [entry for entry in self.entries if entry.start >= end]
+        self.clear()
+        for entry in (*before, *entries, *after):
+            if entry.epoch > self.last_epoch:
+                self.assign(*entry)
+
     def clear(self) -> None:
         self._epochs.clear()
         self._starts.clear()

@@ -23,6 +23,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
 from paceline.errors import CorruptMessage
 
@@ -69,6 +70,11 @@ class OffsetIndex:
         if at < 0:
             return self.base_offset, 0
         return self.base_offset + self._offsets[at], self._positions[at]
+
+    def entries(self) -> Iterator[tuple[int, int]]:
+        """(position, offset) of each entry, ascending."""
+        for position, relative in zip(self._positions, self._offsets, strict=True):
+            yield position, self.base_offset + relative
 
     def truncate(self, position: int) -> None:
         """Drop entries at or behind a file position."""

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
 from paceline.wire.batch import BatchHeader, iter_batches, stamp, verify
-from paceline_node.env import Bytes, Env, File
+from paceline_node.env import Bytes, Env
 from paceline_node.storage import damage, epoch_file, producer_file, reading
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import Durability, SyncTicket
@@ -32,12 +32,10 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity, write_identity
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
+from paceline_node.storage.repair import Replaced
 from paceline_node.storage.retention import RetentionLimits, SegmentFacts, expired_count
-from paceline_node.storage.segment import (
-    LOG_SUFFIX,
-    Segment,
-    segment_name,
-)
+from paceline_node.storage.segment import Hole, Segment
+from paceline_node.storage.segment_files import SegmentFiles
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -72,12 +70,14 @@ class Log:
         self.epochs = parts.epochs
         self.producers = parts.producers
         self.failed: OSError | None = None
+        self.version = 0
+        """Counts what shortens the log at either end; who reads beside it compares before and
+        after."""
         self.log_start_offset = parts.segments[0].base_offset
-        self._segments = parts.segments
         self._snapshots = parts.snapshots
         self._epochs_written = parts.epochs_on_disk
         self._durability = Durability(path, self.log_start_offset)
-        self._retired: list[File] = []
+        self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
 
     def __repr__(self) -> str:
         return f"<Log {self.identity} {self.log_start_offset}..{self.log_end_offset}>"
@@ -126,7 +126,7 @@ class Log:
         """Make durable what recovery decided, so that nothing rests on unsynced bytes."""
         for segment in parts.scanned:
             self._durability.touch(segment.file)
-            if segment is not self._active:
+            if segment is not self._files.active:
                 self._write_indexes(segment)
         if parts.dirty:
             self._durability.touch_directory()
@@ -158,7 +158,7 @@ class Log:
         try:
             if self.failed is not None:
                 raise self.failed
-            self._write_indexes(self._active)
+            self._write_indexes(self._files.active)
             self._write_snapshot()
             await self._sync()
             if self.epochs.entries != self._epochs_written:
@@ -169,9 +169,7 @@ class Log:
     def abandon(self) -> None:
         """Close all files as they are; idempotent. The next open has to recover."""
         self._durability.close()
-        self._close_retired()
-        for segment in self._segments:
-            segment.file.close()
+        self._files.close()
         self.failed = self.failed or OSError(errno.EBADF, "the log is closed", self.path)
 
     def fail(self, error: OSError) -> None:
@@ -190,7 +188,7 @@ class Log:
 
     @property
     def log_end_offset(self) -> int:
-        return self._segments[-1].next_offset
+        return self._files.active.next_offset
 
     @property
     def durable_offset(self) -> int:
@@ -200,15 +198,11 @@ class Log:
     @property
     def segments(self) -> Sequence[Segment]:
         """Oldest first, never empty; the last one is active. Not to be changed by callers."""
-        return self._segments
+        return self._files.all
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self._segments)
-
-    @property
-    def _active(self) -> Segment:
-        return self._segments[-1]
+        return sum(segment.size for segment in self._files.all)
 
     # --- appending ----------------------------------------------------------------------------
 
@@ -266,7 +260,7 @@ class Log:
         if not placed:
             raise AssertionError(f"{self}: an append without a batch")
         size = len(data)
-        active = self._active
+        active = self._files.active
         if (
             not active.has_room(size, end - 1, self.settings.segment_bytes)
             or self._durability.truncation_pending
@@ -296,6 +290,9 @@ class Log:
         """The error to raise for a failed write; a full disk leaves the log as it was."""
         if error.errno in _FULL:
             return StorageFull(f"{self.identity}: {error.strerror}")
+        return self._broken(error)
+
+    def _broken(self, error: OSError) -> StorageError:
         self.fail(error)
         return StorageError(f"{self.identity}: {error}")
 
@@ -306,19 +303,15 @@ class Log:
 
     def _roll(self) -> Segment:
         """Seal the active segment and begin a new one; on an error the old one stays active."""
-        sealed = self._active
+        sealed = self._files.active
         if sealed.is_empty:
             return sealed
         try:
             self._write_indexes(sealed)
             self._write_snapshot()
-            file = self._disk.create(f"{self.path}/{segment_name(sealed.next_offset)}{LOG_SUFFIX}")
+            return self._files.add(sealed.next_offset)
         except OSError as error:
             raise self._write_error(error) from error
-        self._durability.touch(file)
-        self._durability.touch_directory()
-        self._segments.append(Segment(self.path, sealed.next_offset, file))
-        return self._active
 
     def _write_indexes(self, segment: Segment) -> None:
         self._durability.sync_and_close(segment.write_indexes(self._disk))
@@ -342,7 +335,7 @@ class Log:
             )
         if offset >= end_offset or offset == self.log_end_offset:
             return None
-        segment = reading.segment_at(self._segments, offset)
+        segment = self._files.at(offset)
         try:
             return reading.locate(segment, offset, max_bytes, end_offset)
         except CorruptMessage:
@@ -354,7 +347,7 @@ class Log:
 
     def offset_for_timestamp(self, ts_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older than ``ts_ms``; None when all are."""
-        return reading.offset_for_timestamp(self._segments, ts_ms, self.log_start_offset)
+        return reading.offset_for_timestamp(self._files.all, ts_ms, self.log_start_offset)
 
     # --- shortening ---------------------------------------------------------------------------
 
@@ -369,26 +362,27 @@ class Log:
         if offset < self.log_start_offset:
             raise ValueError(f"{self}: cannot truncate to {offset}, below the log start")
         self._check_usable()
-        boundary = reading.segment_at(self._segments, offset).boundary_at_offset(offset)
+        boundary = self._files.at(offset).boundary_at_offset(offset)
         end = boundary.offset
-        while len(self._segments) > 1 and self._active.base_offset >= end:
-            self._remove_segment(self._segments.pop())
-        if self._active.base_offset == end:
-            self._begin_anew(end)
-        elif self._active.next_offset > end:
-            try:
-                self._active.truncate(boundary)
-            except OSError as error:
-                raise self._write_error(error) from error
-            self._durability.shortened(self._active.file)
+        try:
+            self._files.cut_back(end)
+            active = self._files.active
+            if active.base_offset == end:
+                self._files.begin_anew(end)
+            elif active.next_offset > end:
+                active.truncate(boundary)
+                self._durability.shortened(active.file)
+        except OSError as error:
+            raise self._broken(error) from error
         self._forget_from(end)
 
     def reset(self, offset: int) -> None:
         """Remove everything and go on, empty, at ``offset``. Raises StorageError."""
         self._check_usable()
-        while len(self._segments) > 1:
-            self._remove_segment(self._segments.pop())
-        self._begin_anew(offset)
+        try:
+            self._files.begin_anew(offset)
+        except OSError as error:
+            raise self._broken(error) from error
         self._forget_from(0)
         self.epochs.clear()
         self.producers.clear(offset)
@@ -404,80 +398,96 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
         count = 0
-        while self._segments[count].next_offset <= self.log_start_offset and (
-            count < len(self._segments) - 1
-        ):
+        segments = self._files.all
+        while count < len(segments) - 1 and segments[count].next_offset <= self.log_start_offset:
             count += 1
         self._remove_oldest(count)
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Delete what has expired; return how many segments. The active one never goes, but is
         sealed when it is old enough, so that an idle topic's records expire too."""
-        self._close_retired()
-        if self.failed is None and self._is_old(self._active, now_ms):
+        self._files.close_retired()
+        if self.failed is None and self._is_old(self._files.active, now_ms):
             with contextlib.suppress(StorageFull):  # deleting is all the more needed then
                 self._roll()
         facts = [
             SegmentFacts(segment.next_offset, segment.size, segment.max_timestamp)
-            for segment in self._segments
+            for segment in self._files.all
         ]
         limits = RetentionLimits(self.settings.retention_ms, self.settings.retention_bytes)
         count = expired_count(facts, limits, now_ms=now_ms, high_watermark=high_watermark)
         if count:
-            self.log_start_offset = max(self.log_start_offset, self._segments[count].base_offset)
+            self.log_start_offset = max(self.log_start_offset, self._files.all[count].base_offset)
             self._remove_oldest(count)
         return count
 
     def _remove_oldest(self, count: int) -> None:
-        for segment in self._segments[:count]:
-            self._remove_segment(segment)
-        del self._segments[:count]
+        try:
+            self._files.remove_oldest(count)
+        except OSError as error:
+            raise self._broken(error) from error
         self.epochs.truncate_start(self.log_start_offset)
         if count:
-            start = self._segments[0].base_offset
+            self.version += 1
+            start = self._files.all[0].base_offset
             self.damaged = tuple(each for each in self.damaged if each.end > start)
-
-    def _begin_anew(self, offset: int) -> None:
-        """Replace the only or last segment by an empty file at ``offset``."""
-        self._remove_segment(self._segments.pop())
-        try:
-            file = self._disk.create(f"{self.path}/{segment_name(offset)}{LOG_SUFFIX}")
-        except OSError as error:
-            self.fail(error)
-            raise StorageError(f"{self.identity}: {error}") from error
-        self._segments.append(Segment(self.path, offset, file))
-        self._durability.touch(file)
 
     def _forget_from(self, end: int) -> None:
         """Everything derived from the log follows it back to ``end``."""
+        self.version += 1
         self._durability.cut_back(end)
         self.epochs.truncate_end(end)
         self.damaged = tuple(each for each in self.damaged if each.start < end)
         self._drop_snapshots_above(end)
         replay_from = self.producers.truncate(end)
         if replay_from < end:
-            producer_file.replay(self._segments, self.producers, replay_from, end)
+            producer_file.replay(self._files.all, self.producers, replay_from, end)
 
     def _drop_snapshots_above(self, offset: int) -> None:
         try:
             if self._snapshots.drop_above(offset):
                 self._durability.touch_directory()
         except OSError as error:
-            raise self._write_error(error) from error
+            raise self._broken(error) from error
 
-    def _remove_segment(self, segment: Segment) -> None:
+    # --- damage -------------------------------------------------------------------------------
+
+    def note_damage(self, segment: Segment, found: Sequence[tuple[Hole, str]]) -> None:
+        """A scan of ``segment`` found these holes, and no others. They are not served from now on;
+        :func:`~paceline_node.storage.upkeep.scrub` also writes them down."""
+        segment.mark_holes([hole for hole, _ in found])
+        others = [
+            each
+            for each in self.damaged
+            if not segment.base_offset <= each.start < segment.next_offset
+        ]
+        new = [DamagedRange(hole.start, hole.end, reason) for hole, reason in found]
+        self.damaged = tuple(sorted([*others, *new]))
+
+    def seal(self) -> None:
+        """Begin a new segment now. Raises StorageFull, StorageError."""
+        self._check_usable()
+        self._roll()
+
+    def adopt(self, old: Segment, replaced: Replaced) -> None:
+        """Put a repaired segment in the place of ``old``; the directory needs a sync after it.
+
+        Raises StorageError; LookupError when ``old`` was truncated or deleted meanwhile.
+        """
+        self._check_usable()
+        repaired = replaced.segment
+        if old not in self._files.all or old.next_offset != repaired.next_offset:
+            raise LookupError(f"{self.identity}: the damaged segment has changed")
         try:
-            segment.unlink(self._disk)
+            self._files.swap(old, repaired, replaced.path)
+            self._write_indexes(repaired)
         except OSError as error:
-            raise self._write_error(error) from error
-        self._durability.removed(segment.file)
-        # A fetch may still hold a slice of it: the file is closed a little later.
-        self._retired.append(segment.file)
-
-    def _close_retired(self) -> None:
-        for file in self._retired:
-            file.close()
-        self._retired.clear()
+            raise self._broken(error) from error
+        self.note_damage(repaired, [])
+        self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
+        self.epochs.truncate_start(self.log_start_offset)
+        replay_from = self.producers.truncate(repaired.base_offset)
+        producer_file.replay(self._files.all, self.producers, replay_from, self.log_end_offset)
 
     # --- durability ---------------------------------------------------------------------------
 

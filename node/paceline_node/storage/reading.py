@@ -6,7 +6,6 @@ last stable offset) is the partition's business; it passes an end offset.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,12 +37,6 @@ class LogSlice:
     async def read_async(self) -> bytes:
         """The bytes, through a thread: for large or cold slices."""
         return await self.file.read(self.size, self.position)
-
-
-def segment_at(segments: Sequence[Segment], offset: int) -> Segment:
-    """The segment that holds ``offset``; the first one for offsets before it."""
-    at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
-    return segments[max(0, at)]
 
 
 def locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> LogSlice | None:

@@ -23,6 +23,7 @@ from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.producer_file import Snapshots
 from paceline_node.storage.producers import ProducerPolicy, ProducerTable
+from paceline_node.storage.repair import REPLACEMENT
 from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
 from paceline_node.storage.segment import (
     INDEX_SUFFIX,
@@ -34,9 +35,6 @@ from paceline_node.storage.segment import (
     parse_name,
     segment_name,
 )
-
-REPLACEMENT = ".replacement"
-"""Suffix of a segment that a repair was still writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +276,7 @@ class _Recovery:
             fresh.file,
             size,
             fresh.base_offset,
-            ScanRules(self._mark, self._table, end),
+            ScanRules(self._mark, self._table, self._mark, end),
             last_epoch=self._epochs.last_epoch,
             visit=partial(self._note, fresh),
             visit_hole=partial(self._note_hole, fresh),

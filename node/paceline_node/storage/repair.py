@@ -12,35 +12,41 @@ from dataclasses import dataclass
 from functools import partial
 
 from paceline.errors import CorruptMessage
+from paceline.types import NO_EPOCH
 from paceline.wire.batch import BatchHeader, verify
 from paceline_node.env import Disk, File
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.recovery import REPLACEMENT
 from paceline_node.storage.scan import ScanRules, SegmentScan
 from paceline_node.storage.segment import Hole, Segment
+
+REPLACEMENT = ".replacement"
+"""Suffix of a segment that a repair is writing; recovery removes it."""
 
 _COPY = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A whole segment, its file still under the temporary name, synced."""
+    """A whole segment, its file still under the temporary name, synced; and its epochs."""
 
     segment: Segment
     path: str
+    epochs: EpochCache
 
 
 class SegmentRepair:
     """The replacement of one segment with one or more holes, in the order of the file.
 
-    Feed it each hole's batches (:meth:`fill`), then :meth:`finish`; :meth:`abandon` otherwise.
+    Feed it each hole's batches (:meth:`fill`) while ``missing`` is not None, then :meth:`finish`;
+    :meth:`abandon` in any case. ``leader_epochs`` is the leader's epoch table, the log's own where
+    that is not at hand: batches of another epoch than it says are refused.
     """
 
     def __init__(
         self, disk: Disk, damaged: Segment, leader_epochs: EpochCache, *, index_interval: int
     ) -> None:
         self._disk = disk
-        self._old = damaged
+        self.damaged = damaged
         self._epochs = leader_epochs
         self._interval = index_interval
         self._holes = sorted(damaged.holes)
@@ -48,17 +54,21 @@ class SegmentRepair:
         self._path = damaged.path() + REPLACEMENT
         disk.remove(self._path)
         self._file: File | None = disk.create(self._path)
-        self.next_offset = self._holes[0].start if self._holes else damaged.next_offset
-        """The offset that the next batch passed to :meth:`fill` must begin with."""
+        self._next_offset = self._holes[0].start if self._holes else damaged.next_offset
+
+    @property
+    def missing(self) -> tuple[int, int] | None:
+        """(first offset, end offset) of what :meth:`fill` needs next; None: nothing more."""
+        return (self._next_offset, self._holes[0].end) if self._holes else None
 
     async def fill(self, data: memoryview) -> None:
         """Write batches of the damaged range, as the leader sends them.
 
-        Raises CorruptMessage when they do not begin at ``next_offset``, reach behind the hole, fail
+        Raises CorruptMessage when they do not begin at ``missing``, reach behind the hole, fail
         their CRC, or carry another epoch than the leader's table; nothing is written then.
         """
         hole = self._open_hole()
-        position, expected = 0, self.next_offset
+        position, expected = 0, self._next_offset
         while position < len(data):
             header = verify(data, position)
             self._check(header, expected, hole)
@@ -68,37 +78,41 @@ class SegmentRepair:
         if self._copied < hole.position:
             await self._copy(file, hole.position)
         file.append([data])
-        self.next_offset = expected
+        self._next_offset = expected
         if expected == hole.end:
             self._holes.pop(0)
             self._copied = hole.end_position
             if self._holes:
-                self.next_offset = self._holes[0].start
+                self._next_offset = self._holes[0].start
 
     async def finish(self) -> Replaced:
         """Copy the rest, sync, and check the whole file. Raises CorruptMessage."""
         if self._holes:
-            raise CorruptMessage(f"{self._old.path()}: offset {self.next_offset} is still missing")
+            raise CorruptMessage(
+                f"{self.damaged.path()}: offset {self._next_offset} is still missing"
+            )
         file = self._writable()
-        await self._copy(file, self._old.size)
+        await self._copy(file, self.damaged.size)
         await self._disk.sync([file])
-        fresh = Segment(self._old.directory, self._old.base_offset, file)
-        fresh.created_ms = self._old.created_ms
-        rules = ScanRules(self._old.next_offset, self._epochs, self._old.next_offset)
+        fresh = Segment(self.damaged.directory, self.damaged.base_offset, file)
+        fresh.created_ms = self.damaged.created_ms
+        epochs = EpochCache()
+        end = self.damaged.next_offset
+        rules = ScanRules(end, self._epochs, end, end)
         scan = SegmentScan(
             file,
             file.size(),
             fresh.base_offset,
             rules,
             last_epoch=-1,
-            visit=partial(self._note, fresh),
+            visit=partial(self._note, fresh, epochs),
             visit_hole=self._refuse,
         )
         result = await scan.run()
-        if result.next_offset != self._old.next_offset or result.position != file.size():
+        if result.next_offset != self.damaged.next_offset or result.position != file.size():
             raise CorruptMessage(f"{self._path}: ends at offset {result.next_offset}")
         self._file = None
-        return Replaced(fresh, self._path)
+        return Replaced(fresh, self._path, epochs)
 
     def abandon(self) -> None:
         """Close and remove the unfinished file; idempotent."""
@@ -109,7 +123,7 @@ class SegmentRepair:
 
     def _open_hole(self) -> Hole:
         if not self._holes:
-            raise CorruptMessage(f"{self._old.path()}: nothing is missing")
+            raise CorruptMessage(f"{self.damaged.path()}: nothing is missing")
         return self._holes[0]
 
     def _writable(self) -> File:
@@ -122,20 +136,23 @@ class SegmentRepair:
         if (
             header.base_offset != expected
             or header.next_offset > hole.end
-            or header.leader_epoch != known
+            or known not in (NO_EPOCH, header.leader_epoch)
         ):
             raise CorruptMessage(
-                f"{self._old.path()}: batch {header.base_offset}..{header.last_offset} of epoch "
+                f"{self.damaged.path()}: batch {header.base_offset}..{header.last_offset} of epoch "
                 f"{header.leader_epoch} does not fit offset {expected}, epoch {known}"
             )
 
     async def _copy(self, file: File, end: int) -> None:
         while self._copied < end:
-            data = await self._old.file.read(min(_COPY, end - self._copied), self._copied)
+            data = await self.damaged.file.read(min(_COPY, end - self._copied), self._copied)
             file.append([data])
             self._copied += len(data)
 
-    def _note(self, segment: Segment, header: BatchHeader, position: int) -> None:
+    def _note(
+        self, segment: Segment, epochs: EpochCache, header: BatchHeader, position: int
+    ) -> None:
+        epochs.assign(header.leader_epoch, header.base_offset)
         segment.note(header, header.base_offset, position, self._interval)
 
     def _refuse(self, hole: Hole, reason: str) -> None:

@@ -42,13 +42,14 @@ class ScanRules:
     """What a scan may take for granted.
 
     ``mark``: every offset below it was durable once, so a bad batch there is damage; at or above
-    it, a torn write. ``epochs`` is the checksummed table and binds below the mark. ``end`` is the
-    base offset of the next segment, None for the last one; a file may go on behind it when a
-    truncation had not reached the disk, and those bytes are not looked at.
+    it, a torn write. ``epochs`` is the checksummed table and binds below ``epochs_until``. ``end``
+    is the base offset of the next segment, None for the last one; a file may go on behind it when
+    a truncation had not reached the disk, and those bytes are not looked at.
     """
 
     mark: int
     epochs: EpochCache
+    epochs_until: int
     end: int | None
 
 
@@ -161,7 +162,7 @@ class SegmentScan:
         end = self._rules.end
         if end is not None and header.next_offset > end:
             return f"batch up to offset {header.last_offset} reaches into the next segment"
-        if header.base_offset < self._rules.mark:
+        if header.base_offset < self._rules.epochs_until:
             known = self._rules.epochs.epoch_at(header.base_offset)
             if known not in (NO_EPOCH, header.leader_epoch):
                 return f"leader epoch {header.leader_epoch}, the epoch table says {known}"

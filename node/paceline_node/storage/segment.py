@@ -201,6 +201,8 @@ class Segment:
             raise CorruptMessage(f"{self.path()}: an index file is missing")
         self.offsets = OffsetIndex.from_bytes(self.base_offset, offsets, self.file.size())
         self.times = TimeIndex.from_bytes(self.base_offset, times)
+        if self.file.size() and not len(self.times):
+            raise CorruptMessage(f"{self.path()}: the time index is empty")
         self.max_timestamp = self.times.last[0]
         self._indexed_position = max(0, self.offsets.last_position)
 

@@ -75,7 +75,10 @@ def batch(
 async def new_log(
     disk: Disk | None = None, settings: LogSettings = SMALL, host: StillHost | None = None
 ) -> Log:
-    return await Log.create(env_on(disk or MemoryDisk(), host), PATH, IDENTITY, settings)
+    disk = disk or MemoryDisk()
+    disk.mkdir("topics")
+    await disk.fsync_dir("")
+    return await Log.create(env_on(disk, host), PATH, IDENTITY, settings)
 
 
 async def reopen(

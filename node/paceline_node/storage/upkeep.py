@@ -1,0 +1,120 @@
+"""Looking after the content of an open log: scrubbing it, and repairing what is damaged.
+
+Both run beside appends, truncation and retention: they look at a segment while it stands, and give
+up on it when it has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from dataclasses import dataclass
+
+from paceline.errors import CorruptMessage
+from paceline_node.env import Disk
+from paceline_node.storage import damage
+from paceline_node.storage.damage import DamagedRange
+from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.log import Log
+from paceline_node.storage.repair import SegmentRepair
+from paceline_node.storage.scan import ScanRules, SegmentScan
+from paceline_node.storage.segment import Hole
+
+
+@dataclass(frozen=True, slots=True)
+class Scrubbed:
+    """One segment was read: ``size_bytes`` of it, to throttle by. Go on at ``next_offset``."""
+
+    next_offset: int
+    size_bytes: int
+    damaged: tuple[DamagedRange, ...]
+
+
+async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
+    """Check every batch of the segment that holds ``offset``; damage is noted in ``log.damaged``
+    and written down, so that it is neither served nor forgotten.
+
+    Also what to call for a segment in which a reader met a bad checksum. Raises OSError.
+    """
+    segment = next(each for each in reversed(log.segments) if each.base_offset <= offset)
+    end, size, version = segment.next_offset, segment.size, log.version
+    found: list[tuple[Hole, str]] = []
+    scan = SegmentScan(
+        segment.file,
+        size,
+        segment.base_offset,
+        ScanRules(end, log.epochs, end, end),
+        last_epoch=-1,
+        visit=lambda header, position: None,
+        visit_hole=lambda hole, reason: found.append((hole, reason)),
+    )
+    await scan.run()
+    if log.version != version:  # truncated or cut at its start: what was read may be gone
+        return Scrubbed(end, size, ())
+    if found != [] or segment.holes:
+        log.note_damage(segment, found)
+        await damage.write(disk, log.path, log.damaged)
+    ranges = tuple(DamagedRange(hole.start, hole.end, reason) for hole, reason in found)
+    return Scrubbed(end, size, ranges)
+
+
+def begin_repair(
+    disk: Disk, log: Log, damaged: DamagedRange, leader_epochs: EpochCache | None = None
+) -> SegmentRepair:
+    """Start replacing the segment that ``damaged`` lies in.
+
+    Feed the result what it says is ``missing``, then pass it to :func:`finish_repair`. Raises
+    LookupError when the range is gone, StorageFull, StorageError.
+    """
+    for segment in log.segments:
+        if any(hole.start == damaged.start for hole in segment.holes):
+            break
+    else:
+        raise LookupError(f"{log.identity}: {damaged} is not damaged any more")
+    if segment is log.segments[-1]:
+        log.seal()
+    return SegmentRepair(
+        disk,
+        segment,
+        leader_epochs or log.epochs,
+        index_interval=log.settings.index_interval_bytes,
+    )
+
+
+async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
+    """Check the replacement, swap it in by rename, make that durable.
+
+    Raises CorruptMessage when the replacement is not whole, LookupError when the segment has
+    changed meanwhile, OSError. The old file stays in place in each of these cases.
+    """
+    replaced = await repair.finish()
+    try:
+        log.adopt(repair.damaged, replaced)
+    except LookupError:
+        replaced.segment.file.close()
+        disk.remove(replaced.path)
+        raise
+    await disk.fsync_dir(log.path)
+    await damage.write(disk, log.path, log.damaged)
+
+
+async def replace_range(
+    disk: Disk,
+    log: Log,
+    damaged: DamagedRange,
+    batches: AsyncIterable[memoryview],
+    leader_epochs: EpochCache | None = None,
+) -> None:
+    """Repair a segment with one damaged range from its leader's batches, whole and in order.
+
+    Raises as :func:`begin_repair`, ``SegmentRepair.fill`` and :func:`finish_repair`; the log is
+    unchanged then. Cancel-safe.
+    """
+    repair = begin_repair(disk, log, damaged, leader_epochs)
+    try:
+        async for data in batches:
+            await repair.fill(data)
+        if repair.missing is not None:
+            raise CorruptMessage(f"{log.identity}: offset {repair.missing[0]} is still missing")
+        await finish_repair(disk, log, repair)
+    finally:
+        repair.abandon()

@@ -1,0 +1,397 @@
+"""Opening a log after anything but a clean stop (spec replication 2.5)."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from paceline.errors import CorruptMessage
+from paceline.wire.batch import iter_batches
+from paceline_node.storage.log import Log
+from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.recovery import RecoveryReport
+from tests.unit.storage.world import PATH, batch, content, flush, new_log, reopen
+
+ONE_FILE = LogSettings(index_interval_bytes=150, retention_ms=None)
+FIRST = f"{PATH}/{0:020d}.log"
+
+
+async def written(disk: MemoryDisk, settings: LogSettings = ONE_FILE) -> Log:
+    """Six batches of 1, 2 and 3 records, epochs 1, 1, 2, 2, 3, 3; all durable."""
+    log = await new_log(disk, settings)
+    sequence = 0
+    for number in range(6):
+        count = number % 3 + 1
+        log.append_leader(batch(count, producer=(5, 0, sequence)), number // 2 + 1, 1_000)
+        sequence += count
+    await flush(log, disk)
+    await log.checkpoint()
+    disk.kill()
+    return log
+
+
+def bounds(data: bytes) -> list[tuple[int, int]]:
+    """(position, base offset) of each batch, then of the end."""
+    heads = [(position, header) for position, header in iter_batches(data)]
+    last = heads[-1][1]
+    return [*((p, h.base_offset) for p, h in heads), (len(data), last.next_offset)]
+
+
+async def test_a_torn_tail_is_cut_at_every_byte() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    edges = bounds(whole)
+    for size in range(len(whole) + 1):
+        disk.overwrite(FIRST, whole[:size])
+        log = await reopen(disk, settings=ONE_FILE)
+        position, end = max(edge for edge in edges if edge[0] <= size)
+        assert log.log_end_offset == log.durable_offset == end
+        assert content(log) == whole[:position]
+        assert log.recovery.truncated_bytes == size - position
+        assert not log.recovery.damaged
+        assert not log.recovery.lost_tail
+        whole_batches = edges.index((position, end))
+        assert log.epochs.last_epoch == [-1, 1, 1, 2, 2, 3, 3][whole_batches]
+        log.append_leader(batch(), 9, 1_000)
+        assert log.log_end_offset == end + 1
+        disk.kill()
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 200, b"\xff" * 10, b"\0" * 5, b"\x02" * 300])
+async def test_garbage_behind_the_end_is_cut(garbage: bytes) -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    disk.overwrite(FIRST, whole + garbage)
+    log = await reopen(disk, mark=12, settings=ONE_FILE)
+    assert content(log) == whole
+    assert log.recovery == RecoveryReport(len(whole) + len(garbage), len(garbage), 0, (), False, ())
+    log.abandon()
+
+
+async def test_a_flipped_bit_below_the_mark_is_damage_at_every_byte() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    edges = bounds(whole)
+    names = disk.list(PATH)
+    kept = {name: disk.content(f"{PATH}/{name}") for name in names}
+    for at in range(len(whole)):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << (at % 8)
+        disk.overwrite(FIRST, bytes(flipped))
+        log = await reopen(disk, mark=12, settings=ONE_FILE)
+        start = max(base for position, base in edges[:-1] if position <= at)
+        end = min(base for position, base in edges if position > at)
+        assert [(each.start, each.end) for each in log.damaged] == [(start, end)], at
+        assert log.recovery.damaged == log.damaged
+        assert log.recovery.truncated_bytes == 0
+        assert not log.recovery.reached_durable_mark
+        assert log.log_end_offset == 12
+        check_readable_around(log, whole, edges, start, end)
+        disk.kill()
+        restore(disk, kept)
+
+
+def restore(disk: MemoryDisk, kept: dict[str, bytes]) -> None:
+    for name in disk.list(PATH):
+        if name not in kept:
+            disk.remove(f"{PATH}/{name}")
+    for name, old in kept.items():
+        disk.overwrite(f"{PATH}/{name}", old)
+
+
+def check_readable_around(
+    log: Log, whole: bytes, edges: list[tuple[int, int]], start: int, end: int
+) -> None:
+    """Everything outside the damage is served, nothing inside it."""
+    for (position, base), (stop, following) in pairwise(edges):
+        if base == start:
+            for offset in range(start, end):
+                with pytest.raises(CorruptMessage, match="is damaged"):
+                    log.locate(offset, 10_000, 12)
+        else:
+            found = log.locate(base, 1, 12)
+            assert found is not None
+            assert (found.read(), found.next_offset) == (whole[position:stop], following)
+    first = log.locate(0, 10_000, 12) if start > 0 else None
+    if first is not None:
+        assert first.next_offset == start  # and no slice runs into it
+
+
+async def test_a_flipped_bit_at_or_above_the_mark_is_a_torn_tail() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    edges = bounds(whole)
+    mark = edges[3][1]
+    for at in range(edges[3][0], len(whole)):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << (at % 8)
+        disk.overwrite(FIRST, bytes(flipped))
+        log = await reopen(disk, mark=mark, settings=ONE_FILE)
+        position, end = max(edge for edge in edges if edge[0] <= at)
+        if at - position in range(12, 16):  # the leader epoch: nothing above the mark tells on it
+            disk.kill()
+            disk.overwrite(FIRST, whole)
+            continue
+        assert (log.log_end_offset, log.damaged) == (end, ())
+        assert content(log) == whole[:position]
+        if end < edges[5][1]:
+            assert log.recovery.discarded_valid_bytes > 0
+        disk.kill()
+
+
+async def test_a_higher_epoch_above_the_mark_cuts_what_follows_it() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = bytearray(disk.content(FIRST))
+    edges = bounds(bytes(whole))
+    whole[edges[3][0] + 14] ^= 1  # epoch 2 of the fourth batch becomes 258
+    disk.overwrite(FIRST, bytes(whole))
+    log = await reopen(disk, mark=edges[3][1], settings=ONE_FILE)
+    assert log.log_end_offset == edges[4][1]
+    assert log.recovery.truncated_bytes == len(whole) - edges[4][0]
+    log.abandon()
+
+
+async def test_damage_is_remembered_until_it_is_repaired() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = bytearray(disk.content(FIRST))
+    edges = bounds(bytes(whole))
+    whole[edges[2][0] + 70] ^= 1
+    disk.overwrite(FIRST, bytes(whole))
+    damaged = (await reopen(disk, mark=12, settings=ONE_FILE)).damaged
+    assert len(damaged) == 1
+    disk.kill()
+    for hints in ({"mark": 0}, {"mark": 12, "clean": True}):
+        log = await reopen(disk, settings=ONE_FILE, **hints)  # type: ignore[arg-type]
+        assert log.damaged == damaged
+        disk.kill()
+
+
+async def test_damage_in_the_last_batch_keeps_its_offsets() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = bytearray(disk.content(FIRST))
+    whole[-1] ^= 1
+    disk.overwrite(FIRST, bytes(whole))
+    log = await reopen(disk, mark=12, settings=ONE_FILE)
+    assert log.log_end_offset == 12
+    appended = log.append_leader(batch(), 7, 1_000)
+    assert appended.base_offset == 12
+    found = log.locate(12, 1_000, 13)
+    assert found is not None
+    assert found.base_offset == 12
+    await flush(log, disk)
+    mark = await log.checkpoint()
+    disk.kill()
+    again = await reopen(disk, mark=mark, settings=ONE_FILE)
+    assert again.damaged == log.damaged
+    assert again.log_end_offset == 13
+    again.abandon()
+
+
+async def test_a_lost_tail_is_told() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    disk.overwrite(FIRST, whole[: bounds(whole)[4][0]])
+    log = await reopen(disk, mark=12, settings=ONE_FILE)
+    assert log.recovery.lost_tail
+    assert log.recovery.damaged == ()
+    assert log.log_end_offset == bounds(whole)[4][1]
+    log.abandon()
+
+
+SMALL = LogSettings(segment_bytes=250, index_interval_bytes=150, retention_ms=None)
+
+
+async def test_a_segment_missing_below_the_mark_is_damage() -> None:
+    disk = MemoryDisk()
+    log = await written(disk, SMALL)
+    bases = [segment.base_offset for segment in log.segments]
+    assert len(bases) >= 3
+    disk.remove(f"{PATH}/{bases[1]:020d}.log")
+    again = await reopen(disk, mark=12, settings=SMALL)
+    # Only the recovery point's segment is scanned, but the ends of the others are looked at.
+    assert [(each.start, each.end) for each in again.damaged] == [(bases[1], bases[2])]
+    assert again.log_end_offset == 12
+    again.abandon()
+
+
+async def test_a_segment_missing_above_the_mark_ends_the_log() -> None:
+    disk = MemoryDisk()
+    log = await written(disk, SMALL)
+    bases = [segment.base_offset for segment in log.segments]
+    disk.remove(f"{PATH}/{bases[1]:020d}.log")
+    again = await reopen(disk, mark=0, settings=SMALL)
+    assert again.damaged == ()
+    assert again.log_end_offset == bases[1]
+    assert [segment.base_offset for segment in again.segments] == [0]
+    again.abandon()
+
+
+async def test_sealed_segments_below_the_mark_are_not_read() -> None:
+    disk = MemoryDisk()
+    log = await written(disk, SMALL)
+    last = log.segments[-1]
+    again = await reopen(disk, mark=12, settings=SMALL)
+    assert again.recovery.scanned_bytes == last.size
+    assert content(again) == content_of(disk, log)
+    assert again.producers == log.producers
+    assert again.epochs == log.epochs
+    again.abandon()
+
+
+def content_of(disk: MemoryDisk, log: Log) -> bytes:
+    return b"".join(disk.content(segment.path()) for segment in log.segments)
+
+
+@pytest.mark.parametrize("victim", [".index", ".timeindex", "epochs.ckpt", ".snap"])
+@pytest.mark.parametrize("how", ["missing", "flipped", "cut", "empty"])
+@pytest.mark.parametrize("clean", [True, False])
+async def test_derived_files_are_rebuilt(victim: str, how: str, clean: bool) -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk, SMALL)
+    for sequence in range(20):
+        part = batch(producer=(5, 0, sequence), timestamp=1_000 + sequence)
+        log.append_leader(part, sequence // 7, 1_000)
+    whole = content(log)
+    await log.close()
+    for name in disk.list(PATH):
+        if name.endswith(victim):
+            spoil(disk, f"{PATH}/{name}", how)
+    again = await reopen(disk, mark=20, clean=clean, settings=SMALL)
+    assert content(again) == whole
+    assert again.damaged == ()
+    assert again.epochs == log.epochs
+    assert again.producers == log.producers
+    assert [again.offset_for_timestamp(1_000 + n) for n in range(21)] == [
+        *((n, 1_000 + n) for n in range(20)),
+        None,
+    ]
+    again.abandon()
+
+
+def spoil(disk: MemoryDisk, path: str, how: str) -> None:
+    old = disk.content(path)
+    if how == "missing":
+        disk.remove(path)
+    elif how == "cut":
+        disk.overwrite(path, old[:-1])
+    elif how == "empty":
+        disk.overwrite(path, b"")
+    elif old:
+        disk.overwrite(path, bytes([old[0] ^ 0x40, *old[1:]]))
+
+
+async def test_a_stale_snapshot_is_not_used() -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk, SMALL)
+    for sequence in range(9):
+        log.append_leader(batch(producer=(5, 0, sequence)), 1, 1_000)
+    await flush(log, disk)
+    stale = {name: disk.content(f"{PATH}/{name}") for name in disk.list(PATH) if "snap" in name}
+    assert stale
+    log.truncate(1)
+    for sequence in range(11):
+        log.append_leader(batch(producer=(6, 0, sequence)), 2, 1_000)
+    await flush(log, disk)
+    await log.checkpoint()
+    disk.kill()
+    for name, old in stale.items():  # as if its removal had not reached the disk
+        disk.remove(f"{PATH}/{name}")
+        disk.create(f"{PATH}/{name}").append([old])
+    again = await reopen(disk, mark=12, settings=SMALL)
+    assert again.producers == log.producers
+    again.abandon()
+
+
+async def test_unfinished_files_are_removed() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    for name in ("epochs.ckpt.tmp", f"{0:020d}.log.replacement", f"{77:020d}.index"):
+        disk.create(f"{PATH}/{name}")
+    log = await reopen(disk, settings=ONE_FILE)
+    assert all(not name.endswith((".tmp", ".replacement")) for name in disk.list(PATH))
+    assert f"{77:020d}.index" not in disk.list(PATH)
+    log.abandon()
+
+
+async def test_a_truncation_that_reached_only_the_new_file() -> None:
+    """The old file kept what was cut off, the new one has what came after: the new one is right."""
+    disk = MemoryDisk()
+    log = await new_log(disk, ONE_FILE)
+    for epoch in (1, 1, 2, 2):
+        log.append_leader(batch(), epoch, 1_000)
+    await flush(log, disk)
+    old = disk.content(FIRST)
+    log.truncate(2)
+    log.append_leader(batch(3), 3, 1_000)
+    right = content(log)
+    await flush(log, disk)
+    disk.kill()
+    disk.overwrite(FIRST, old)
+    again = await reopen(disk, mark=2, settings=ONE_FILE)
+    assert content(again) == right
+    assert again.epochs.entries == [(1, 0), (3, 2)]
+    again.abandon()
+
+
+async def test_records_above_the_log_start_only() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    log = await reopen(disk, log_start=5, settings=ONE_FILE)
+    assert log.log_start_offset == 5
+    assert log.epochs.entries[0].start == 5
+    disk.kill()
+    log = await reopen(disk, log_start=500, settings=ONE_FILE)
+    assert (log.log_start_offset, log.log_end_offset) == (500, 500)
+    log.abandon()
+
+
+@pytest.mark.parametrize("seed", range(200))
+async def test_power_cuts_keep_what_is_durable(seed: int) -> None:
+    """Random appends, flushes and truncations, then a power cut: a prefix of some history."""
+    rng = random.Random(seed)
+    disk = MemoryDisk()
+    settings = LogSettings(segment_bytes=rng.choice([300, 900, 9_000]), index_interval_bytes=150)
+    log = await new_log(disk, settings)
+    await flush(log, disk)
+    epoch = 1
+    histories = [b""]
+    for _ in range(rng.randint(1, 40)):
+        step = rng.random()
+        if step < 0.7:
+            value = bytes([rng.randrange(256)]) * rng.choice([1, 50, 5_000])
+            log.append_leader(batch(rng.randint(1, 3), value=value), epoch, 1_000)
+        elif step < 0.85:
+            await flush(log, disk)
+            histories.clear()
+        elif log.log_end_offset:
+            log.truncate(rng.randint(0, log.log_end_offset))
+            epoch += 1
+        histories.append(content(log))
+    durable = log.locate(0, 1 << 30, log.durable_offset)
+    safe = b"" if log.durable_offset == 0 or durable is None else prefix(log, log.durable_offset)
+    disk.power_cut(rng)
+    again = await reopen(disk, settings=settings)
+    assert again.damaged == ()
+    got = content(again)
+    assert got.startswith(safe)
+    assert any(history.startswith(got) for history in histories)
+    again.abandon()
+
+
+def prefix(log: Log, end: int) -> bytes:
+    data = content(log)
+    for position, header in iter_batches(data):
+        if header.base_offset >= end:
+            return data[:position]
+    return data
