@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     LeaderChangedAfterAppend,
     NotEnoughReplicasAfterAppend,
@@ -105,8 +106,8 @@ class PartitionContext:
 
     ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
-    ``failed``: the disk failed. ``simulate`` is on while this is the only registered node and
-    simulated slots are allowed (spec v1 9).
+    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``simulate`` is
+    on while this is the only registered node and simulated slots are allowed (spec v1 9).
     """
 
     env: Env
@@ -119,6 +120,7 @@ class PartitionContext:
     proposing: Callable[[Partition], None]
     durable: Callable[[Partition], None]
     failed: Callable[[OSError], None]
+    suspect: Callable[[Partition, int], None]
     lag_max_s: float = 10.0
     acks1_early: bool = False
     simulate: bool = False
@@ -338,7 +340,8 @@ class Partition:
 
         Raises NotLeader (unless ``from_follower``), FencedLeaderEpoch, UnknownLeaderEpoch, and
         OffsetOutOfRange; OffsetNotAvailable on a follower for what it does not know to be
-        committed. No read goes beyond the high watermark (I11).
+        committed; CorruptMessage where the log is damaged. No read goes beyond the high watermark
+        (I11).
         """
         self.check_epoch(current_leader_epoch)
         leading = self.replica.leader is not None
@@ -355,7 +358,7 @@ class Partition:
             if not leading and offset > end:
                 raise OffsetNotAvailable(f"{self}: offset {offset} has not reached this follower")
             raise OffsetOutOfRange(f"{self}: offset {offset} is outside {start}..{end}")
-        found = log.locate(offset, max_bytes, committed) if offset < committed else None
+        found = self._locate(offset, max_bytes, committed) if offset < committed else None
         return ReadResult(
             found,
             self.replica.high_watermark,
@@ -364,6 +367,17 @@ class Partition:
             end,
             self.replica.leader_epoch,
         )
+
+    def _locate(self, offset: int, max_bytes: int, end: int) -> LogSlice | None:
+        try:
+            return self.log.locate(offset, max_bytes, end)
+        except CorruptMessage:
+            self.suspect(offset)
+            raise
+
+    def suspect(self, offset: int) -> None:
+        """The batch at ``offset`` failed a check: have it read again, and repaired if need be."""
+        self._context.suspect(self, offset)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Compare a client's leader epoch with ours; -1 is unchecked. Raises FencedLeaderEpoch or

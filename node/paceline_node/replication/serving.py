@@ -89,7 +89,7 @@ class FollowerSession:
 class ReplicaServer:
     """Serves the followers of this node's partitions.
 
-    ``find`` looks a partition up; ``damaged`` is told of one whose records cannot be read.
+    ``find`` looks a partition up.
     """
 
     def __init__(
@@ -98,15 +98,12 @@ class ReplicaServer:
         cluster_id: UUID,
         find: Callable[[PartitionKey], Partition | None],
         deadlines: Deadlines,
-        *,
-        damaged: Callable[[Partition], None],
         limits: ServingLimits | None = None,
     ) -> None:
         self._env = env
         self._cluster_id = cluster_id
         self._find = find
         self._deadlines = deadlines
-        self._damaged = damaged
         self._limits = limits or ServingLimits()
         self._followers: dict[Session, FollowerSession] = {}
         self._watching: dict[PartitionKey, dict[FollowerSession, None]] = {}
@@ -309,7 +306,7 @@ class ReplicaServer:
             )
         except CorruptMessage:
             # Never sent on: this replica reports itself, and another one leads (2.5).
-            self._damaged(partition)
+            partition.suspect(position.fetch_offset)
             check = FetchCheck(ErrorCode.STORAGE_ERROR)
             self._refuse(
                 follower, partition.key, answers, partition.replica.answer(position, check)

@@ -112,9 +112,19 @@ class FetchRange(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class EpochSpan(Message):
+    """One entry of a leader epoch table: the epoch and its first offset."""
+
+    epoch: LeaderEpoch
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class RangeFetched(Message):
-    """Answer: whole batches in the payload, from the one that contains ``start_offset`` to before
-    ``next_offset``; ask again from there."""
+    """Answer: whole batches in the payload, from ``base_offset`` to before ``next_offset``; ask
+    again from there. Equal ones mean that the leader's log has nothing there. ``epochs`` is the
+    leader's epoch table, against which the receiver checks every batch."""
 
     base_offset: int
     next_offset: int
+    epochs: tuple[EpochSpan, ...]

@@ -1,0 +1,226 @@
+"""What is done for partitions from time to time: checkpoints, retention, ISR shrinking, interval
+flushes, and watching the disk (spec replication 2.1, 2.2, 3.6; failure table rows 17 to 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from paceline.errors import StorageError, StorageFull
+from paceline_node.controller.topic_config import FlushMode
+from paceline_node.env import Env
+from paceline_node.replication.log_directory import LogDirectory
+from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
+from paceline_node.storage.flusher import Flusher
+
+_SLOW_SYNC_S = 1.0
+_SLOW_FOR_S = 5.0
+_QUIET_S = 30.0
+_MIN_FREE_BYTES = 1 << 30
+_MIN_FREE_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSettings:
+    """``min_free_bytes``: free space below which writes are refused; None: the larger of 1 GiB and
+    2 % of the file system."""
+
+    checkpoint_s: float = 5.0
+    retention_s: float = 300.0
+    disk_check_s: float = 1.0
+    min_free_bytes: int | None = None
+
+
+class Health:
+    """What heartbeats tell the controller of this node's disk.
+
+    ``degraded``: so slow, or so full, that leadership should move to another node. ``offline``:
+    the disk failed; the node ends (SETTLED B13).
+    """
+
+    def __init__(self) -> None:
+        self.storage_full = False
+        self.slow = False
+        self.offline = False
+
+    @property
+    def degraded(self) -> bool:
+        return self.storage_full or self.slow
+
+
+class SlowDisk:
+    """Tells a slow disk from its sync times: p99 above 1 s, or a sync that hangs, for 5 s.
+
+    Pure. With leadership gone there may be nothing to sync, so quiet counts as recovered.
+    """
+
+    def __init__(self) -> None:
+        self._slow_since: float | None = None
+        self._last_count = -1
+        self._last_sync = 0.0
+
+    def observe(self, now: float, count: int, p99_s: float, running_s: float) -> bool:
+        """Judge the figures of ``Flusher.statistics``; whether the disk is slow."""
+        if count != self._last_count:
+            self._last_count = count
+            self._last_sync = now
+        quiet = running_s < _SLOW_SYNC_S and now - self._last_sync > _QUIET_S
+        if quiet or max(p99_s, running_s) <= _SLOW_SYNC_S:
+            self._slow_since = None
+            return False
+        if self._slow_since is None:
+            self._slow_since = now
+        return now - self._slow_since >= _SLOW_FOR_S
+
+
+class Maintenance:
+    """Runs all of it over the partitions that ``hosted`` returns; ``is_elsewhere`` tells which
+    strays are of no use."""
+
+    def __init__(
+        self,
+        env: Env,
+        context: PartitionContext,
+        directory: LogDirectory,
+        flusher: Flusher,
+        health: Health,
+        *,
+        hosted: Callable[[], Iterable[Partition]],
+        is_elsewhere: Callable[[PartitionKey], bool],
+        settings: MaintenanceSettings | None = None,
+    ) -> None:
+        self._env = env
+        self._context = context
+        self._directory = directory
+        self._flusher = flusher
+        self._health = health
+        self._hosted = hosted
+        self._is_elsewhere = is_elsewhere
+        self._settings = settings or MaintenanceSettings()
+        self._slow_disk = SlowDisk()
+        self._flush_at: dict[PartitionKey, float] = {}
+        self._log = structlog.get_logger(component="maintenance", node=context.node_id)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._checkpoints)
+            nursery.start_soon(self._retention)
+            nursery.start_soon(self._shrinking)
+            nursery.start_soon(self._interval_flushes)
+            self._look_at_disk()
+            nursery.start_soon(self._disk_watch)
+            task_status.started()
+
+    async def _checkpoints(self) -> None:
+        while True:
+            await trio.sleep(self._settings.checkpoint_s)
+            await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Write the offsets checkpoints once."""
+        watermarks = {partition.log: partition.high_watermark for partition in self._hosted()}
+        try:
+            await self._directory.write_checkpoints(watermarks)
+            await self._directory.remove_strays(self._is_elsewhere)
+        except OSError as error:
+            self._disk_error(error)
+
+    async def _retention(self) -> None:
+        while True:
+            await trio.sleep(self._settings.retention_s)
+            self.enforce_retention()
+
+    def enforce_retention(self) -> None:
+        """Delete expired segments of all partitions once. Never above a high watermark."""
+        now_ms = self._env.host.wall_ms()
+        for partition in self._hosted():
+            try:
+                deleted = partition.log.enforce_retention(now_ms, partition.high_watermark)
+            except StorageFull:
+                continue
+            except StorageError:
+                self._log_failed(partition)
+                continue
+            if deleted:
+                self._context.advanced(partition)
+                self._flusher.request(partition.log)
+                self._log.info(
+                    "segments expired",
+                    partition=str(partition),
+                    deleted=deleted,
+                    log_start_offset=partition.log_start_offset,
+                )
+
+    async def _shrinking(self) -> None:
+        while True:
+            await trio.sleep(self._context.lag_max_s / 2)
+            for partition in self._hosted():
+                partition.consider_shrink()
+
+    async def _interval_flushes(self) -> None:
+        while True:
+            pause_s = self.flush_intervals()
+            await trio.sleep(pause_s)
+
+    def flush_intervals(self) -> float:
+        """Request the syncs that mode ``interval`` asks for now; seconds until the next look."""
+        now = self._env.now()
+        pause_s = 1.0
+        flush_at = self._flush_at
+        self._flush_at = {}
+        for partition in self._hosted():
+            if partition.config.flush_mode is not FlushMode.INTERVAL:
+                continue
+            interval_s = partition.config.flush_interval_ms / 1000
+            due = flush_at.get(partition.key, now)
+            if due <= now:
+                if partition.log.durable_offset < partition.log_end_offset:
+                    self._flusher.request(partition.log)
+                due = now + interval_s
+            self._flush_at[partition.key] = due
+            pause_s = min(pause_s, due - now)
+        return max(pause_s, 0.001)
+
+    async def _disk_watch(self) -> None:
+        while True:
+            await trio.sleep(self._settings.disk_check_s)
+            self._look_at_disk()
+
+    def _look_at_disk(self) -> None:
+        try:
+            free = self._env.disk.free_bytes()
+            total = self._env.disk.total_bytes()
+        except OSError as error:
+            self._disk_error(error)
+            return
+        floor = self._settings.min_free_bytes
+        if floor is None:
+            floor = max(_MIN_FREE_BYTES, int(total * _MIN_FREE_SHARE))
+        self._set_full(free < floor, free, floor)
+        figures = self._flusher.statistics()
+        slow = self._slow_disk.observe(
+            self._env.now(), figures.count, figures.p99_s, figures.running_s
+        )
+        if slow != self._health.slow:
+            self._health.slow = slow
+            self._log.warning("disk is slow" if slow else "disk is fast again", p99_s=figures.p99_s)
+
+    def _set_full(self, full: bool, free: int, floor: int) -> None:
+        if full == self._health.storage_full:
+            return
+        self._health.storage_full = full
+        self._context.admission.storage_full = full
+        event = "disk is nearly full, writes are refused" if full else "disk has room again"
+        self._log.warning(event, free_bytes=free, min_free_bytes=floor)
+
+    def _log_failed(self, partition: Partition) -> None:
+        if partition.log.failed is not None:
+            self._disk_error(partition.log.failed)
+
+    def _disk_error(self, error: OSError) -> None:
+        self._context.failed(error)

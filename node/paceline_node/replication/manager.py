@@ -1,0 +1,243 @@
+"""The room as one object: everything replication needs, put together and run.
+
+Life of a node, as ``app`` drives it: :meth:`ReplicaManager.open_logs`, register with the
+controller, :meth:`ReplicaManager.registered`, while :meth:`ReplicaManager.run` is running; at the
+end leadership is handed over, ``run`` is cancelled, and :meth:`ReplicaManager.close` leaves a
+directory that may be marked clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+import trio
+
+from paceline.types import BrokerEpoch, NodeId
+from paceline_node.controller.store import MetadataStore
+from paceline_node.controller.topic_config import FlushMode
+from paceline_node.env import Env
+from paceline_node.peers.deadlines import Deadlines
+from paceline_node.peers.links import PeerLinks
+from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
+from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
+from paceline_node.replication.maintenance import Health, Maintenance, MaintenanceSettings
+from paceline_node.replication.partition import (
+    Admission,
+    Partition,
+    PartitionContext,
+    PartitionKey,
+)
+from paceline_node.replication.proposals import ControllerCalls, Proposals
+from paceline_node.replication.repairs import Repairs, RepairSettings
+from paceline_node.replication.serving import ReplicaServer, ServingLimits
+from paceline_node.replication.table import PartitionTable, TableSettings
+from paceline_node.storage.flusher import Flusher
+from paceline_node.storage.log import Log
+
+NO_BROKER_EPOCH = BrokerEpoch(-1)
+RECOVERED_UNCLEANLY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationIdentity:
+    """Whose replicas these are."""
+
+    cluster_id: UUID
+    node_id: NodeId
+    directory_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """``acks1_early``: answer acks=1 before the flush (4.1 step 6)."""
+
+    lag_max_s: float = 10.0
+    acks1_early: bool = False
+    fetch: FetchSettings = field(default_factory=FetchSettings)
+    serving: ServingLimits = field(default_factory=ServingLimits)
+    table: TableSettings = field(default_factory=TableSettings)
+    repairs: RepairSettings = field(default_factory=RepairSettings)
+    maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
+
+
+class ReplicaManager:
+    """All replicas of one node.
+
+    ``session_valid``: whether a controller answered within a session (4.1 step 1). ``disk_failed``
+    is called once with the error of the data directory: the node must end. ``lower_floor`` writes
+    a weaker flush floor to the incarnation file (2.2 rule 5).
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        identity: ReplicationIdentity,
+        store: MetadataStore,
+        links: PeerLinks,
+        controller: ControllerCalls,
+        *,
+        session_valid: Callable[[], bool],
+        disk_failed: Callable[[OSError], None],
+        lower_floor: Callable[[FlushMode], Awaitable[None]],
+        settings: ReplicationSettings | None = None,
+    ) -> None:
+        settings = settings or ReplicationSettings()
+        self._disk_failed = disk_failed
+        self._log = structlog.get_logger(component="replication", node=identity.node_id)
+        self.health = Health()
+        self.broker_epoch = NO_BROKER_EPOCH
+        self._reported: frozenset[PartitionKey] = frozenset()
+        self.deadlines = Deadlines()
+        self.flusher = Flusher(env, self._failed)
+        self.directory = LogDirectory(env)
+        self.context = PartitionContext(
+            env=env,
+            node_id=identity.node_id,
+            deadlines=self.deadlines,
+            admission=Admission(session_valid),
+            request_flush=self.flusher.request,
+            appended=lambda partition: self.serving.appended(partition),
+            advanced=lambda partition: self.serving.advanced(partition),
+            proposing=lambda partition: self.proposals.add(partition),
+            durable=lambda partition: self.fetchers.durable(partition),
+            failed=self._failed,
+            suspect=self._suspect,
+            lag_max_s=settings.lag_max_s,
+            acks1_early=settings.acks1_early,
+        )
+        self.table = PartitionTable(
+            self.context,
+            store,
+            self.directory,
+            self.flusher,
+            settings.table,
+            role_changed=self._role_changed,
+            released=lambda key: self.fetchers.unfollow(key),
+            lower_floor=lower_floor,
+        )
+        self.serving = ReplicaServer(
+            env, identity.cluster_id, self.table.find, self.deadlines, settings.serving
+        )
+        self.fetchers = Fetchers(
+            env,
+            FetchIdentity(
+                identity.cluster_id,
+                identity.node_id,
+                identity.directory_id,
+                self._current_broker_epoch,
+            ),
+            links,
+            self.deadlines,
+            failed=self._failed,
+            request_flush=self._request_flush,
+            settings=settings.fetch,
+        )
+        self.proposals = Proposals(env, self.context, controller, self._current_broker_epoch)
+        self.repairs = Repairs(
+            env,
+            self.context,
+            links,
+            controller,
+            find=self.table.find,
+            hosted=self._hosted,
+            follow=self.fetchers.follow,
+            unfollow=self.fetchers.unfollow,
+            broker_epoch=self._current_broker_epoch,
+            settings=settings.repairs,
+        )
+        self.maintenance = Maintenance(
+            env,
+            self.context,
+            self.directory,
+            self.flusher,
+            self.health,
+            hosted=self._hosted,
+            is_elsewhere=self.table.is_elsewhere,
+            settings=settings.maintenance,
+        )
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def register(self, server: PeerServer) -> None:
+        """Serve other nodes on ``server``; its ``on_close`` must reach :meth:`session_closed`."""
+        self.serving.register(server)
+        self.repairs.register(server)
+
+    async def open_logs(self, *, clean: bool) -> OpenedLogs:
+        """Open and recover all logs; what is damaged must be named when registering. Raises
+        OSError."""
+        opened = await self.table.open_logs(clean=clean)
+        self._reported = frozenset(opened.damaged)
+        return opened
+
+    def registered(self, broker_epoch: BrokerEpoch, floor: FlushMode) -> None:
+        """The controller accepted this process, and the incarnation file says so (2.3)."""
+        self.broker_epoch = broker_epoch
+        self.table.registered(broker_epoch, floor)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.deadlines.run)
+            await nursery.start(self.flusher.run)
+            await nursery.start(self.serving.run)
+            await nursery.start(self.fetchers.run)
+            await nursery.start(self.proposals.run)
+            await nursery.start(self.repairs.run)
+            await nursery.start(self.maintenance.run)
+            await nursery.start(self.table.run)
+            task_status.started()
+
+    async def close(self) -> None:
+        """Flush and close all logs, once ``run`` has ended. Raises OSError: not a clean stop."""
+        await self.table.close()
+
+    def session_closed(self, session: Session) -> None:
+        """A connection from another node ended."""
+        self.serving.closed(session)
+
+    # --- between the parts -----------------------------------------------------------------------
+
+    def _hosted(self) -> tuple[Partition, ...]:
+        return self.table.partitions
+
+    def _current_broker_epoch(self) -> BrokerEpoch:
+        return self.broker_epoch
+
+    def _request_flush(self, partition: Partition) -> None:
+        if partition.replica.counts_durable:
+            self.flusher.request(partition.log)
+
+    def _role_changed(self, partition: Partition) -> None:
+        if partition.log.damaged and not self._was_elected_anyway(partition):
+            self.repairs.report(partition, known=partition.key in self._reported)
+        elif partition.replica.follower is not None:
+            self.fetchers.follow(partition)
+        else:
+            self.fetchers.unfollow(partition.key)
+
+    def _was_elected_anyway(self, partition: Partition) -> bool:
+        """Whether an operator let this replica lead in spite of its damage."""
+        registration = partition.registration
+        return (
+            partition.is_leader
+            and registration is not None
+            and registration.recovery == RECOVERED_UNCLEANLY
+        )
+
+    def _suspect(self, partition: Partition, offset: int) -> None:
+        log: Log = partition.log
+        if not any(each.start <= offset < each.end for each in log.damaged):
+            self.repairs.suspect(partition, offset)
+        elif not self._was_elected_anyway(partition):
+            self.repairs.report(partition)
+
+    def _failed(self, error: OSError) -> None:
+        if not self.health.offline:
+            self.health.offline = True
+            self._log.error("data directory failed", error=str(error))
+            self._disk_failed(error)

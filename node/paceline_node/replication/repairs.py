@@ -1,0 +1,304 @@
+"""Damaged replicas: found, reported, refetched (spec replication 2.5).
+
+A log that lost or cannot read something durable is reported to the controller, which takes the
+replica out of ISR and ELR. While it is damaged it follows nobody, so that no leader counts it. Its
+damaged ranges are then fetched from the leader and swapped in; after that it follows, and joins by
+the normal rule. A damaged leader only reports: leadership moves away first.
+
+What belongs here as well: the scrubber, which looks for damage before a reader meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from paceline.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    NotLeader,
+    PacelineError,
+    RemoteProtocolError,
+    UnknownLeaderEpoch,
+    UnknownTopicId,
+)
+from paceline.types import NO_NODE, BrokerEpoch, LeaderEpoch
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.native.admin import Done
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.control import ReportDamagedRequest
+from paceline.wire.peer.replica import EpochSpan, FetchRange, RangeFetched, SuspectCorrupt
+from paceline_node.env import Env
+from paceline_node.peers.framestream import Payload
+from paceline_node.peers.links import PeerLinks
+from paceline_node.peers.server import PeerServer, Session
+from paceline_node.peers.transport import FilePart
+from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
+from paceline_node.replication.proposals import ControllerCalls
+from paceline_node.replication.table import refs
+from paceline_node.storage import upkeep
+from paceline_node.storage.damage import DamagedRange
+from paceline_node.storage.epochs import EpochCache
+
+_LANE = "control"
+_ANSWER_S = 10.0
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSettings:
+    """``scrub_interval_s``: every sealed segment is read once in that time, at most
+    ``scrub_bytes_per_s`` (2.5)."""
+
+    scrub_interval_s: float = 7 * 24 * 3600.0
+    scrub_bytes_per_s: int = 5_000_000
+    range_max_bytes: int = 4 * 1024 * 1024
+
+
+class Repairs:
+    """Looks after damaged partitions. ``find`` looks one up, ``follow`` lets it follow again."""
+
+    def __init__(
+        self,
+        env: Env,
+        context: PartitionContext,
+        links: PeerLinks,
+        controller: ControllerCalls,
+        *,
+        find: Callable[[PartitionKey], Partition | None],
+        hosted: Callable[[], tuple[Partition, ...]],
+        follow: Callable[[Partition], None],
+        unfollow: Callable[[PartitionKey], None],
+        broker_epoch: Callable[[], BrokerEpoch],
+        settings: RepairSettings | None = None,
+    ) -> None:
+        self._env = env
+        self._node_id = context.node_id
+        self._failed = context.failed
+        self._links = links
+        self._controller = controller
+        self._find = find
+        self._hosted = hosted
+        self._follow = follow
+        self._unfollow = unfollow
+        self._broker_epoch = broker_epoch
+        self._settings = settings or RepairSettings()
+        self._suspects: dict[tuple[PartitionKey, int], None] = {}
+        self._damaged: dict[PartitionKey, bool] = {}  # whether the controller knows
+        self._wake = trio.Event()
+        self._log = structlog.get_logger(component="repairs", node=context.node_id)
+
+    def register(self, server: PeerServer) -> None:
+        """Serve FETCH_RANGE and SUSPECT_CORRUPT on ``server``."""
+        server.register(PeerApi.FETCH_RANGE, self._on_fetch_range)
+        server.register_direct(PeerApi.SUSPECT_CORRUPT, self._on_suspect_corrupt)
+
+    @property
+    def damaged(self) -> tuple[PartitionKey, ...]:
+        """Partitions under repair, for status and metrics."""
+        return tuple(self._damaged)
+
+    def suspect(self, partition: Partition, offset: int) -> None:
+        """Read the segment that holds ``offset``, and act if it is damaged."""
+        self._suspects[partition.key, offset] = None
+        self._wake.set()
+
+    def report(self, partition: Partition, *, known: bool = False) -> None:
+        """``partition`` is damaged: tell the controller (unless it knows, by the registration) and
+        repair it once it follows a leader."""
+        if partition.key not in self._damaged:
+            self._log.error(
+                "replica is damaged",
+                partition=str(partition),
+                ranges=[str(each) for each in partition.log.damaged],
+            )
+            self._damaged[partition.key] = known
+        self._unfollow(partition.key)
+        self._wake.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Scrub, report and repair; runs until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._scrub_all)
+            task_status.started()
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                while self._suspects or self._damaged:
+                    await self._look_at_suspects()
+                    await self._tell_controller()
+                    await self._repair_all()
+                    if self._suspects or self._damaged:
+                        with trio.move_on_after(_RETRY_S):
+                            await self._wake.wait()
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    async def _look_at_suspects(self) -> None:
+        suspects, self._suspects = self._suspects, {}
+        for key, offset in suspects:
+            partition = self._find(key)
+            if partition is not None:
+                await self._scrub(partition, offset)
+
+    async def _scrub(self, partition: Partition, offset: int) -> upkeep.Scrubbed | None:
+        log = partition.log
+        if log.failed is not None or offset < log.log_start_offset:
+            return None
+        try:
+            scrubbed = await upkeep.scrub(self._env.disk, log, offset)
+        except OSError as error:
+            self._failed(error)
+            return None
+        if scrubbed.damaged and self._find(partition.key) is partition:
+            self.report(partition)
+        return scrubbed
+
+    async def _scrub_all(self) -> None:
+        """Round after round over all sealed segments."""
+        while True:
+            await trio.sleep(self._settings.scrub_interval_s * self._env.rng.uniform(0.9, 1.0))
+            for partition in self._hosted():
+                await self._scrub_sealed(partition)
+
+    async def _scrub_sealed(self, partition: Partition) -> None:
+        offset = partition.log_start_offset
+        while self._find(partition.key) is partition:
+            if offset >= partition.log.segments[-1].base_offset:
+                return
+            scrubbed = await self._scrub(partition, offset)
+            if scrubbed is None or scrubbed.next_offset <= offset:
+                return
+            offset = scrubbed.next_offset
+            await trio.sleep(scrubbed.size_bytes / self._settings.scrub_bytes_per_s)
+
+    def _on_suspect_corrupt(self, session: Session, frame: Frame) -> None:
+        suspicion = SuspectCorrupt.unpack(frame.body)
+        partition = self._find((suspicion.topic_id, suspicion.partition))
+        if partition is not None:
+            self._log.warning(
+                "follower received corrupt records",
+                partition=str(partition),
+                follower=session.peer,
+                offset=suspicion.offset,
+            )
+            self.suspect(partition, min(suspicion.offset, partition.log_end_offset))
+
+    # --- reporting -------------------------------------------------------------------------------
+
+    async def _tell_controller(self) -> None:
+        untold = [key for key, known in self._damaged.items() if not known]
+        if not untold:
+            return
+        request = ReportDamagedRequest(self._node_id, self._broker_epoch(), refs(untold))
+        try:
+            await self._controller.call(request, Done, timeout_s=_ANSWER_S)
+        except PacelineError as error:
+            self._log.warning("damage report unanswered", reason=str(error))
+            return
+        for key in untold:
+            if key in self._damaged:
+                self._damaged[key] = True
+
+    # --- repairing -------------------------------------------------------------------------------
+
+    async def _repair_all(self) -> None:
+        for key, known in list(self._damaged.items()):
+            partition = self._find(key)
+            if partition is None:
+                del self._damaged[key]
+            elif known and partition.replica.follower is not None:
+                await self._repair(partition)
+
+    async def _repair(self, partition: Partition) -> None:
+        """Repair one follower from its leader; on any error it stays damaged until the next try."""
+        try:
+            while partition.log.damaged:
+                await self._repair_range(partition, partition.log.damaged[0])
+        except (PacelineError, LookupError) as error:
+            self._log.warning("repair failed", partition=str(partition), reason=str(error))
+            return
+        except OSError as error:
+            self._failed(error)
+            return
+        self._damaged.pop(partition.key, None)
+        self._log.info("replica repaired", partition=str(partition))
+        if self._find(partition.key) is partition and partition.replica.follower is not None:
+            self._follow(partition)
+
+    async def _repair_range(self, partition: Partition, damaged: DamagedRange) -> None:
+        first, epochs, data = await self._fetch_range(partition, damaged.start, damaged.end)
+        if first.next_offset <= damaged.start:
+            # The leader's log ends before: nothing there is committed, and this replica is in
+            # neither ISR nor ELR any more, so it may forget it.
+            partition.log.truncate(damaged.start)
+            partition.replica.high_watermark = min(partition.high_watermark, damaged.start)
+            return
+
+        async def batches() -> AsyncIterator[memoryview]:
+            yield data
+            position = first.next_offset
+            while position < damaged.end:
+                more, _, records = await self._fetch_range(partition, position, damaged.end)
+                if more.next_offset <= position:
+                    raise CorruptMessage(f"{partition}: the leader has no offset {position}")
+                yield records
+                position = more.next_offset
+
+        await upkeep.replace_range(self._env.disk, partition.log, damaged, batches(), epochs)
+
+    async def _fetch_range(
+        self, partition: Partition, start: int, end: int
+    ) -> tuple[RangeFetched, EpochCache, memoryview]:
+        leader = partition.leader
+        if leader in (NO_NODE, self._node_id):
+            raise NotLeader(f"{partition}: no other node leads")
+        request = FetchRange(
+            partition.topic_id,
+            partition.partition,
+            partition.leader_epoch,
+            start,
+            end,
+            self._settings.range_max_bytes,
+        )
+        frame = await self._links.call(
+            leader, PeerApi.FETCH_RANGE, request, lane=_LANE, timeout_s=_ANSWER_S
+        )
+        fetched = RangeFetched.unpack(frame.body)
+        try:
+            epochs = EpochCache([(span.epoch, span.start_offset) for span in fetched.epochs])
+        except ValueError as error:
+            raise RemoteProtocolError(f"node {leader}: epoch table: {error}") from None
+        return fetched, epochs, frame.payload
+
+    async def _on_fetch_range(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
+        request = FetchRange.unpack(frame.body)
+        partition = self._find((request.topic_id, request.partition))
+        if partition is None:
+            raise UnknownTopicId(f"partition {request.topic_id}/{request.partition} is not here")
+        _require_leader(partition, request.current_leader_epoch)
+        log = partition.log
+        spans = tuple(EpochSpan(LeaderEpoch(epoch), start) for epoch, start in log.epochs.entries)
+        if not log.log_start_offset <= request.start_offset <= log.log_end_offset:
+            return RangeFetched(request.start_offset, request.start_offset, spans), b""
+        found = log.locate(
+            request.start_offset,
+            min(request.max_bytes, self._settings.range_max_bytes),
+            min(request.end_offset, log.log_end_offset),
+        )
+        if found is None:
+            return RangeFetched(request.start_offset, request.start_offset, spans), b""
+        body = RangeFetched(found.base_offset, found.next_offset, spans)
+        return body, FilePart(found.file, found.position, found.size)
+
+
+def _require_leader(partition: Partition, leader_epoch: int) -> None:
+    if partition.replica.leader is None:
+        raise NotLeader(f"{partition}: the leader is node {partition.leader}")
+    if leader_epoch != partition.leader_epoch:
+        error = FencedLeaderEpoch if leader_epoch < partition.leader_epoch else UnknownLeaderEpoch
+        raise error(f"{partition}: leader epoch {leader_epoch}, here {partition.leader_epoch}")
