@@ -285,16 +285,17 @@ class Quorum:
             self._wake_writer.set()
         else:
             self._post(effects.after_persist)
+        if effects.role is not None:
+            # Before applying: who loses the lead must know it when another leader's entries come.
+            if not self._core.is_leader:
+                self._joining.clear()
+            self._on_role(effects.role)
         if effects.snapshot is not None:
             self._applied = effects.snapshot.index
             self._unsaved_entries = self._unsaved_bytes = 0
             self._install(effects.snapshot.state, effects.snapshot.index)
         for entry in effects.committed:
             self._apply_entry(entry)
-        if effects.role is not None:
-            if not self._core.is_leader:
-                self._joining.clear()
-            self._on_role(effects.role)
         for read in effects.reads:
             self._answer_barriers(read)
 

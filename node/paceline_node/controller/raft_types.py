@@ -154,7 +154,7 @@ class Effects:
        replaces it and all behind it). When all of this and all earlier effects are on stable
        storage, call ``persisted(sequence)`` and send ``after_persist``. ``sequence`` is 0 when
        there is nothing to persist; then only earlier effects hold ``after_persist`` back.
-    3. Install ``snapshot``, apply ``committed`` in order, report ``role`` and ``reads``: these
+    3. Report ``role``, install ``snapshot``, apply ``committed`` in order, report ``reads``: these
        need not wait for 2.
     """
 

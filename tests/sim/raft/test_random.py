@@ -1,0 +1,58 @@
+"""Seeded runs of the whole quorum under faults, with every invariant checked at every event.
+
+PACELINE_SEEDS sets how many seeds (default 25), PACELINE_FIRST_SEED where they begin. A failure
+names its seed; repeat it with ``PACELINE_FIRST_SEED=<seed> PACELINE_SEEDS=1``.
+"""
+
+from __future__ import annotations
+
+import os
+
+from paceline_node.controller.raft_types import RaftLimits, RaftTiming
+from tests.sim.raft.world import Profile, World, simulate
+
+SEEDS = int(os.environ.get("PACELINE_SEEDS", "25"))
+FIRST = int(os.environ.get("PACELINE_FIRST_SEED", "0"))
+
+
+def test_swarm() -> None:
+    worlds = [simulate(seed) for seed in range(FIRST, FIRST + SEEDS)]
+    if SEEDS >= 25:
+        # Not vacuous: the faults struck, and what they are to disturb happened.
+        assert sum(world.faults for world in worlds) > 20 * SEEDS
+        assert sum(len(world.checker.leaders) for world in worlds) > 2 * SEEDS
+        assert sum(world.installs for world in worlds) > SEEDS
+        assert sum(world.config_changes for world in worlds) > SEEDS
+        assert sum(world.reads_done for world in worlds) > SEEDS
+
+
+def test_short_terms() -> None:
+    """Timeouts close to the network's delay: elections nearly all the time, lost first entries."""
+    for seed in range(FIRST, FIRST + max(1, SEEDS // 5)):
+        profile = Profile(
+            nodes=5,
+            voters=3,
+            drop=0.1,
+            delay_ms=60.0,
+            slow=0.1,
+            fault_every_ms=150.0,
+            limits=RaftLimits(append_entries=2, inflight_appends=2, keep_entries=2),
+            timing=RaftTiming(0.05, 1, 3),
+        )
+        simulate(seed, profile=profile)
+
+
+def test_quiet_quorum_keeps_its_leader() -> None:
+    """Without faults there is one election in the whole run."""
+    for seed in range(FIRST, FIRST + 3):
+        profile = Profile(nodes=5, voters=3, slow=0.0, fault_every_ms=1e9, membership=False)
+        world = World(seed, profile=profile)
+        world.run(20_000)
+        assert len(world.checker.leaders) == 1
+        assert all(node.applied >= 100 for node in world.nodes.values())
+
+
+def test_same_seed_same_run() -> None:
+    first, second = simulate(FIRST + 3), simulate(FIRST + 3)
+    assert first.events == second.events
+    assert first.checker.digests == second.checker.digests
