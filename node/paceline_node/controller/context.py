@@ -27,7 +27,12 @@ MAX_MOVES_PER_BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Timings in seconds (3.7) and the cluster's defaults for topics (spec v1 12)."""
+    """Timings in seconds (3.7) and the cluster's defaults for topics (spec v1 12).
+
+    ``bootstrap_grace_s`` is how long a new controller waits for all nodes of a fresh cluster
+    before it makes the internal topics. ``max_waiting`` bounds the requests that wait for their
+    entries; more are refused (THROTTLED).
+    """
 
     session_timeout_s: float = 4.0
     balance_interval_s: float = 60.0
@@ -40,6 +45,7 @@ class ControllerSettings:
     internal_topics: tuple[tuple[str, int], ...] = (("__groups", 16), ("__transactions", 1))
     internal_replication_factor: int = 3
     internal_min_isr: int = 2
+    max_waiting: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

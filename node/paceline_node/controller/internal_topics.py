@@ -68,7 +68,7 @@ def _grow(topic: TopicImage, context: Context) -> Outcome | None:
     draft = Draft(context.image)
     configured = min_insync_replicas(topic.configs)
     for partition in topic.partitions.values():
-        if partition.adding or partition.removing or len(partition.replicas) >= wanted:
+        if partition.removing or len(partition.replicas) >= wanted:
             continue
         target = placer.grow(partition.replicas, wanted)
         if target != partition.replicas:

@@ -20,7 +20,8 @@ STORM_FENCES_PER_S = 10
 
 @dataclass(slots=True)
 class _Session:
-    heard_at: float
+    renewed_at: float
+    heard_at: float = float("-inf")
     image_offset: int = 0
     shutdown_point: int | None = None
 
@@ -40,12 +41,12 @@ class Sessions:
 
     def registered(self, node: NodeId, now: float) -> None:
         """A new process of ``node`` was accepted: a full session, nothing known of its image."""
-        self._sessions[node] = _Session(now)
+        self._sessions[node] = _Session(now, now)
 
     def heard(self, node: NodeId, now: float, image_offset: int) -> None:
         """A heartbeat of the registered process came."""
         session = self._sessions.setdefault(node, _Session(now))
-        session.heard_at = now
+        session.renewed_at = session.heard_at = now
         session.image_offset = max(session.image_offset, image_offset)
 
     def end(self, node: NodeId) -> None:
@@ -55,15 +56,15 @@ class Sessions:
     def postpone(self, seconds: float) -> None:
         """Lengthen all sessions by a time in which this controller itself could not listen."""
         for session in self._sessions.values():
-            session.heard_at += seconds
+            session.renewed_at += seconds
 
     def alive(self, node: NodeId, now: float) -> bool:
         """Whether the session of ``node`` still runs."""
         session = self._sessions.get(node)
-        return session is not None and now < session.heard_at + self._timeout_s
+        return session is not None and now < session.renewed_at + self._timeout_s
 
     def heard_since(self, node: NodeId, moment: float) -> bool:
-        """Whether ``node`` was heard after ``moment``."""
+        """Whether this controller heard ``node`` itself after ``moment``."""
         session = self._sessions.get(node)
         return session is not None and session.heard_at > moment
 
@@ -104,4 +105,4 @@ class Sessions:
 
     def _expiry(self, node: NodeId) -> float:
         session = self._sessions.get(node)
-        return float("-inf") if session is None else session.heard_at + self._timeout_s
+        return float("-inf") if session is None else session.renewed_at + self._timeout_s

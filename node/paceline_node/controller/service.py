@@ -35,8 +35,6 @@ from paceline_node.controller.records import NoOp, Partition, Record, encode_rec
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 
-MAX_WAITING = 10_000
-"""Requests that may wait for their entries at once; more are refused (THROTTLED)."""
 _RETRY_S = 0.1
 _STALL_SHARE = 4
 """A loop that is late by this part of a session did not hear heartbeats either."""
@@ -58,7 +56,8 @@ class Quorum(Protocol):
     def voters(self) -> Sized: ...
 
     def propose(self, records: Sequence[bytes]) -> tuple[int, int]:
-        """Append one entry; its index and term. Raises NotController when not the leader."""
+        """Append one entry; its index and term. Raises NotController when not the leader, or
+        Throttled."""
 
 
 @dataclass(slots=True)
@@ -145,8 +144,8 @@ class Controller:
     def _submit(self, sender: NodeId | None, message: Message) -> _Waiting:
         if not self.active:
             raise NotController("this node is not the active controller")
-        if len(self._waiting) >= MAX_WAITING:
-            raise Throttled(f"{MAX_WAITING} requests wait for the metadata quorum")
+        if len(self._waiting) >= self._settings.max_waiting:
+            raise Throttled(f"{len(self._waiting)} requests wait for the metadata quorum")
         self.statistics.requests += 1
         try:
             outcome = state.handle(sender, message, self._context())
@@ -256,11 +255,6 @@ class Controller:
         self._noop_at = now + self._settings.noop_interval_s
         self.statistics.activations += 1
         self._log.info("became the active controller", term=self._term, offset=self._image.offset)
-        oldest = now - self._settings.session_timeout_s
-        lost = sorted(node for node, lost_at in self._lost.items() if lost_at >= oldest)
-        self._lost.clear()
-        for node in lost:
-            self._fence_lost(node)
 
     # --- proof of death --------------------------------------------------------------------
 
@@ -271,28 +265,31 @@ class Controller:
         Fences the broker at once, unless a newer process of it was heard since. A node that is
         not active remembers the proof for a session time, in case it becomes active.
         """
-        lost_at = self._env.now() if lost_at is None else lost_at
-        if not self.active:
-            self._lost[node] = lost_at
-        elif not self._sessions.heard_since(node, lost_at):
+        self._lost[node] = self._env.now() if lost_at is None else lost_at
+        if self.active:
             try:
-                self._fence_lost(node)
-            except NotController:
-                self._lost[node] = lost_at
+                self._fence_the_lost()
+            except (NotController, Throttled):
+                self._wake.set()  # run() tries again
 
-    def _fence_lost(self, node: NodeId) -> None:
-        self._sessions.end(node)
-        broker = self._image.brokers.get(node)
-        if broker is not None and not broker.fenced:
-            self._fence((node,), "process is gone")
-            self.statistics.fenced_by_proof += 1
+    def _fence_the_lost(self) -> None:
+        oldest = self._env.now() - self._settings.session_timeout_s
+        for node, lost_at in sorted(self._lost.items()):
+            if lost_at >= oldest and not self._sessions.heard_since(node, lost_at):
+                broker = self._image.brokers.get(node)
+                if broker is not None and not broker.fenced:
+                    self._fence((node,), "process is gone")
+                    self.statistics.fenced_by_proof += 1
+                self._sessions.end(node)
+            del self._lost[node]
 
     def _fence(self, nodes: Sequence[NodeId], reason: str) -> None:
         draft = Draft(self._image)
         for node in nodes:
             elections.fence(draft, node)
-            self._log.info("broker fenced", broker=node, reason=reason)
         self._append_draft(draft)
+        for node in nodes:
+            self._log.info("broker fenced", broker=node, reason=reason)
 
     def _append_draft(self, draft: Draft) -> None:
         self._append(Outcome(tuple(draft.records), _no_answer))
@@ -325,7 +322,7 @@ class Controller:
         """Do what is due; the time to look again."""
         try:
             return self._advance(now)
-        except NotController:
+        except (NotController, Throttled):
             if self._term is not None and not self._leads():
                 self._resign()
             # A leader that is handing over refuses proposals, and may yet stay the leader.
@@ -341,6 +338,7 @@ class Controller:
             if self._store.image.offset < self._first_entry:
                 return float("inf")
             self._activate(now)
+        self._fence_the_lost()
         self._expire_sessions(now)
         self._keep_internal_topics()
         self._balance(now)

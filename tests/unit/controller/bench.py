@@ -112,7 +112,12 @@ class Bench:
     # --- brokers ---------------------------------------------------------------------------
 
     def registration(
-        self, node: int, *, trusted: bool = True, rack: str = "", damaged: tuple[PartitionRef, ...] = ()
+        self,
+        node: int,
+        *,
+        trusted: bool = True,
+        rack: str = "",
+        damaged: tuple[PartitionRef, ...] = (),
     ) -> RegisterBrokerRequest:
         """The request of a new process on the node's disk."""
         disk = self.disks.setdefault(node, Disk(uuid_of(node, 1)))
@@ -185,7 +190,9 @@ class Bench:
 
     # --- topics ----------------------------------------------------------------------------
 
-    def create(self, name: str = "orders", partitions: int = 1, factor: int = 3, **more: object) -> TopicId:
+    def create(
+        self, name: str = "orders", partitions: int = 1, factor: int = 3, **more: object
+    ) -> TopicId:
         request = CreateTopic(name, partitions, factor, **more)  # type: ignore[arg-type]
         self.ask(request)
         return self.image.topic(name).topic_id
@@ -232,9 +239,7 @@ class Bench:
                 PartitionProposal(
                     partition.topic_id,
                     partition.partition,
-                    LeaderEpoch(
-                        partition.leader_epoch if leader_epoch is None else leader_epoch
-                    ),
+                    LeaderEpoch(partition.leader_epoch if leader_epoch is None else leader_epoch),
                     PartitionEpoch(
                         partition.partition_epoch if partition_epoch is None else partition_epoch
                     ),

@@ -1,4 +1,4 @@
-"""Elections: ELECT_LEADER, unclean ones, the balancer, an operator's fence (spec replication 5.6)."""
+"""ELECT_LEADER, unclean elections, the balancer, an operator's fence (spec replication 5.6)."""
 
 from __future__ import annotations
 

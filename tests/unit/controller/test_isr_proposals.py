@@ -69,7 +69,7 @@ def test_success_names_the_entry_to_wait_for() -> None:
 def test_checks_in_order(isr: tuple[int, ...], stale: dict[str, int], error: ErrorCode) -> None:
     bench = led_by_0()
     before = bench.partition()
-    assert ErrorCode(bench.propose(isr, **stale)) is error
+    assert ErrorCode(bench.propose(isr, 0, "orders", **stale)) is error
     changed = error in (ErrorCode.NONE, ErrorCode.INELIGIBLE_REPLICA)
     assert bench.partition().partition_epoch == before.partition_epoch + changed
 

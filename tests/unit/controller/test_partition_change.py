@@ -38,9 +38,7 @@ class Brokers:
 
 def subsets(nodes: Nodes) -> list[Nodes]:
     return [
-        chosen
-        for size in range(len(nodes) + 1)
-        for chosen in itertools.combinations(nodes, size)
+        chosen for size in range(len(nodes) + 1) for chosen in itertools.combinations(nodes, size)
     ]
 
 
@@ -136,7 +134,9 @@ def test_every_small_state(replicas: Nodes) -> None:
     electorates = [Brokers(frozenset(up)) for up in subsets(replicas)]
     for old in states(replicas):
         # No caller changes min_isr and trust at once, so each varies with the other as it is.
-        judgements: list[tuple[int, Nodes]] = [(min_isr, ()) for min_isr in range(1, len(replicas) + 1)]
+        judgements: list[tuple[int, Nodes]] = [
+            (min_isr, ()) for min_isr in range(1, len(replicas) + 1)
+        ]
         judgements += [(old.min_isr, nodes) for nodes in untrusted_sets[1:]]
         for isr, (min_isr, untrusted), brokers in itertools.product(
             every_isr, judgements, electorates

@@ -248,9 +248,7 @@ def test_unknown_partition_in_a_report_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("node", "epoch", "error"), [(0, 1, StaleBrokerEpoch), (0, 10**6, NotController)]
 )
-def test_damage_report_of_a_wrong_epoch(
-    node: int, epoch: int, error: type[PacelineError]
-) -> None:
+def test_damage_report_of_a_wrong_epoch(node: int, epoch: int, error: type[PacelineError]) -> None:
     bench = three()
     bench.create()
     with pytest.raises(error):

@@ -74,9 +74,7 @@ def test_a_third_may_expire_at_once() -> None:
     assert sessions.due(nodes(0, 1, 2), 3, 4.0) == (2,)
 
 
-@pytest.mark.parametrize(
-    ("total", "per_second"), [(2, 1), (3, 1), (9, 1), (20, 2), (45, 4)]
-)
+@pytest.mark.parametrize(("total", "per_second"), [(2, 1), (3, 1), (9, 1), (20, 2), (45, 4)])
 def test_a_storm_is_slowed_down(total: int, per_second: int) -> None:
     everybody = nodes(*range(total))
     sessions = Sessions(4.0)

@@ -1,0 +1,102 @@
+"""V1's broker commands over a real controller (spec v1 9.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import BrokerNotRegistered, InvalidRequest
+from paceline.types import NodeId
+from paceline.wire.native.admin import (
+    Done,
+    FenceBroker,
+    Reconciled,
+    ReconcileExternal,
+    RegisterExternal,
+)
+from tests.unit.controller.bench import TERM, Bench
+
+
+def cluster() -> Bench:
+    bench = Bench()
+    bench.start(0)
+    bench.ask(RegisterExternal(NodeId(7), "10.0.0.7", 9093, 5))
+    return bench
+
+
+def test_recorded_and_never_assigned() -> None:
+    bench = cluster()
+    entry = bench.image.externals[NodeId(7)]
+    assert (entry.host, entry.port, entry.epoch, entry.fenced) == ("10.0.0.7", 9093, 5, False)
+    assert entry.last_heartbeat_ms == bench.wall_ms
+    bench.create(factor=3)
+    assert bench.partition().replicas == (0,)
+
+
+def test_epoch_defaults_to_now_in_ns() -> None:
+    bench = cluster()
+    bench.ask(RegisterExternal(NodeId(8), "h", 1, 0))
+    assert bench.image.externals[NodeId(8)].epoch == bench.wall_ms * 1_000_000
+
+
+def test_heartbeat_refreshes_and_unfences() -> None:
+    bench = cluster()
+    bench.ask(FenceBroker(NodeId(7), True))
+    assert bench.image.externals[NodeId(7)].fenced
+    bench.wall_ms += 500
+    bench.ask(RegisterExternal(NodeId(7), "", 0, 0))
+    entry = bench.image.externals[NodeId(7)]
+    assert (entry.fenced, entry.last_heartbeat_ms, entry.host) == (False, bench.wall_ms, "10.0.0.7")
+
+
+def test_real_node_is_left_as_it_is() -> None:
+    bench = cluster()
+    image = bench.image
+    for request in (RegisterExternal(NodeId(0), "x", 1, 1), RegisterExternal(NodeId(0), "", 0, 0)):
+        assert bench.ask(request) == Done(bench.image.offset, TERM)
+    assert bench.image is image
+
+
+def test_a_real_registration_takes_the_id() -> None:
+    bench = cluster()
+    bench.start(7)
+    assert NodeId(7) not in bench.image.externals
+    assert not bench.image.brokers[NodeId(7)].fenced
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "text"),
+    [
+        (RegisterExternal(NodeId(-1), "h", 1, 1), InvalidRequest, "broker id must be >= 0"),
+        (RegisterExternal(NodeId(3), "h", 0, 1), InvalidRequest, "broker port must be > 0"),
+        (RegisterExternal(NodeId(9), "", 0, 0), BrokerNotRegistered, "broker not found: 9"),
+        (FenceBroker(NodeId(9), False), BrokerNotRegistered, "broker not found: 9"),
+        (ReconcileExternal(0), InvalidRequest, "timeout must be > 0"),
+    ],
+)
+def test_refusals(
+    request_: RegisterExternal | FenceBroker | ReconcileExternal,
+    error: type[Exception],
+    text: str,
+) -> None:
+    with pytest.raises(error, match=text):
+        cluster().ask(request_)
+
+
+def test_fencing_twice_changes_nothing() -> None:
+    bench = cluster()
+    bench.ask(FenceBroker(NodeId(7), True))
+    image = bench.image
+    bench.ask(FenceBroker(NodeId(7), True))
+    assert bench.image is image
+
+
+def test_reconcile_judges_externals_by_age() -> None:
+    bench = cluster()
+    bench.ask(RegisterExternal(NodeId(8), "h", 1, 1))
+    bench.ask(FenceBroker(NodeId(8), True))
+    bench.wall_ms += 1000
+    assert bench.ask(ReconcileExternal(2000)) == Reconciled(1, bench.image.offset, TERM)
+    assert not bench.image.externals[NodeId(8)].fenced
+    assert bench.ask(ReconcileExternal(500)) == Reconciled(2, bench.image.offset, TERM)
+    assert all(e.fenced for e in bench.image.externals.values())
+    assert not bench.image.brokers[NodeId(0)].fenced

@@ -1,0 +1,88 @@
+"""Topic configuration: every key, its bounds, and what is said about wrong values."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import InvalidConfig
+from paceline_node.controller.topic_config import (
+    KEYS,
+    CleanupPolicy,
+    FlushMode,
+    TopicConfig,
+    min_insync_replicas,
+    validate,
+)
+
+
+def test_every_default_is_valid() -> None:
+    for key in KEYS.values():
+        assert key.check(key.default) is None, key.name
+        assert key.doc
+
+
+def test_defaults_are_the_settled_ones() -> None:
+    config = TopicConfig.of({})
+    assert config.segment_bytes == 1024**3
+    assert config.retention_ms == 7 * 24 * 3600 * 1000
+    assert config.retention_bytes == -1
+    assert config.flush_mode is FlushMode.GROUP
+    assert config.cleanup_policy is CleanupPolicy.DELETE
+
+
+def test_topic_over_node_over_built_in() -> None:
+    config = TopicConfig.of(
+        {"segment.bytes": "2048"}, {"segment.bytes": "4096", "retention.bytes": "52428800"}
+    )
+    assert (config.segment_bytes, config.retention_bytes) == (2048, 52428800)
+
+
+@pytest.mark.parametrize("name", [key.name for key in KEYS.values() if not key.choices])
+def test_bounds_of_whole_numbers(name: str) -> None:
+    key = KEYS[name]
+    assert key.check(str(key.low)) is None
+    assert key.check(str(key.high)) is None
+    for value in (key.low - 1, key.high + 1):
+        problem = key.check(str(value))
+        assert problem is not None
+        assert problem.startswith(f"{name}={value}: expected ")
+
+
+@pytest.mark.parametrize("value", ["", "x", "1.5", " 1", "+1", "1_0", "--1", "\u0663", "9" * 40])
+def test_what_is_no_whole_number(value: str) -> None:
+    with pytest.raises(InvalidConfig, match="expected a whole number"):
+        validate({"segment.bytes": value}, replication_factor=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("flush.mode", "interval", "sometimes"),
+        ("cleanup.policy", "compact,delete", "shred"),
+        ("compression.type", "producer", "zstd"),
+    ],
+)
+def test_choices(name: str, good: str, bad: str) -> None:
+    validate({name: good}, replication_factor=1)
+    with pytest.raises(InvalidConfig, match=f"{name}={bad}: expected one of .*{good}"):
+        validate({name: bad}, replication_factor=1)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        validate({"nope": "1", "flush.mode": "x", "segment.ms": "0"}, replication_factor=1)
+    assert str(caught.value).count(";") == 2
+
+
+def test_typed_values_of_stored_nonsense_are_refused() -> None:
+    with pytest.raises(InvalidConfig):
+        TopicConfig.of({"segment.ms": "0"})
+
+
+def test_min_isr_against_the_factor() -> None:
+    validate({"min.insync.replicas": "3"}, replication_factor=3)
+    with pytest.raises(
+        InvalidConfig, match=r"min\.insync\.replicas=4: the replication factor is 3"
+    ):
+        validate({"min.insync.replicas": "4"}, replication_factor=3)
+    assert min_insync_replicas({}) == 1
