@@ -34,7 +34,7 @@ MAX_FAILURES = 128
 class Columns:
     """Records given together: values, perhaps keys, and their sizes summed up once."""
 
-    __slots__ = ("_ends", "keys", "values")
+    __slots__ = ("_ends", "keys", "largest_bytes", "values")
 
     def __init__(
         self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None = None
@@ -44,6 +44,7 @@ class Columns:
         sizes = _lengths(values)
         if keys is not None:
             sizes = list(map(add, sizes, _lengths(keys)))
+        self.largest_bytes = max(sizes, default=0) + RECORD_OVERHEAD_BYTES
         self._ends = list(accumulate(sizes, initial=0))
 
     def __len__(self) -> int:
@@ -146,10 +147,10 @@ class Accumulator:
         """Take as many records, from ``start`` on, as fit into one batch of one partition.
 
         ``partition`` None: the partition for null keys. Returns the batch and the place of the
-        first record not taken; at least one is. Raises as :meth:`append`.
+        first record not taken; at least one is. The caller has checked their sizes. Raises as
+        :meth:`append`.
         """
         first = columns.size(start, start + 1)
-        self.check_size(topic, first)
         known = self._topic(topic)
         space = self._settings.buffer_bytes - self.buffered_bytes
         if first > space and self.buffered_bytes:
@@ -215,7 +216,8 @@ class Accumulator:
         """The open batch of the partition if ``size`` more fit into it, else a new one."""
         choose = partition is None
         if partition is None:
-            partition = known.sticky.current(known.count)
+            choose_in = known.sticky.first if known.is_first_choice else known.sticky.current
+            partition = choose_in(known.count)
         queue = self._queue(known, partition)
         batch = queue.open_batch()
         limit = self._settings.batch_bytes - HEADER_BYTES

@@ -151,7 +151,8 @@ class PartitionQueue:
         self, batch: Batch, base_offset: int, leader_epoch: int, *, duplicate: bool
     ) -> None:
         """The batch in flight is stored as acks asked."""
-        self._in_flight.remove(batch)
+        if not self._landed(batch):
+            return
         self._failures = 0
         if not batch.is_done:
             batch.succeed(base_offset, leader_epoch, duplicate=duplicate)
@@ -160,7 +161,8 @@ class PartitionQueue:
 
     def failed(self, batch: Batch, error: PacelineError, now: float) -> None:
         """The batch in flight was refused or its outcome is unknown: retry or give up."""
-        self._in_flight.remove(batch)
+        if not self._landed(batch):
+            return
         if outcome_of(error) is Outcome.UNKNOWN:
             batch.unknown = True
         if batch.is_done:
@@ -219,6 +221,13 @@ class PartitionQueue:
         self._in_flight, self._waiting = [], []
 
     # --- inside -----------------------------------------------------------------------------------
+
+    def _landed(self, batch: Batch) -> bool:
+        """Take the batch out of flight; False when everything was given up in the meantime."""
+        if batch not in self._in_flight:
+            return False
+        self._in_flight.remove(batch)
+        return True
 
     def _may_repeat(self, batch: Batch, error: PacelineError) -> bool:
         if self._hole and batch.unknown:

@@ -52,6 +52,11 @@ class StickyChoice:
         """The partition in use, of ``count``."""
         return self._current % count
 
+    def first(self, count: int) -> int:
+        """The first partition to use, of ``count``."""
+        self._current %= count
+        return self._current if self._is_usable(self._current) else self.advance(count)
+
     def advance(self, count: int) -> int:
         """Move on to the next partition, of ``count``."""
         for step in range(1, count + 1):

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import trio
 import trio.testing
+import trio_websocket
 
 from paceline.client import Endpoint
 from paceline.errors import (
@@ -43,6 +45,7 @@ from paceline.wire.records import decode_records
 
 CLUSTER_ID = UUID(int=7)
 PORT = 7400
+ASKED = "as the test asked"
 
 
 @dataclass
@@ -178,10 +181,36 @@ class Fault:
 class Node:
     def __init__(self, node_id: int) -> None:
         self.node_id = NodeId(node_id)
+        self.address = (f"node-{node_id}", PORT)
         self.is_up = True
         self.is_deaf = False  # accepts connections and never answers
         self.scopes: set[trio.CancelScope] = set()
         self.requests: list[tuple[NativeApi, Message]] = []
+
+
+class WebSocketBytes(trio.abc.Stream):
+    """A WebSocket as a byte stream: one message a frame each way."""
+
+    def __init__(self, socket: trio_websocket.WebSocketConnection, stream: trio.abc.Stream) -> None:
+        self._socket = socket
+        self._stream = stream
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._socket.send_message(bytes(data))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        try:
+            message = await self._socket.get_message()
+        except trio_websocket.ConnectionClosed:
+            return b""
+        assert isinstance(message, bytes)
+        return message
+
+    async def aclose(self) -> None:
+        await trio.aclose_forcefully(self._stream)
 
 
 class Cut(Exception):
@@ -201,6 +230,8 @@ class Cluster:
         self.auto_create_partitions = 0
         self.metadata_offset = 10
         self.max_in_flight = 64
+        self.max_frame_bytes = 64 << 20
+        self.version = 1
         self.dials: list[int] = []
 
     # --- what tests do ----------------------------------------------------------------------------
@@ -276,8 +307,26 @@ class Cluster:
             raise ConnectionRefusedError(f"{endpoint} refused")
         self.dials.append(number)
         ours, theirs = trio.testing.memory_stream_pair()
-        self.nursery.start_soon(self._serve, node, theirs)
+        if endpoint.path is None:
+            self.nursery.start_soon(self._serve, node, theirs)
+        else:
+            self.nursery.start_soon(self._serve_websocket, node, theirs)
         return ours
+
+    async def listen(self, node: int) -> None:
+        """Serve a node on a real loopback port; it is advertised from then on."""
+        listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+        port = listener.socket.getsockname()[1]
+        self.nodes[node].address = ("127.0.0.1", port)
+        handler = partial(self._serve, self.nodes[node])
+        self.nursery.start_soon(trio.serve_listeners, handler, [listener])
+
+    async def _serve_websocket(self, node: Node, stream: trio.abc.Stream) -> None:
+        async with trio.open_nursery() as nursery:
+            request = await trio_websocket.wrap_server_stream(nursery, stream)  # type: ignore[arg-type]
+            socket = await request.accept()
+            await self._serve(node, WebSocketBytes(socket, stream))
+            nursery.cancel_scope.cancel()
 
     async def _serve(self, node: Node, stream: trio.abc.Stream) -> None:
         reader = FrameReader()
@@ -409,14 +458,14 @@ class Cluster:
             ), b""
         if isinstance(request, data.Fetch):
             return data.FetchReply(
-                tuple(_fetch_error(each, code, "as the test asked") for each in request.partitions)
+                tuple(_fetch_error(each, code, ASKED) for each in request.partitions)
             ), b""
 
-        raise error_for(code, "as the test asked")
+        raise error_for(code, ASKED)
 
     def hello(self, node: Node, request: data.Hello, payload: memoryview) -> Message:
         return data.HelloReply(
-            1, CLUSTER_ID, node.node_id, 64 << 20, self.max_in_flight, "scripted"
+            self.version, CLUSTER_ID, node.node_id, self.max_frame_bytes, self.max_in_flight
         )
 
     def metadata(self, node: Node, request: data.MetadataRequest, payload: memoryview) -> Message:
@@ -436,8 +485,8 @@ class Cluster:
                 data.BrokerInfo(
                     each.node_id,
                     (
-                        Address("native", f"node-{each.node_id}", PORT),
-                        Address("http", f"node-{each.node_id}", PORT),
+                        Address("native", *each.address),
+                        Address("http", *each.address),
                     ),
                 )
                 for each in self.nodes.values()
