@@ -107,6 +107,7 @@ class FetchHandler:
                 read.last_stable_offset,
                 read.log_start_offset,
                 0 if part is None else part.size,
+                next_offset=-1 if part is None or found is None else found.next_offset,
             ),
             part,
         )

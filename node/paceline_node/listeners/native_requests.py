@@ -220,10 +220,10 @@ def _description(
         last_stable_offset=local.last_stable_offset,
         log_end_offset=local.log_end_offset,
         size_bytes=local.log.size_bytes,
-        segment_count=local.log.segment_count,
+        segment_count=len(local.log.segments),
         progress=tuple(
             data.ReplicaProgress(
-                node, node in local.isr, local.fetched_end(node), local.acked(node)
+                node, node in local.isr, local.fetched(node), local.acked(node)
             )
             for node in registration.replicas
         ),

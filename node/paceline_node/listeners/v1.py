@@ -40,6 +40,7 @@ from paceline_node.services.roles import RoleService
 REQUEST_BUDGET_S = 4.0
 """Every reply is out within this, for SDKs give up after 5 s (spec v1 2.4)."""
 _RECEIVE_BYTES = 64 * 1024
+_LAST_WORD_S = 1.0
 _ADMIN = (
     requests.AdminCreateTopic,
     requests.AdminRegisterBroker,
@@ -115,6 +116,7 @@ class V1Listener:
                     return
             except LineTooLong:
                 await stream.send_all(error_line(UNREADABLE_ID, bad_request(LINE_TOO_LONG)))
+                await _let_read(stream)
                 return
 
     async def _reply(self, line: bytes, *, is_loopback: bool) -> bytes:
@@ -199,3 +201,13 @@ class V1Listener:
             refusal = as_v1(error)
             return V1Answer(refusal.reason.value, refusal.message.encode()), b""
         return V1Answer("", payload), b""
+
+
+async def _let_read(stream: trio.abc.Stream) -> None:
+    """Give the client time to read a last answer: closing while its bytes are unread would reset
+    the connection and take the answer with it."""
+    if isinstance(stream, trio.abc.HalfCloseableStream):
+        await stream.send_eof()
+    with trio.move_on_after(_LAST_WORD_S):
+        while await stream.receive_some(_RECEIVE_BYTES):
+            pass

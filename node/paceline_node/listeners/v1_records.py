@@ -145,9 +145,12 @@ class V1Records:
         async def read_here() -> bytes:
             return await self._consume(self._leading(request.topic, request.partition), request)
 
+        # A replica here can answer at once without the leader; a topic just made has neither yet.
+        has_replica = self._table.get(request.topic, request.partition) is not None
+        until = self._env.now() + (0.0 if has_replica else self._limits.leader_wait_s)
         try:
             return await self._router.on_leader(
-                call, request.topic, request.partition, read_here, until=self._env.now()
+                call, request.topic, request.partition, read_here, until=until
             )
         except (NotLeader, RequestTimedOut):
             replica = self._table.get(request.topic, request.partition)

@@ -223,6 +223,14 @@ class Partition:
         known = None if leader is None else leader.followers.get(node)
         return 0 if known is None else known.ack
 
+    def fetched(self, node: NodeId) -> int:
+        """Log end of ``node`` as its last fetch in this leader epoch told it; 0 if unknown."""
+        if node == self._context.node_id:
+            return self.log.log_end_offset
+        leader = self.replica.leader
+        known = None if leader is None else leader.followers.get(node)
+        return 0 if known is None else known.fetch_offset
+
     # --- produce (4.1) ------------------------------------------------------------------------
 
     def produce(
@@ -470,8 +478,9 @@ class Partition:
     def on_durable(self) -> None:
         """The flusher has synced more of the log."""
         if self.replica.leader is not None:
-            self._pending.durable(self.log.durable_offset)
+            # The high watermark first: answers to acks=1 show it, and a lone node's includes them.
             self._advance()
+            self._pending.durable(self.log.durable_offset)
         elif self.replica.follower is not None and self.replica.counts_durable:
             self._context.durable(self)
 

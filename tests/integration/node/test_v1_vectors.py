@@ -82,7 +82,9 @@ async def test_line_vectors_in_their_order(tmp_path) -> None:
         for request, expected in vectors():
             reply = await V1Client.ask_once(node.v1, request.encode() + b"\n")
             pattern = re.escape(expected).replace(r"\#", "[0-9]+").replace("#", "[0-9]+")
-            assert re.fullmatch(pattern, reply), f"{request}\n  got      {reply}\n  expected {expected}"
+            assert re.fullmatch(pattern, reply), (
+                f"{request}\n  got      {reply}\n  expected {expected}"
+            )
 
 
 async def test_envelope_vectors(tmp_path) -> None:

@@ -1,0 +1,1 @@
+"""Composition: which parts a broker is made of, in which order they start and stop."""

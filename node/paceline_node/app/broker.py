@@ -1,0 +1,206 @@
+"""The broker on this node: replicas, its session with the controller, client listeners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+import structlog
+import trio
+
+from paceline import __version__
+from paceline.errors import StorageError
+from paceline.wire.peer.control import Address
+from paceline_node.app.boot import Boot
+from paceline_node.app.frontend import Frontend
+from paceline_node.app.incarnation_file import IncarnationFile, floor_of
+from paceline_node.app.metadata import Metadata
+from paceline_node.app.peering import Peering
+from paceline_node.app.replicas import replication_settings
+from paceline_node.controller.client import ControllerClient
+from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
+from paceline_node.env import Env
+from paceline_node.listeners.serving import BoundListener
+from paceline_node.observe.metrics import Metrics
+from paceline_node.observe.watchdog import LoopWatchdog
+from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
+from paceline_node.replication.table import refs
+from paceline_node.settings import ListenerKind, Settings
+from paceline_node.storage import incarnation
+from paceline_node.storage.incarnation import Verdict
+
+SOFTWARE = f"paceline/{__version__}"
+_CLOSE_S = 30.0
+_UNKNOWN = incarnation.Incarnation()
+
+
+class Broker:
+    """Everything above the metadata, in its order of start."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        env: Env,
+        boot: Boot,
+        peering: Peering,
+        metadata: Metadata,
+        bound: list[BoundListener],
+        *,
+        failed: Callable[[OSError], None],
+        stop_with_cluster: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._env = env
+        self._boot = boot
+        self._peering = peering
+        self._metadata = metadata
+        self._bound = bound
+        self._stop_with_cluster = stop_with_cluster
+        self._incarnation = IncarnationFile(env.disk, boot.previous or _UNKNOWN)
+        self._watchdog = LoopWatchdog()
+        self._controller = ControllerClient(
+            env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
+        )
+        self._lifecycle: Lifecycle | None = None
+        meta = boot.meta
+        self.replicas = ReplicaManager(
+            env,
+            ReplicationIdentity(meta.cluster_id, meta.node_id, meta.directory_id),
+            metadata.image_store,
+            peering.links,
+            self._controller,
+            session_valid=self._session_valid,
+            disk_failed=failed,
+            lower_floor=self._incarnation.lower_floor,
+            settings=replication_settings(settings),
+        )
+        self.replicas.register(peering.server)
+        peering.on_session_closed(self.replicas.session_closed)
+        self._replica_tasks = trio.CancelScope()
+        self.addresses = {item.config.kind.value: item.address for item in bound}
+
+    @property
+    def cluster_id(self) -> UUID:
+        return self._boot.meta.cluster_id
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """This broker's session; there is one once :meth:`enter` has begun to register."""
+        assert self._lifecycle is not None, "the broker has not entered the cluster"
+        return self._lifecycle
+
+    def _session_valid(self) -> bool:
+        return self._settings.broker.without_controller or (
+            self._lifecycle is not None and self._lifecycle.session_valid
+        )
+
+    # --- start ------------------------------------------------------------------------------------
+
+    async def start_core(self, core: trio.Nursery) -> None:
+        """Peers, quorum, controller, and the replicas' own tasks."""
+        core.start_soon(self._watchdog.run)
+        await core.start(self._metadata.quorum.run)
+        await core.start(self._metadata.controller.run)
+        await core.start(self._run_replicas)
+        sockets = [
+            socket
+            for item in self._bound
+            if item.config.kind is ListenerKind.PEER
+            for socket in item.sockets
+        ]
+        await core.start(partial(self._peering.run, sockets))
+
+    async def _run_replicas(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with self._replica_tasks:
+            await self.replicas.run(task_status=task_status)
+
+    async def enter(self, core: trio.Nursery) -> None:
+        """Recover logs, register, and wait until the controller lets this broker serve.
+
+        Raises StorageError, and what makes a registration impossible.
+        """
+        boot = self._boot
+        clean = boot.verdict is Verdict.TRUSTED and (boot.previous or _UNKNOWN).clean
+        try:
+            opened = await self.replicas.open_logs(clean=clean)
+        except OSError as error:
+            raise StorageError(f"opening the logs: {error}") from error
+        verdict = incarnation.resolve(
+            boot.verdict, reached_durable_mark=opened.reached_durable_mark
+        )
+        await self._incarnation.write(incarnation.begin(boot.previous, verdict))
+        lifecycle = self._lifecycle = self._make_lifecycle()
+        broker_epoch = await lifecycle.register(refs(opened.damaged))
+        floor = self.replicas.table.weakest_flush_mode()
+        await self._incarnation.write(
+            incarnation.registered(
+                self._incarnation.current,
+                broker_epoch=broker_epoch,
+                boot_id=boot.boot_id,
+                flush_floor=floor_of(floor),
+            )
+        )
+        self.replicas.registered(broker_epoch, floor)
+        await core.start(lifecycle.run)
+        await lifecycle.wait_running()
+
+    def _make_lifecycle(self) -> Lifecycle:
+        meta = self._boot.meta
+        current = self._incarnation.current
+        settings = self._settings.broker
+        identity = Identity(
+            meta.cluster_id,
+            meta.node_id,
+            meta.directory_id,
+            self._env.uuid(),
+            current.boot_seq,
+            current.broker_epoch,
+            current.trusted,
+            tuple(Address(name, host, port) for name, (host, port) in self.addresses.items()),
+            self._settings.node.rack,
+        )
+        return Lifecycle(
+            self._env,
+            self._controller,
+            identity,
+            LifecycleTiming(
+                settings.heartbeat_ms / 1000,
+                settings.session_ms / 1000,
+                settings.shutdown_ms / 1000,
+            ),
+            health=self.replicas.health,
+            image_offset=self._metadata.image_offset,
+        )
+
+    async def serve_clients(self, clients: trio.Nursery) -> None:
+        """Open the client listeners in ``clients``."""
+        metrics = Metrics(version=__version__, per_partition=self._settings.metrics.per_partition)
+        frontend = Frontend(
+            self._settings,
+            self._env,
+            self._boot.meta,
+            SOFTWARE,
+            self._metadata.image_store,
+            self._controller,
+            self.replicas,
+            self.lifecycle,
+            self._peering,
+            metrics,
+            quorum=self._metadata.view,
+            stop_with_cluster=self._stop_with_cluster,
+        )
+        await frontend.start(clients, self._bound)
+
+    # --- stop -------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Flush and close every log, then mark the stop as clean."""
+        self._replica_tasks.cancel("the node stops")
+        with trio.move_on_after(_CLOSE_S, shield=True) as scope:
+            await self.replicas.close()
+            await self._incarnation.write(incarnation.stopped(self._incarnation.current))
+        if scope.cancelled_caught:
+            structlog.get_logger().warning("logs were not closed in time", limit_s=_CLOSE_S)

@@ -1,0 +1,186 @@
+"""The client side of a broker: services, listeners, pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import trio
+
+from paceline.types import NodeId
+from paceline.wire.peer.api import PeerApi
+from paceline_node.app.peering import Peering
+from paceline_node.controller.client import ControllerClient
+from paceline_node.controller.lifecycle import Lifecycle
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+from paceline_node.http.pages import standard_pages
+from paceline_node.http.server import HttpLimits, HttpServer
+from paceline_node.listeners.native import NativeLimits, NativeService
+from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
+from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.listeners.native_requests import NativeRequests
+from paceline_node.listeners.serving import BoundListener, Serve, serve_clients
+from paceline_node.listeners.v1 import V1Listener, V1Settings
+from paceline_node.listeners.v1_admin import V1Admin
+from paceline_node.listeners.v1_records import RecordLimits, V1Records
+from paceline_node.listeners.v1_replicas import V1Replicas
+from paceline_node.listeners.v1_routing import Router
+from paceline_node.observe.metrics import Metrics
+from paceline_node.peers.accepting import AcceptGate
+from paceline_node.peers.network import RealDescriptors
+from paceline_node.replication.manager import ReplicaManager
+from paceline_node.security.origins import BrowserCheck
+from paceline_node.services.producer_ids import ProducerIdService
+from paceline_node.services.roles import RoleService
+from paceline_node.services.status import QuorumView, StatusService
+from paceline_node.services.topics import TopicService
+from paceline_node.settings import ListenerKind, Settings
+from paceline_node.storage.layout import DirectoryMeta
+
+NATIVE_PATH = "/native"
+
+
+class Frontend:
+    """Serves clients through every configured listener."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        env: Env,
+        meta: DirectoryMeta,
+        software: str,
+        store: MetadataStore,
+        controller: ControllerClient,
+        replicas: ReplicaManager,
+        lifecycle: Lifecycle,
+        peering: Peering,
+        metrics: Metrics,
+        *,
+        quorum: Callable[[], QuorumView],
+        stop_with_cluster: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._peering = peering
+        topics = TopicService(env, store, controller, auto_create=True)
+        self.status = StatusService(
+            env, meta.node_id, software, store, replicas.table, lifecycle, quorum
+        )
+        self._native = self._make_native(
+            meta, software, topics, replicas, controller, lifecycle, quorum, stop_with_cluster
+        )
+        self._v1 = self._make_v1(env, meta.node_id, store, topics, replicas, controller)
+        self._http = self._make_http(metrics)
+        self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
+
+    # --- what serves which protocol ---------------------------------------------------------------
+
+    def _make_native(
+        self,
+        meta: DirectoryMeta,
+        software: str,
+        topics: TopicService,
+        replicas: ReplicaManager,
+        controller: ControllerClient,
+        lifecycle: Lifecycle,
+        quorum: Callable[[], QuorumView],
+        stop_with_cluster: Callable[[], None],
+    ) -> NativeService:
+        limits = self._settings.limits
+        requests = NativeRequests(
+            topics,
+            replicas.table,
+            ProducerIdService(meta.node_id, controller, lambda: lifecycle.broker_epoch),
+            self.status,
+            controller_id=lambda: quorum().leader,
+            stop=stop_with_cluster,
+        )
+        return NativeService(
+            meta.cluster_id,
+            meta.node_id,
+            software,
+            ProduceHandler(replicas.table, topics),
+            FetchHandler(replicas.table, topics, replicas.deadlines, FetchLimits()),
+            requests.handlers(),
+            NativeLimits(limits.frame_bytes, limits.requests_per_connection),
+        )
+
+    def _make_v1(
+        self,
+        env: Env,
+        node_id: NodeId,
+        store: MetadataStore,
+        topics: TopicService,
+        replicas: ReplicaManager,
+        controller: ControllerClient,
+    ) -> V1Listener:
+        v1 = self._settings.v1
+        router = Router(env, node_id, store, self._peering.links)
+        limits = RecordLimits(
+            v1.ack_timeout_ms / 1000,
+            v1.leader_wait_ms / 1000,
+            v1.consume_commit_wait_ms / 1000,
+            v1.consume_max_bytes,
+            v1.forward_produce,
+        )
+        records = V1Records(env, replicas.table, topics, router, limits)
+        listener = V1Listener(
+            env,
+            V1Settings(v1.max_line_bytes, v1.admin_commands.value),
+            records,
+            V1Replicas(env, replicas.table, records, router),
+            V1Admin(topics),
+            RoleService(env, node_id, store, controller, replicas.table),
+        )
+        self._peering.server.register(PeerApi.V1_LINE, listener.serve_forwarded)
+        return listener
+
+    def _make_http(self, metrics: Metrics) -> HttpServer:
+        http = self._settings.http
+
+        async def native_over_websocket(stream: trio.abc.Stream, name: str) -> None:
+            await self._native.serve(stream, name=name)
+
+        return HttpServer(
+            standard_pages(metrics, self.status.reasons),
+            sockets={NATIVE_PATH: native_over_websocket},
+            browsers=BrowserCheck(hosts=http.allowed_hosts, origins=http.allowed_origins),
+            limits=HttpLimits(head_s=http.request_timeout_ms / 1000),
+        )
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def start(self, nursery: trio.Nursery, bound: Sequence[BoundListener]) -> None:
+        """Serve every client listener in ``nursery``."""
+        for item in bound:
+            match item.config.kind:
+                case ListenerKind.V1:
+                    await self._serve(nursery, item, self._serve_v1)
+                case ListenerKind.NATIVE:
+                    await self._serve(nursery, item, self._serve_native)
+                case ListenerKind.HTTP:
+                    await nursery.start(partial(self._http.run, item.sockets, gate=self._gate))
+                case ListenerKind.PEER:
+                    continue
+
+    async def _serve(
+        self,
+        nursery: trio.Nursery,
+        bound: BoundListener,
+        handle: Serve,
+    ) -> None:
+        await nursery.start(
+            partial(
+                serve_clients,
+                bound,
+                handle,
+                max_connections=self._settings.limits.connections,
+                gate=self._gate,
+            )
+        )
+
+    async def _serve_v1(self, stream: trio.abc.Stream, name: str, is_loopback: bool) -> None:
+        await self._v1.serve(stream, name=name, is_loopback=is_loopback)
+
+    async def _serve_native(self, stream: trio.abc.Stream, name: str, is_loopback: bool) -> None:
+        await self._native.serve(stream, name=name)

@@ -1,0 +1,39 @@
+"""The weakest flush mode acknowledged under, written down before it is used (replication 2.2.5)."""
+
+from __future__ import annotations
+
+from paceline_node.controller.topic_config import FlushMode
+from paceline_node.env import Disk
+from paceline_node.storage import incarnation
+from paceline_node.storage.incarnation import Incarnation
+
+_FLOORS = {
+    FlushMode.BATCH: incarnation.FlushMode.BATCH,
+    FlushMode.GROUP: incarnation.FlushMode.GROUP,
+    FlushMode.INTERVAL: incarnation.FlushMode.INTERVAL,
+    FlushMode.NONE: incarnation.FlushMode.NONE,
+}
+
+
+def floor_of(mode: FlushMode) -> incarnation.FlushMode:
+    """A topic's flush mode as the incarnation file names it."""
+    return _FLOORS[mode]
+
+
+class IncarnationFile:
+    """This process's incarnation, as it stands on disk."""
+
+    def __init__(self, disk: Disk, current: Incarnation) -> None:
+        self._disk = disk
+        self.current = current
+
+    async def write(self, changed: Incarnation) -> None:
+        """Make ``changed`` durable and current."""
+        await incarnation.write(self._disk, changed)
+        self.current = changed
+
+    async def lower_floor(self, mode: FlushMode) -> None:
+        """Records are going to be acknowledged in a weaker mode. Raises OSError."""
+        floor = floor_of(mode)
+        if floor > self.current.flush_floor:
+            await self.write(incarnation.lowered(self.current, floor))

@@ -1,0 +1,106 @@
+"""How a node finds and enters the metadata quorum of a running cluster (SETTLED R5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+import structlog
+import trio
+
+from paceline.errors import (
+    AuthenticationFailed,
+    InconsistentClusterId,
+    NotController,
+    PacelineError,
+    Throttled,
+)
+from paceline.types import NO_NODE, NodeId
+from paceline.wire.frame import Frame
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.join import JoinCluster, JoinReply, QuorumMember
+from paceline_node.controller.quorum import Quorum
+from paceline_node.controller.raft_types import Member
+from paceline_node.env import Env
+from paceline_node.peers.auth import Identity, Secret
+from paceline_node.peers.dial import ask
+from paceline_node.peers.server import Session
+
+Address = tuple[str, int]
+_ASK_TIMEOUT_S = 3.0
+_AGAIN_S = 0.25
+
+
+async def ask_to_join(
+    env: Env,
+    identity: Identity,
+    secret: Secret,
+    peer_address: Address,
+    bootstrap: Iterable[Address],
+    *,
+    until: Callable[[JoinReply], bool],
+) -> JoinReply:
+    """Ask the bootstrap peers, and the members they name, until an answer satisfies ``until``.
+
+    Raises AuthenticationFailed or InconsistentClusterId at once: waiting mends neither. Tries for
+    ever otherwise; cancel-safe.
+    """
+    log = structlog.get_logger().bind(node=identity.node_id)
+    request = JoinCluster(identity.node_id, identity.directory_id, *peer_address)
+    known = list(dict.fromkeys(bootstrap))
+    reported = ""
+    while True:
+        for address in tuple(known):
+            if address == peer_address:
+                continue
+            try:
+                _, frame = await ask(
+                    env,
+                    address,
+                    identity,
+                    secret,
+                    api=PeerApi.JOIN_CLUSTER,
+                    body=request,
+                    timeout_s=_ASK_TIMEOUT_S,
+                )
+                reply = JoinReply.unpack(frame.body)
+            except (AuthenticationFailed, InconsistentClusterId):
+                raise
+            except PacelineError as error:
+                if str(error) != reported:
+                    log.info("joining: no answer yet", peer=address, reason=str(error))
+                    reported = str(error)
+                continue
+            if until(reply):
+                return reply
+            found = [(member.host, member.port) for member in reply.members]
+            known = list(dict.fromkeys([*known, *found]))
+        await trio.sleep(_AGAIN_S * env.rng.uniform(0.5, 1.0))
+
+
+class JoinHandler:
+    """Answers JOIN_CLUSTER; the quorum's leader admits, the others say who leads."""
+
+    def __init__(self, cluster_id: UUID, quorum: Quorum) -> None:
+        self._cluster_id = cluster_id
+        self._quorum = quorum
+
+    async def handle(self, session: Session, frame: Frame) -> tuple[JoinReply, bytes]:
+        """Admit or refer. The id and directory are those the connection proved."""
+        wish = JoinCluster.unpack(frame.body)
+        member = Member(session.peer, session.directory_id, wish.host, wish.port)
+        try:
+            self._quorum.admit(member)
+        except (NotController, Throttled):
+            return self._reply(member), b""
+        return self._reply(member), b""
+
+    def _reply(self, member: Member) -> JoinReply:
+        members = self._quorum.config.members
+        leader = self._quorum.leader_id
+        return JoinReply(
+            self._cluster_id,
+            member in members,
+            NO_NODE if leader is None else NodeId(leader),
+            tuple(QuorumMember(m.node_id, m.host, m.port) for m in members),
+        )

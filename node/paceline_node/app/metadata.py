@@ -1,0 +1,103 @@
+"""The metadata on this node: the quorum's member, the image it feeds, the controller beside it."""
+
+from __future__ import annotations
+
+from paceline.types import NO_NODE, NodeId
+from paceline_node.app.boot import METADATA, Boot
+from paceline_node.app.peering import Peering
+from paceline_node.controller.context import ControllerSettings
+from paceline_node.controller.quorum import Quorum, QuorumSettings
+from paceline_node.controller.raft_store import RaftStore
+from paceline_node.controller.raft_types import RaftTiming, Role, RoleInfo
+from paceline_node.controller.service import Controller
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+from paceline_node.services.status import QuorumView
+from paceline_node.settings import Settings
+
+
+class Metadata:
+    """The quorum's member on this node, the image it feeds, and the controller beside it."""
+
+    def __init__(
+        self, settings: Settings, env: Env, boot: Boot, store: RaftStore, peering: Peering
+    ) -> None:
+        self.store_on_disk = store
+        self.image_store = MetadataStore(boot.meta.cluster_id)
+        self._directory_id = boot.meta.directory_id
+        raft = settings.raft
+        self.quorum = Quorum(
+            env,
+            store,
+            NodeId(settings.node.id),
+            boot.meta.cluster_id,
+            directory_id=boot.meta.directory_id,
+            settings=QuorumSettings(
+                timing=RaftTiming.of(heartbeat_ms=raft.heartbeat_ms, election_ms=raft.election_ms),
+                snapshot_entries=raft.snapshot_records,
+                snapshot_bytes=raft.snapshot_bytes,
+            ),
+            send=peering.send_raft,
+            apply=self.image_store.apply,
+            install=self.image_store.install,
+            snapshot=self.image_store.snapshot,
+            on_role=self._role_changed,
+            on_config=peering.on_config,
+        )
+        self.controller = Controller(
+            env, self.quorum, self.image_store, _controller_settings(settings)
+        )
+        peering.attach(self.quorum, self.controller, self.image_store)
+
+    @classmethod
+    async def open(cls, settings: Settings, env: Env, boot: Boot, peering: Peering) -> Metadata:
+        """Recover the metadata log. Raises MetadataCorrupt, OSError."""
+        store = await RaftStore.open(env.disk, METADATA, boot.meta.cluster_id)
+        return cls(settings, env, boot, store, peering)
+
+    @property
+    def is_member(self) -> bool:
+        """Whether the quorum lists this node with this disk, as voter or learner."""
+        return any(m.directory_id == self._directory_id for m in self.quorum.config.members)
+
+    def _role_changed(self, info: RoleInfo) -> None:
+        self.controller.role_changed()
+
+    def image_offset(self) -> int:
+        """The metadata offset applied here."""
+        return self.image_store.image.offset
+
+    def leader(self) -> NodeId | None:
+        """The node that the quorum follows."""
+        return self.quorum.leader_id
+
+    def view(self) -> QuorumView:
+        """For status."""
+        quorum = self.quorum
+        leader = quorum.leader_id
+        if not quorum.is_voter:
+            role = "learner"
+        elif quorum.is_leader:
+            role = Role.LEADER.value
+        else:
+            role = "candidate" if leader is None else Role.FOLLOWER.value
+        return QuorumView(
+            role,
+            quorum.term,
+            NO_NODE if leader is None else leader,
+            tuple(voter.node_id for voter in quorum.voters),
+            quorum.commit_index,
+        )
+
+
+def _controller_settings(settings: Settings) -> ControllerSettings:
+    topics = settings.topics
+    balance_ms = settings.controller.balance_interval_ms
+    return ControllerSettings(
+        session_timeout_s=settings.broker.session_ms / 1000,
+        balance_interval_s=balance_ms / 1000 if balance_ms else float("inf"),
+        noop_interval_s=settings.controller.noop_interval_ms / 1000,
+        default_partitions=topics.partitions,
+        default_replication_factor=topics.replication_factor,
+        default_min_isr=topics.min_insync_replicas,
+    )

@@ -1,0 +1,206 @@
+"""One broker process: identity, start order, stop order. No broker logic lives here.
+
+Start: lock the directory, bind ports, learn or read the identity, run the metadata quorum, recover
+logs, register, take roles, serve clients. Stop: refuse new clients, hand leadership over, end
+connections, flush, close, mark the stop as clean (spec replication 2.3, 5.4; style 2.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import structlog
+import trio
+
+from paceline.errors import ConfigurationError
+from paceline.types import NodeId
+from paceline_node.app.boot import Boot, format_node, new_meta, open_directory, take_lock
+from paceline_node.app.broker import Broker
+from paceline_node.app.joining import ask_to_join
+from paceline_node.app.metadata import Metadata
+from paceline_node.app.peering import Peering
+from paceline_node.env import Env
+from paceline_node.listeners.serving import BoundListener, bind
+from paceline_node.peers import auth
+from paceline_node.peers.server import ServerLimits
+from paceline_node.settings import ListenerKind, Settings
+
+EXIT_DISK_FAILED = 69
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddresses:
+    """Advertised addresses by listener name, for whoever started the node in its own process."""
+
+    cluster_id: UUID
+    by_listener: dict[str, tuple[str, int]]
+
+
+class Node:
+    """One broker. :meth:`run` once; :meth:`stop` from anywhere in the same loop."""
+
+    def __init__(self, settings: Settings, env: Env) -> None:
+        self._settings = settings
+        self._env = env
+        self._node_id = NodeId(settings.node.id)
+        self._log = structlog.get_logger().bind(node=self._node_id)
+        self._stop = trio.Event()
+        self._cluster_stops = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether :meth:`stop` was called."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Begin an orderly stop: leadership is handed over before the process ends."""
+        self._stop.set()
+
+    def stop_with_cluster(self) -> None:
+        """The whole cluster stops: nobody is there to take over (SETTLED R9)."""
+        self._cluster_stops = True
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[NodeAddresses] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run until stopped; ``started`` once the broker serves clients.
+
+        Raises ConfigurationError, PortInUse, DirectoryInUse, StorageError, maybe in a group.
+        """
+        take_lock(self._env.disk)
+        try:
+            bound = [
+                await bind(self._env.net, config) for config in self._settings.effective_listeners
+            ]
+            secret = auth.read_secret(self._settings.secret_path)
+            boot = await self._identify(secret, bound)
+            await self._run(boot, secret, bound, task_status)
+        finally:
+            self._env.disk.close()
+
+    # --- identity ---------------------------------------------------------------------------------
+
+    async def _identify(self, secret: auth.Secret, bound: list[BoundListener]) -> Boot:
+        """What the data directory says; an empty one joins the cluster of the bootstrap peers."""
+        boot = await open_directory(self._env, self._node_id)
+        if boot is not None:
+            return boot
+        peers = self._settings.cluster.bootstrap
+        if not peers:
+            raise ConfigurationError(
+                f"data directory {self._settings.node.data_dir} is empty and cluster.bootstrap "
+                "names nobody to join; format it (paceline node format) or name a running node"
+            )
+        meta = new_meta(self._env, UUID(int=0), self._node_id)
+        self._log.info("joining a cluster", bootstrap=[str(peer) for peer in peers])
+        reply = await ask_to_join(
+            self._env,
+            auth.Identity(self._node_id, meta.directory_id, None),
+            secret,
+            _peer_address(bound),
+            [(peer.host, peer.port) for peer in peers],
+            until=lambda _: True,
+        )
+        await format_node(self._env.disk, replace(meta, cluster_id=reply.cluster_id), ())
+        opened = await open_directory(self._env, self._node_id)
+        assert opened is not None, "a directory just formatted can be opened"
+        return opened
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def _run(
+        self,
+        boot: Boot,
+        secret: auth.Secret,
+        bound: list[BoundListener],
+        task_status: trio.TaskStatus[NodeAddresses],
+    ) -> None:
+        identity = auth.Identity(self._node_id, boot.meta.directory_id, boot.meta.cluster_id)
+        peering = Peering(
+            self._env,
+            identity,
+            secret,
+            self._settings.cluster.bootstrap,
+            ServerLimits(max_connections=self._settings.limits.peer_connections),
+        )
+        metadata = await Metadata.open(self._settings, self._env, boot, peering)
+        broker = Broker(
+            self._settings,
+            self._env,
+            boot,
+            peering,
+            metadata,
+            bound,
+            failed=self._disk_failed,
+            stop_with_cluster=self.stop_with_cluster,
+        )
+        try:
+            async with trio.open_nursery() as core:
+                await broker.start_core(core)
+                if not metadata.is_member:
+                    core.start_soon(self._join, identity, secret, bound, metadata)
+                if await self._until_stop(broker, core):
+                    await self._serve(broker, task_status)
+                await broker.close()
+                core.cancel_scope.cancel("the node stops")
+        finally:
+            metadata.store_on_disk.close()
+
+    async def _until_stop(self, broker: Broker, core: trio.Nursery) -> bool:
+        """Enter the cluster; False when the node was told to stop before it could."""
+        entered = False
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await self._stop.wait()
+                nursery.cancel_scope.cancel("stopped while starting")
+
+            nursery.start_soon(watch)
+            await broker.enter(core)
+            entered = True
+            nursery.cancel_scope.cancel("started")
+        return entered
+
+    async def _serve(self, broker: Broker, task_status: trio.TaskStatus[NodeAddresses]) -> None:
+        async with trio.open_nursery() as clients:
+            await broker.serve_clients(clients)
+            task_status.started(NodeAddresses(broker.cluster_id, broker.addresses))
+            self._log.info("serving", listeners=broker.addresses)
+            await self._stop.wait()
+            self._log.info("stopping", whole_cluster=self._cluster_stops)
+            if self._cluster_stops:
+                broker.lifecycle.stop_at_once()
+            else:
+                await broker.lifecycle.drain()
+            clients.cancel_scope.cancel("the node stops")
+
+    async def _join(
+        self,
+        identity: auth.Identity,
+        secret: auth.Secret,
+        bound: list[BoundListener],
+        metadata: Metadata,
+    ) -> None:
+        """Ask to listen to the quorum until it lists this node with this disk."""
+        peers = self._settings.cluster.bootstrap
+        await ask_to_join(
+            self._env,
+            identity,
+            secret,
+            _peer_address(bound),
+            [*((peer.host, peer.port) for peer in peers), *metadata.quorum.addresses.values()],
+            until=lambda reply: reply.admitted,
+        )
+
+    def _disk_failed(self, error: OSError) -> None:
+        """The data directory failed: end at once, nothing in it may be used again (SETTLED B13)."""
+        self._log.error("data directory failed", error=str(error))
+        self._env.host.exit(EXIT_DISK_FAILED)
+
+
+def _peer_address(bound: list[BoundListener]) -> tuple[str, int]:
+    for item in bound:
+        if item.config.kind is ListenerKind.PEER:
+            return item.address
+    raise ConfigurationError("listeners: a peer:// listener is needed")

@@ -1,0 +1,143 @@
+"""The node's place among its peers: links out, sessions in, addresses, and proofs of death.
+
+Wires the transport to the quorum and the controller. A session or link of a node that breaks, and
+whose reconnect is refused, proves that its process is gone (SETTLED R6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from paceline.types import NodeId
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.peer.api import PeerApi
+from paceline_node.app.joining import JoinHandler
+from paceline_node.controller.client import EXCHANGES, Exchange
+from paceline_node.controller.image import Image
+from paceline_node.controller.quorum import Quorum
+from paceline_node.controller.raft_types import Config
+from paceline_node.controller.service import Controller
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+from paceline_node.peers.auth import Identity, Secret
+from paceline_node.peers.links import PeerLinks
+from paceline_node.peers.server import CallHandler, PeerServer, ServerLimits, Session
+from paceline_node.settings import BootstrapPeer
+
+_PEER = "peer"
+
+
+class Peering:
+    """Owns the links and the peer server. Made before the quorum, which sends through it;
+    :meth:`attach` completes it."""
+
+    def __init__(
+        self,
+        env: Env,
+        identity: Identity,
+        secret: Secret,
+        bootstrap: Sequence[BootstrapPeer],
+        limits: ServerLimits,
+    ) -> None:
+        self._env = env
+        self._node_id = identity.node_id
+        self._bootstrap = {
+            NodeId(peer.node_id): (peer.host, peer.port)
+            for peer in bootstrap
+            if peer.node_id is not None
+        }
+        self._members: dict[NodeId, tuple[str, int]] = {}
+        self._brokers: dict[NodeId, tuple[str, int]] = {}
+        self._on_closed: list[Callable[[Session], None]] = []
+        self.links = PeerLinks(env, identity, secret, on_refused=self._refused)
+        self.server = PeerServer(
+            env, identity, secret, limits=limits, on_open=self._opened, on_close=self._closed
+        )
+        self._quorum: Quorum | None = None
+        self._controller: Controller | None = None
+
+    def attach(self, quorum: Quorum, controller: Controller, store: MetadataStore) -> None:
+        """Let peers reach the quorum and the controller, and follow the addresses they tell."""
+        self._quorum = quorum
+        self._controller = controller
+        self.server.register_direct(PeerApi.RAFT, self._on_raft)
+        joins = JoinHandler(store.image.cluster_id, quorum)
+        self.server.register(PeerApi.JOIN_CLUSTER, joins.handle)
+        for exchange in EXCHANGES:
+            self.server.register(exchange.api, _for_controller(exchange, controller))
+        store.subscribe(self._on_image)
+
+    def on_session_closed(self, callback: Callable[[Session], None]) -> None:
+        """Call ``callback`` for every peer session that ends."""
+        self._on_closed.append(callback)
+
+    def send_raft(self, node: NodeId, data: bytes) -> None:
+        """The quorum's way out: one way, dropped where there is no link."""
+        self.links.post(node, PeerApi.RAFT, None, data, lane="raft")
+
+    def _on_raft(self, session: Session, frame: Frame) -> None:
+        assert self._quorum is not None
+        self._quorum.receive(session.peer, frame.payload)
+
+    # --- addresses ------------------------------------------------------------------------------
+
+    def on_config(self, config: Config) -> None:
+        """The quorum's members changed."""
+        self._members = config.addresses()
+        self._set_addresses()
+
+    def _on_image(self, old: Image, new: Image) -> None:
+        if new.brokers is old.brokers:
+            return
+        found = {}
+        for node, broker in new.brokers.items():
+            endpoint = broker.endpoint(_PEER)
+            if endpoint is not None:
+                found[node] = (endpoint.host, endpoint.port)
+        self._brokers = found
+        self._set_addresses()
+
+    def _set_addresses(self) -> None:
+        # A registration is newer than what the quorum was formed with, that newer than settings.
+        known = {**self._bootstrap, **self._members, **self._brokers}
+        known.pop(self._node_id, None)
+        self.links.set_addresses(known)
+
+    # --- life and death -------------------------------------------------------------------------
+
+    def _opened(self, session: Session) -> None:
+        self.links.heard(session.peer)
+
+    def _closed(self, session: Session) -> None:
+        self.links.suspect(session.peer)
+        for callback in self._on_closed:
+            callback(session)
+
+    def _refused(self, node: NodeId) -> None:
+        if self._quorum is not None:
+            self._quorum.peer_refused(node)
+        if self._controller is not None:
+            self._controller.peer_lost(node)
+
+    async def run(
+        self,
+        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve peers and keep links until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.links.run)
+            await nursery.start(self.server.run, listeners)
+            task_status.started()
+
+
+def _for_controller(exchange: Exchange, controller: Controller) -> CallHandler:
+    async def handle(session: Session, frame: Frame) -> tuple[Message, bytes]:
+        request = exchange.request.unpack(frame.body)
+        return await controller.handle(session.peer, request), b""
+
+    return handle

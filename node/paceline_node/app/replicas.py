@@ -1,0 +1,35 @@
+"""The replication room's settings, from the node's."""
+
+from __future__ import annotations
+
+from paceline_node.replication.fetcher import FetchSettings
+from paceline_node.replication.maintenance import MaintenanceSettings
+from paceline_node.replication.manager import ReplicationSettings
+from paceline_node.replication.table import TableSettings
+from paceline_node.settings import Settings
+
+
+def replication_settings(settings: Settings) -> ReplicationSettings:
+    """What of the node's settings concerns replicas."""
+    replication = settings.replication
+    floor = settings.disk.min_free_bytes
+    return ReplicationSettings(
+        lag_max_s=replication.lag_max_ms / 1000,
+        fetch=FetchSettings(
+            max_wait_s=replication.fetch_max_wait_ms / 1000,
+            min_bytes=replication.fetch_min_bytes,
+            max_bytes=replication.fetch_response_bytes,
+            partition_max_bytes=replication.fetch_partition_bytes,
+            backoff_min_s=replication.backoff_min_ms / 1000,
+            backoff_max_s=replication.backoff_max_ms / 1000,
+        ),
+        table=TableSettings(
+            topic_defaults=settings.topic_configs(),
+            index_interval_bytes=settings.log.index_interval_bytes,
+        ),
+        maintenance=MaintenanceSettings(
+            checkpoint_s=settings.log.checkpoint_ms / 1000,
+            retention_s=settings.log.retention_check_ms / 1000,
+            min_free_bytes=None if floor < 0 else floor,
+        ),
+    )
