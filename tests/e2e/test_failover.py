@@ -83,8 +83,13 @@ def test_every_acknowledged_line_survives_the_kill(
         producer.kill()
         producer.wait()
 
-    with output.open("wb") as file:
-        file.write(cluster.run("consume", topic, "--exit-at-end", "--output", "json").stdout)
+    consumer = cluster.spawn(
+        *("consume", topic, "--exit-at-end", "--output", "json"),
+        stdin=Path(os.devnull),
+        stdout=output,
+        stderr=errors,
+    )
+    wait_process(consumer, stderr=errors, timeout_s=300)
     acked = read_acked(acked_file)
     check(lines, acked, read_consumed(output))
     assert len(acked) == LINES
@@ -118,8 +123,8 @@ def assert_epochs_in_log(
     """The batches on a surviving node's disk carry the leader epochs of the acknowledgements."""
     for partition, expected in epochs.items():
         directory = cluster.partition_dir(node, topic, partition)
-        dumped = cluster.json("log", "dump", str(directory))
-        found = sorted({batch["leader_epoch"] for batch in dumped["batches"]})
+        dumped = cluster.run("log", "dump", str(directory), "--output", "json").stdout
+        found = sorted({json.loads(line)["leader_epoch"] for line in dumped.splitlines()})
         assert set(expected) <= set(found), f"{topic}/{partition}: {found}, expected {expected}"
 
 

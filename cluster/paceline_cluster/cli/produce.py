@@ -8,6 +8,7 @@ while it is full.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -165,14 +166,12 @@ async def _produce(job: Job, tally: Tally) -> None:
         connect(job.addresses, settings) as client,
         client.producer(job.settings) as producer,
     ):
-        with trio.CancelScope() as reading:
-            tally.on_failure = reading.cancel
-            try:
-                async with contextlib.aclosing(read_lines(job.paths)) as chunks:
-                    async for chunk in chunks:
-                        await _send(producer, job, chunk, tally)
-            except BadLine as error:
-                bad_line = error
+        try:
+            async with contextlib.aclosing(read_lines(job.paths)) as chunks:
+                while (chunk := await _next(chunks, tally)) is not None:
+                    await _send(producer, job, chunk, tally)
+        except BadLine as error:
+            bad_line = error
         # Without this the producer would raise the failure that the tally reports better.
         with contextlib.suppress(PacelineError):
             await producer.flush()
@@ -180,17 +179,25 @@ async def _produce(job: Job, tally: Tally) -> None:
         raise BadInput(f"{bad_line} ({tally.acked} records before it are stored)")
 
 
+async def _next(chunks: AsyncGenerator[Lines, None], tally: Tally) -> Lines | None:
+    """The next lines; None at the end of the input, or once a record has failed, even while a
+    slow input has nothing to read."""
+    with trio.CancelScope() as scope:
+        tally.on_failure = scope.cancel
+        if tally.error is None:
+            return await anext(chunks, None)
+    return None
+
+
 async def _send(producer: Producer, job: Job, chunk: Lines, tally: Tally) -> None:
     shape = job.shape
     if shape.in_columns:
         keys, values = shape.columns(chunk.lines)
-        await producer.submit_many(
-            job.topic,
-            values,
-            keys=keys,
-            partition=shape.partition,
-            on_portion=lambda portion: tally.follow(portion, chunk.first, keys),
+        portions = await producer.submit_many(
+            job.topic, values, keys=keys, partition=shape.partition
         )
+        for portion in portions:
+            tally.follow(portion, chunk.first, keys)
         return
     for number, line in enumerate(chunk.lines, start=chunk.first):
         try:
