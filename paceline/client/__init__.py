@@ -11,6 +11,7 @@ from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange
+from paceline.client.portion import Portion
 from paceline.client.position import Position
 from paceline.client.producer import Delivery, Producer
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
@@ -28,6 +29,7 @@ __all__ = [
     "Delivery",
     "Endpoint",
     "OutOfRange",
+    "Portion",
     "Position",
     "Producer",
     "ProducerSettings",

@@ -16,6 +16,7 @@ from paceline.client.batching import (
     estimated_size,
 )
 from paceline.client.metadata import Metadata
+from paceline.client.portion import Portion
 from paceline.client.sender import Sender
 from paceline.client.settings import ProducerSettings
 from paceline.errors import BufferFull, Closed, InvalidRecord, PacelineError
@@ -52,6 +53,12 @@ class Delivery:
             self._timestamp_ms,
             batch.leader_epoch,
         )
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Call ``callback``, synchronously, once the record is stored or has failed; at once if it
+        has already. It counts as looked at: :meth:`Producer.flush` will not raise its failure."""
+        self._batch.is_observed = True
+        self._batch.when_done(callback)
 
     async def wait(self) -> RecordMetadata:
         """Wait for the acknowledgement. Raises what the delivery failed with (its ``outcome`` says
@@ -173,27 +180,53 @@ class Producer:
         they were stored in, which may hold other callers' records too. The first failed batch's
         error is raised, after all are resolved.
         """
+        portions = await self.submit_many(
+            topic, values, keys=keys, partition=partition, timestamp_ms=timestamp_ms
+        )
+        batches = dict.fromkeys(portion.batch for portion in portions)
+        for batch in batches:
+            await _done(batch)
+            batch.is_observed = True
+        return [batch.metadata() for batch in batches]
+
+    async def submit_many(
+        self,
+        topic: str,
+        values: Iterable[bytes | None],
+        *,
+        keys: Iterable[bytes | None] | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> list[Portion]:
+        """Queue records together, waiting for buffer space, and return without their
+        acknowledgement: one :class:`Portion` for each batch that took some of them.
+
+        Failures of portions that nobody looks at are raised by :meth:`flush`. Cancelled while
+        waiting for space: some of the records are queued.
+        """
         await self._prepare(topic)
         items = list(values)
         names = None if keys is None else list(keys)
         _check_columns(items, names)
         stamp = self._wall_ms() if timestamp_ms is None else timestamp_ms
-        batches: dict[Batch, None] = {}
-        for target, columns in self._by_partition(topic, items, names, partition):
+        groups = self._by_partition(topic, items, names, partition)
+        for _, _, columns in groups:
+            self._accumulator.check_size(topic, columns.largest_bytes)
+        portions: list[Portion] = []
+        for target, positions, columns in groups:
             start = 0
             while start < len(columns):
                 try:
                     self._check_open()
-                    batch, start = self._accumulator.extend(
+                    batch, end = self._accumulator.extend(
                         topic, columns, start, target, stamp, trio.current_time()
                     )
-                    batches[batch] = None
+                    place = batch.count - (end - start)
+                    portions.append(Portion(batch, place, positions[start:end]))
+                    start = end
                 except BufferFull:
                     await self._space(columns.size(start, start + 1))
-        for batch in batches:
-            await _done(batch)
-            batch.is_observed = True
-        return [batch.metadata() for batch in batches]
+        return portions
 
     def _by_partition(
         self,
@@ -201,20 +234,27 @@ class Producer:
         values: list[bytes | None],
         keys: list[bytes | None] | None,
         partition: int | None,
-    ) -> list[tuple[int | None, Columns]]:
+    ) -> list[tuple[int | None, Sequence[int], Columns]]:
         if keys is None or partition is not None:
-            return [(partition, Columns(values, keys))]
-        groups: dict[int | None, tuple[list[bytes | None], list[bytes | None]]] = {}
+            return [(partition, range(len(values)), Columns(values, keys))]
+        groups: dict[int | None, list[int]] = {}
         choose = self._accumulator.chooser(topic)
-        for key, value in zip(keys, values, strict=True):
+        for position, key in enumerate(keys):
             target = None if key is None else choose(key)
             group = groups.get(target)
             if group is None:
-                group = groups[target] = ([], [])
-            group[0].append(value)
-            group[1].append(key)
+                groups[target] = [position]
+            else:
+                group.append(position)
         return [
-            (target, Columns(group[0], None if target is None else group[1]))
+            (
+                target,
+                group,
+                Columns(
+                    [values[position] for position in group],
+                    None if target is None else [keys[position] for position in group],
+                ),
+            )
             for target, group in groups.items()
         ]
 
