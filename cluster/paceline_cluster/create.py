@@ -24,8 +24,7 @@ from paceline_cluster.errors import BadSetting, Refused
 from paceline_cluster.node_config import NodePlan
 from paceline_cluster.ports import BASE_PORTS, HOST, NodePorts
 from paceline_cluster.state import ClusterState, NodeEntry
-from paceline_node.controller.image import Image
-from paceline_node.controller.raft_store import write_bootstrap
+from paceline_node.app.boot import format_node
 from paceline_node.controller.raft_types import Member
 from paceline_node.settings import InvalidSettings, Settings, load
 from paceline_node.storage import layout
@@ -33,7 +32,6 @@ from paceline_node.storage.disk import RealDisk
 
 MARKER = ".creating"
 SECRET_BYTES = 32
-METADATA = "metadata"
 KEPT = frozenset({state.NODE_CONFIG_FILE, state.NODE_LOG_FILE, state.CLUSTER_KEY_FILE, "LOCK"})
 """Files of a node's directory that formatting it anew leaves alone."""
 
@@ -200,10 +198,7 @@ async def format_directory(
     try:
         _lock(disk, path)
         meta = layout.DirectoryMeta(cluster_id, NodeId(node_id), directory_id)
-        await layout.format_directory(disk, meta)
-        if voters:
-            first = Image.bootstrap(cluster_id).to_snapshot()
-            await write_bootstrap(disk, METADATA, cluster_id=cluster_id, voters=voters, state=first)
+        await format_node(disk, meta, voters)
     finally:
         disk.close()
 
