@@ -130,6 +130,15 @@ def test_shutting_down_broker_takes_nothing_on() -> None:
     check_image(bench.image)
 
 
+def test_fenced_while_shutting_down_stays_fenced() -> None:
+    bench = three()
+    bench.heartbeat(0, want_shutdown=True)
+    bench.fence(0)
+    assert bench.heartbeat(0).fenced, "a late heartbeat from before the shutdown"
+    bench.start(0)
+    assert not bench.image.brokers[NodeId(0)].fenced
+
+
 def test_shutdown_moves_a_bounded_number_at_once() -> None:
     bench = three(partitions=MAX_MOVES_PER_BATCH + 50)
     bench.heartbeat(0, want_shutdown=True)

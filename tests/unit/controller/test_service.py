@@ -29,9 +29,11 @@ from paceline.wire.peer.control import (
     HeartbeatResponse,
     RegisterBrokerResponse,
 )
+from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.image import Image
 from paceline_node.controller.service import Controller
+from paceline_node.controller.state import HANDLED
 from paceline_node.controller.store import MetadataStore
 from tests.unit.controller.bench import CLUSTER, Bench
 from tests.unit.controller.memory_quorum import (
@@ -229,6 +231,10 @@ async def test_a_quorum_that_commits_at_once() -> None:
         reply = await node.controller.handle(None, TOPIC)
         assert isinstance(reply, TopicCreated)
         assert node.image.topic("orders").partitions[0].leader == 0
+
+
+def test_every_request_can_be_sent_to_another_node() -> None:
+    assert {exchange.request for exchange in EXCHANGES} == HANDLED
 
 
 async def test_cancelled_request_is_decided_all_the_same() -> None:
