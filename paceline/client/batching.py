@@ -82,6 +82,7 @@ class Batch:
     """Records of one partition that travel together.
 
     ``order`` counts batches of a producer; a partition's batches are sent in that order.
+    ``place`` counts those that its partition has sent, -1 before.
     ``unknown``: an attempt ended without an answer, so the batch may be in the log.
     ``is_observed``: somebody was told how the batch ended.
     ``contested``: when last sent, an earlier batch of the partition was still unresolved.
@@ -107,6 +108,7 @@ class Batch:
         "is_observed",
         "last_error",
         "order",
+        "place",
         "reserved_bytes",
         "result",
         "sequence",
@@ -125,6 +127,7 @@ class Batch:
         self.encoded: EncodedBatch | None = None
         self.identity = NO_IDENTITY
         self.sequence = -1
+        self.place = -1
         self.attempts = 0
         self.last_error: PacelineError | None = None
         self.unknown = False

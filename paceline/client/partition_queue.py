@@ -3,6 +3,8 @@
 States of a batch: waiting (the last one may still be open), in flight, resolved. What holds:
 
 * Batches are sent in order, and a batch is never sent while an earlier one waits.
+* The window counts from the oldest batch in flight, not how many are: a leader recognises only the
+  last five batches, so no more may lie between the oldest that may yet be repeated and the newest.
 * Idempotent: a sequence number is given at the first sending and kept over retries, so that a
   leader recognises a repetition (spec replication 4.4).
 * A batch given up after it had a sequence leaves a *hole*. Nothing more is sent until all that is
@@ -66,6 +68,7 @@ class PartitionQueue:
         self.retired_producer_id = -1
         self._identity = NO_IDENTITY
         self._sequence = 0
+        self._next_place = 0
         self._hole = False
         self._failures = 0
 
@@ -107,9 +110,12 @@ class PartitionQueue:
 
     def due_at(self) -> float | None:
         """When the first waiting batch may be sent; None while only an answer can change that."""
-        if not self._waiting or self._hole or len(self._in_flight) >= self._settings.window:
+        if not self._waiting or self._hole:
             return None
         first = self._waiting[0]
+        place = first.place if first.place >= 0 else self._next_place
+        if self._in_flight and place - self._oldest_place() >= self._settings.window:
+            return None
         due_at = 0.0 if first.is_closed else first.due_at
         return max(due_at, self.retry_at)
 
@@ -140,6 +146,9 @@ class PartitionQueue:
             batch.identity = self._identity
             batch.sequence = self._sequence
             self._sequence = sequence_after(self._sequence, batch.count)
+        if batch.place < 0:
+            batch.place = self._next_place
+            self._next_place += 1
         batch.contested = bool(self._in_flight)
         batch.attempts += 1
         self._in_flight.append(batch)
@@ -222,6 +231,9 @@ class PartitionQueue:
 
     # --- inside -----------------------------------------------------------------------------------
 
+    def _oldest_place(self) -> int:
+        return min(batch.place for batch in self._in_flight)
+
     def _landed(self, batch: Batch) -> bool:
         """Take the batch out of flight; False when everything was given up in the meantime."""
         if batch not in self._in_flight:
@@ -252,6 +264,11 @@ class PartitionQueue:
     def _give_up(self, batch: Batch, error: PacelineError) -> None:
         if isinstance(error, InvalidProducerEpoch | DuplicateSequence):
             self._retire_identity()
+        if batch.unknown and outcome_of(error) is Outcome.DEFINITE:
+            # This attempt was refused, but an earlier one may have been carried out.
+            refusal = error
+            error = RequestTimedOut(f"{self.at}: outcome unknown; last: {refusal}")
+            error.__cause__ = refusal
         self._abandon(batch, error)
         self._on_done(batch)
 
@@ -275,7 +292,7 @@ class PartitionQueue:
             return
         self._hole = False
         for batch in self._waiting:
-            batch.sequence = -1
+            batch.sequence = batch.place = -1
         self._sequence = 0
         producer_id, epoch = self._identity
         if epoch >= MAX_PRODUCER_EPOCH:

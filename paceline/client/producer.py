@@ -128,20 +128,20 @@ class Producer:
         await self._prepare(topic)
         size = estimated_size(key, value, headers)
         self._accumulator.check_size(topic, size)
+        if self._accumulator.has_space_waiters:
+            await self._space(size)
         while True:
             try:
-                if not self._accumulator.has_space_waiters:
-                    return self.send_nowait(
-                        topic,
-                        value,
-                        key=key,
-                        headers=headers,
-                        partition=partition,
-                        timestamp_ms=timestamp_ms,
-                    )
+                return self.send_nowait(
+                    topic,
+                    value,
+                    key=key,
+                    headers=headers,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                )
             except BufferFull:
-                pass
-            await self._space(size)
+                await self._space(size)
 
     def send_nowait(
         self,

@@ -382,8 +382,8 @@ async def test_waiters_for_space_are_served_in_order_and_may_leave(autojump_cloc
     async with cluster_and_client() as (cluster, client), client.producer(settings) as producer:
         (log,) = cluster.create("orders")
         await producer.partition_count("orders")
-        cluster.fault(NativeApi.PRODUCE, count=2, delay_s=1.0)
-        for _ in range(4):
+        for turn in range(4):
+            cluster.fault(NativeApi.PRODUCE, delay_s=1.0 + turn / 10)
             producer.send_nowait("orders", bytes(990))
         order = []
 
