@@ -152,7 +152,8 @@ def test_exit_codes(shared_cluster: Cluster, tmp_path: Path) -> None:
         port = closed.getsockname()[1]
         run("topic", "list", "--bootstrap", f"127.0.0.1:{port}", exit_code=69)
     directory = tmp_path / "bad"
-    result = run("up", "--detach", "--dir", str(directory), "--set", "no.such=1", exit_code=78)
+    words = ("up", "--detach", "--any-port", "--dir", str(directory), "--set", "no.such=1")
+    result = run(*words, exit_code=78)
     assert b"no.such" in result.stderr
     assert not (directory / "cluster.json").exists()
 

@@ -50,8 +50,8 @@ def topic() -> None:
 @topic.command()
 @click.argument("name")
 @cluster_options
-@click.option("--partitions", type=click.IntRange(1), default=CLUSTER_DEFAULT)
-@click.option("--replication-factor", type=click.IntRange(1), default=CLUSTER_DEFAULT)
+@click.option("--partitions", type=click.IntRange(1))
+@click.option("--replication-factor", type=click.IntRange(1))
 @_config_option
 @click.option("--if-not-exists", is_flag=True, help="The same topic being there is success.")
 @output_option
@@ -59,8 +59,8 @@ def create(
     name: str,
     directory: Path | None,
     bootstrap: tuple[Address, ...],
-    partitions: int,
-    replication_factor: int,
+    partitions: int | None,
+    replication_factor: int | None,
     configs: dict[str, str],
     if_not_exists: bool,
     printer: Printer,
@@ -70,8 +70,8 @@ def create(
     async def work(client: Client) -> dict[str, Any]:
         created = await client.admin.create_topic(
             name,
-            partitions=partitions,
-            replication_factor=replication_factor,
+            partitions=partitions or CLUSTER_DEFAULT,
+            replication_factor=replication_factor or CLUSTER_DEFAULT,
             configs=configs,
             if_not_exists=if_not_exists,
         )

@@ -50,7 +50,8 @@ class UpOptions:
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help=f"Where the cluster lives (default ${DIRECTORY_VARIABLE}, or the user's data folder).",
+    help=f"Where the cluster lives (default: ${DIRECTORY_VARIABLE}, the cluster that was up last, "
+    "or one in the user's data folder).",
 )
 @click.option("--any-port", is_flag=True, help="Take free ports instead of the documented ones.")
 @click.option("--port-offset", type=int, default=0, metavar="N", help="Add N to every port.")
@@ -97,9 +98,14 @@ def up(
 
 
 def default_directory() -> Path:
-    """Where ``up`` puts a cluster when ``--dir`` is not given."""
+    """Where ``up`` finds or puts a cluster when ``--dir`` is not given."""
     named = os.environ.get(DIRECTORY_VARIABLE)
-    return Path(named).resolve() if named else profiles.data_folder() / DEFAULT_NAME
+    if named:
+        return Path(named).resolve()
+    profile = profiles.selected()
+    if profile is not None and state.exists(profile.dir):
+        return profile.dir
+    return profiles.data_folder() / DEFAULT_NAME
 
 
 async def _bring_up(options: UpOptions, children: Children, printer: Printer) -> None:
