@@ -114,6 +114,7 @@ class Link:
         self._failed_attempts = 0
         self._used_at = trio.current_time()
         self._wake = trio.lowlevel.ParkingLot()
+        self._kicked = False
         self._scope = trio.CancelScope()
         self._silent_rounds = 0
         self._heard_count = 0
@@ -207,6 +208,8 @@ class Link:
         if address is not None:
             self.address = address
         self._used_at = trio.current_time()
+        # An attempt under way may have come too early: the next one follows it at once.
+        self._kicked = self.state is LinkState.CONNECTING
         self._wake_up()
 
     def check_silence(self) -> None:
@@ -308,7 +311,8 @@ class Link:
     async def _rest(self) -> None:
         """Pause before the next attempt; none after a steady connection."""
         timing = self._context.timing
-        if self._failed_attempts:
+        kicked, self._kicked = self._kicked, False
+        if self._failed_attempts and not kicked:
             self.state = LinkState.RESTING
             doublings = min(self._failed_attempts - 1, 16)
             pause_s = min(timing.backoff_max_s, timing.backoff_min_s * 2**doublings)

@@ -49,6 +49,9 @@ class Transport(Protocol):
     async def send_file(self, part: FilePart) -> None:
         """Send a range of a file; as :meth:`send`. A file that ends early is an OSError."""
 
+    def send_now(self, chunks: Sequence[Bytes]) -> int:
+        """Send what the kernel takes at once, without waiting; how many bytes that were."""
+
 
 def transport_for(stream: trio.abc.Stream) -> Transport:
     """The fastest transport for ``stream``. The stream stays the caller's to close."""
@@ -62,6 +65,9 @@ class StreamTransport:
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream
+
+    def send_now(self, chunks: Sequence[Bytes]) -> int:
+        return 0  # a trio stream sends by awaiting only
 
     async def receive_into(self, targets: Sequence[memoryview]) -> int:
         data = await self._stream.receive_some(sum(map(len, targets)))
@@ -137,7 +143,13 @@ class SocketTransport:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(fd)
                 continue
-            first = _advance(pending, first, sent)
+            first = advance(pending, first, sent)
+
+    def send_now(self, chunks: Sequence[Bytes]) -> int:
+        try:
+            return os.writev(self._fd(), chunks[:_IOV_COUNT])
+        except BlockingIOError:
+            return 0
 
     async def send_file(self, part: FilePart) -> None:
         position, end = part.position, part.position + part.size
@@ -157,7 +169,7 @@ class SocketTransport:
                 await trio.lowlevel.wait_writable(fd)
                 continue
             if sent == 0:
-                raise _ended_early(part.file, position)
+                raise ended_early(part.file, position)
             position += sent
 
 
@@ -165,15 +177,15 @@ async def read_part(file: File, size: int, position: int) -> bytes:
     """Up to ``size`` bytes in a thread; an end of file there is an OSError."""
     data = await file.read(size, position)
     if not data:
-        raise _ended_early(file, position)
+        raise ended_early(file, position)
     return data
 
 
-def _ended_early(file: File, position: int) -> OSError:
+def ended_early(file: File, position: int) -> OSError:
     return OSError(errno.EIO, f"file ends at {position} while a range of it is sent", file.path)
 
 
-def _advance(pending: list[Bytes], first: int, sent: int) -> int:
+def advance(pending: list[Bytes], first: int, sent: int) -> int:
     """Index of the first chunk not wholly sent; that chunk is cut to its rest in place."""
     while first < len(pending):
         size = len(pending[first])

@@ -51,6 +51,7 @@ class MemoryNetwork:
         self.connections: dict[int, list[trio.StapledStream]] = {}
         self.attempts: list[tuple[float, int]] = []
         self.black_holes: set[int] = set()
+        self.latency_s = 0.0
 
     async def connect(self, host: str, port: int) -> trio.abc.Stream:
         await trio.lowlevel.checkpoint()
@@ -58,6 +59,7 @@ class MemoryNetwork:
         if port in self.black_holes:
             await trio.sleep_forever()
         listener = self.listeners.get(port)
+        await trio.sleep(self.latency_s)
         if listener is None:
             raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
         near, far = trio.testing.memory_stream_pair()

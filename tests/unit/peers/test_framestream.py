@@ -25,6 +25,9 @@ class BytesFile:
     def fileno(self) -> int | None:
         return None
 
+    def pread(self, size: int, position: int) -> bytes:
+        return self.data[position : position + size]
+
     async def read(self, size: int, position: int) -> bytes:
         await trio.lowlevel.checkpoint()
         return self.data[position : position + size]

@@ -335,6 +335,21 @@ async def test_pauses_grow_with_jitter_and_calls_fail_at_once_in_them(
     assert trio.current_time() == before
 
 
+async def test_a_node_heard_during_an_attempt_is_tried_again_at_once(
+    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    links, _ = await start_links(network, nursery)
+    network.latency_s = 0.2  # an attempt is refused by what was there when it began
+    links.post(TWO, PeerApi.RAFT, payload=b"x", lane="raft")
+    await trio.sleep(5)
+    while links.states()[0].state is not LinkState.CONNECTING:  # noqa: ASYNC110  virtual time
+        await trio.sleep(0.01)
+    await Node2(network, nursery).start()
+    links.heard(TWO)
+    await trio.sleep(0.41)
+    assert links.states()[0].state is LinkState.OPEN
+
+
 async def test_an_unused_link_is_left_alone_until_it_is_used_again(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
