@@ -47,13 +47,13 @@ class Message:
         """The positional array of this message, ready for msgpack."""
         return [
             getattr(self, f.name) if f.pack is None else f.pack(getattr(self, f.name))
-            for f in _schema(type(self))
+            for f in _schema_of(type(self))
         ]
 
     @classmethod
     def unpack(cls, values: Any) -> Self:
         """Build from a decoded array. Raises RemoteProtocolError naming the bad field."""
-        schema = _schema(cls)
+        schema = _schema_of(cls)
         if type(values) is not list:
             raise RemoteProtocolError(f"{cls.__name__}: expected an array, got {_kind(values)}")
         arguments = []
@@ -106,6 +106,11 @@ def unpack_array(data: bytes | memoryview) -> list[Any]:
 
 def _kind(value: object) -> str:
     return type(value).__name__
+
+
+def _schema_of(cls: type[Message]) -> tuple[_Field, ...]:
+    # mypy takes the instances' __hash__ for that of the class.
+    return _schema(cls)  # type: ignore[arg-type]
 
 
 @cache

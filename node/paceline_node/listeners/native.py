@@ -7,7 +7,7 @@ which the session stops reading (spec wire/native README).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -168,7 +168,7 @@ class _Session:
         def answer(reply: FetchReply, parts: list[FilePart]) -> None:
             if parked is not None:
                 self._parked.discard(parked)
-            self._answer(frame, reply, *parts)
+            self._answer(frame, reply, parts)
 
         parked = self._service.fetch.handle(frame, answer)
         if parked is not None:
@@ -176,11 +176,13 @@ class _Session:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def _answer(self, frame: Frame, reply: Message, *parts: FilePart) -> None:
+    def _answer(self, frame: Frame, reply: Message, parts: Sequence[FilePart] = ()) -> None:
         self._settled()
         # A client that went away, or does not read, gets no answer; the reader sees the end.
         with suppress(ConnectionLost):
-            self._frames.send_frame(Kind.RESPONSE, frame.api, frame.correlation, reply, *parts)
+            self._frames.send_frame(
+                Kind.RESPONSE, frame.api, frame.correlation, reply, tuple(parts)
+            )
 
     def _refuse(self, frame: Frame, error: PacelineError) -> None:
         self._settled()

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
+import structlog
 import trio
 
 from paceline_node.env import Network
@@ -35,7 +36,8 @@ async def bind(net: Network, config: Listener) -> BoundListener:
         sockets = await net.listen(config.host, config.port)
     except OSError as error:
         raise PortInUse(
-            f"listeners: {config} cannot be bound: {error}; choose another port, or stop what uses it"
+            f"listeners: {config} cannot be bound: {error}; "
+            "choose another port, or stop what uses it"
         ) from error
     return BoundListener(config, sockets, config.advertised(net.bound_port(sockets[0])))
 
@@ -52,7 +54,16 @@ async def serve_clients(
 
     async def one(stream: trio.abc.Stream) -> None:
         name, is_loopback = _client(stream)
-        await handle(stream, name, is_loopback)
+        try:
+            await handle(stream, name, is_loopback)
+        except* AssertionError:
+            # A broken invariant: going on could lose what was acknowledged.
+            raise
+        except* Exception as group:  # noqa: BLE001  see below
+            # One client's connection must not end the others'.
+            structlog.get_logger().error(
+                "connection failed", protocol=bound.config.kind.value, client=name, exc_info=group
+            )
 
     await serve(
         bound.sockets, one, max_connections=max_connections, gate=gate, task_status=task_status
