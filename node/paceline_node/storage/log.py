@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
-from paceline.wire.batch import BatchHeader, iter_batches, stamp, verify
 from paceline_node.env import Bytes, Env
 from paceline_node.storage import damage, epoch_file, producer_file, reading
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import Durability, SyncTicket
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity, write_identity
+from paceline_node.storage.placing import Placed, place_follower, place_leader
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
 from paceline_node.storage.repair import Replaced
@@ -77,6 +77,8 @@ class Log:
         self._snapshots = parts.snapshots
         self._epochs_written = parts.epochs_on_disk
         self._durability = Durability(path, self.log_start_offset)
+        # Size of the active segment, by its base offset, at its last checkpoint.
+        self._checkpointed: dict[int, int] = {}
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
 
     def __repr__(self) -> str:
@@ -215,13 +217,8 @@ class Log:
         """
         if leader_epoch < self.epochs.last_epoch:
             raise AssertionError(f"{self}: epoch {leader_epoch} behind {self.epochs}")
-        offset = self.log_end_offset
-        placed: list[tuple[int, BatchHeader, int]] = []
-        for position, header in iter_batches(batches):
-            stamp(batches, position, offset, leader_epoch)
-            placed.append((position, header, offset))
-            offset += header.last_offset_delta + 1
-        appended = self._append(batches, placed, offset, now_ms)
+        placed, end = place_leader(batches, self.log_end_offset, leader_epoch)
+        appended = self._append(batches, placed, end, now_ms)
         if leader_epoch != self.epochs.last_epoch:
             self.epochs.assign(leader_epoch, appended.base_offset)
         return appended
@@ -232,30 +229,14 @@ class Log:
         Every CRC, the offsets' continuity and the order of leader epochs are checked first. Raises
         CorruptMessage (nothing appended), StorageFull, StorageError.
         """
-        expected = self.log_end_offset
-        epoch: int = self.epochs.last_epoch
-        placed: list[tuple[int, BatchHeader, int]] = []
-        position = 0
-        while position < len(data):
-            header = verify(data, position)
-            if header.base_offset != expected or header.leader_epoch < epoch:
-                raise CorruptMessage(
-                    f"{self.identity}: batch at offset {header.base_offset} epoch "
-                    f"{header.leader_epoch}, expected offset {expected} epoch {epoch} or newer"
-                )
-            placed.append((position, header, expected))
-            expected = header.next_offset
-            epoch = header.leader_epoch
-            position += header.size_bytes
-        appended = self._append(data, placed, expected, self._env.host.wall_ms())
-        if epoch != self.epochs.last_epoch:
-            for _, header, offset in placed:
+        placed, end = place_follower(data, self.log_end_offset, self.epochs.last_epoch)
+        appended = self._append(data, placed, end, self._env.host.wall_ms())
+        for _, header, offset in placed:
+            if header.leader_epoch != self.epochs.last_epoch:
                 self.epochs.assign(header.leader_epoch, offset)
         return appended
 
-    def _append(
-        self, data: Bytes, placed: Sequence[tuple[int, BatchHeader, int]], end: int, now_ms: int
-    ) -> Appended:
+    def _append(self, data: Bytes, placed: Sequence[Placed], end: int, now_ms: int) -> Appended:
         self._check_usable()
         if not placed:
             raise AssertionError(f"{self}: an append without a batch")
@@ -306,10 +287,17 @@ class Log:
         sealed = self._files.active
         if sealed.is_empty:
             return sealed
+        self._seal_files(sealed)
         try:
-            self._write_indexes(sealed)
-            self._write_snapshot()
             return self._files.add(sealed.next_offset)
+        except OSError as error:
+            raise self._write_error(error) from error
+
+    def _seal_files(self, segment: Segment) -> None:
+        """Write what recovery uses instead of reading ``segment``, the active one."""
+        try:
+            self._write_indexes(segment)
+            self._write_snapshot()
         except OSError as error:
             raise self._write_error(error) from error
 
@@ -371,7 +359,9 @@ class Log:
                 self._files.begin_anew(end)
             elif active.next_offset > end:
                 active.truncate(boundary)
+                active.remove_indexes(self._disk)
                 self._durability.shortened(active.file)
+                self._durability.touch_directory()
         except OSError as error:
             raise self._broken(error) from error
         self._forget_from(end)
@@ -476,7 +466,7 @@ class Log:
         """
         self._check_usable()
         repaired = replaced.segment
-        if old not in self._files.all or old.next_offset != repaired.next_offset:
+        if old not in self._files.all or old.truncations != replaced.truncations:
             raise LookupError(f"{self.identity}: the damaged segment has changed")
         try:
             self._files.swap(old, repaired, replaced.path)
@@ -507,9 +497,21 @@ class Log:
         below the high watermark, so the point stays true without rewriting it first.
         """
         durable = self.durable_offset
+        self._checkpoint_active()
         if self.epochs.entries != self._epochs_written:
             await self._write_epochs()
         return min(durable, self.durable_offset)
+
+    def _checkpoint_active(self) -> None:
+        """Write indexes and producers as they are; the next flush makes them durable. Without
+        them, or with torn ones, recovery only reads more."""
+        active = self._files.active
+        grown = active.size - self._checkpointed.get(active.base_offset, 0)
+        if grown < self.settings.checkpoint_bytes or self.failed is not None:
+            return
+        with contextlib.suppress(StorageFull):
+            self._seal_files(active)
+            self._checkpointed = {active.base_offset: active.size}
 
     async def _write_epochs(self) -> None:
         entries = self.epochs.entries

@@ -23,6 +23,9 @@ class LogSettings:
     retention_ms: int | None = 7 * _DAY_MS
     retention_bytes: int | None = None
     index_interval_bytes: int = 64 * 1024
+    checkpoint_bytes: int = 16 * 1024 * 1024
+    """How much an active segment may grow before the next checkpoint also writes its indexes and
+    producers; recovery after a kill reads little more than this."""
     producers: ProducerPolicy = field(default_factory=ProducerPolicy)
 
     def __post_init__(self) -> None:

@@ -86,17 +86,20 @@ class MemoryNode:
             change.dropped = True
 
     def power_cut(self, rng: random.Random) -> None:
-        """Keep what was synced and a random part of the rest: a prefix, or scattered pages."""
+        """Keep what was synced, and of the rest nothing, all, a prefix, or scattered pages."""
         if not self._pending:
             return
         cached = bytes(self.content)
         image = self._durable()
         unsynced = self.pending()
-        if unsynced:
-            if rng.random() < 0.5:
-                _redo_prefix(image, unsynced, rng)
-            else:
-                _redo_pages(image, cached, unsynced, rng)
+        fate = rng.randrange(6) if unsynced else 0
+        if fate == 1:
+            for change in unsynced:
+                _redo(image, change)
+        elif fate in (2, 3):
+            _redo_prefix(image, unsynced, rng)
+        elif fate in (4, 5):
+            _redo_pages(image, cached, unsynced, rng)
         self.content = image
         self._pending.clear()
 

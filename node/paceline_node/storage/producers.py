@@ -91,10 +91,13 @@ def key_of(header: BatchHeader) -> ProducerKey | None:
 class ProducerTable:
     """Producer states of one log."""
 
-    def __init__(self, policy: ProducerPolicy | None = None) -> None:
+    def __init__(
+        self, policy: ProducerPolicy | None = None, *, journal_batches: int = _JOURNAL
+    ) -> None:
+        """``journal_batches``: how many updates can be undone without reading the log."""
         self._policy = policy or ProducerPolicy()
         self._states: dict[ProducerKey, ProducerState] = {}
-        self._journal: deque[_Undo] = deque(maxlen=_JOURNAL)
+        self._journal: deque[_Undo] = deque(maxlen=journal_batches)
         self._marks: list[tuple[int, dict[ProducerKey, ProducerState]]] = []
         self._undoable_from = 0  # updates at or above this offset are all in the journal
 
@@ -162,7 +165,7 @@ class ProducerTable:
             window: tuple[Written, ...] = (written,)
         else:
             window = (*former.window[1 - WINDOW :], written)
-        if len(self._journal) == _JOURNAL:
+        if len(self._journal) == self._journal.maxlen:
             self._undoable_from = self._journal[0].base_offset + 1
         self._journal.append(_Undo(base_offset, key, former))
         self._states[key] = ProducerState(header.producer_epoch, header.max_timestamp, window)

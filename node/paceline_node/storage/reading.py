@@ -54,6 +54,7 @@ def locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> Lo
     by_size = segment.boundary_at_position(min(first.position + max_bytes, behind.position))
     if by_size.position > end.position:
         end = max(end, min(by_size, segment.boundary_at_offset(end_offset)))
+    segment.remember(end)
     return LogSlice(
         segment.file, first.position, end.position - first.position, first.base_offset, end.offset
     )

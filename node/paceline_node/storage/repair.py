@@ -17,7 +17,7 @@ from paceline.wire.batch import BatchHeader, verify
 from paceline_node.env import Disk, File
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import Hole, Segment
+from paceline_node.storage.segment import Boundary, Hole, Segment
 
 REPLACEMENT = ".replacement"
 """Suffix of a segment that a repair is writing; recovery removes it."""
@@ -27,11 +27,15 @@ _COPY = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A whole segment, its file still under the temporary name, synced; and its epochs."""
+    """A whole segment, its file still under the temporary name, synced.
+
+    ``epochs`` are its own; ``truncations`` is the damaged segment's count that it was made from.
+    """
 
     segment: Segment
     path: str
     epochs: EpochCache
+    truncations: int
 
 
 class SegmentRepair:
@@ -47,6 +51,8 @@ class SegmentRepair:
     ) -> None:
         self._disk = disk
         self.damaged = damaged
+        self._end = Boundary(damaged.size, damaged.next_offset)
+        self._truncations = damaged.truncations
         self._epochs = leader_epochs
         self._interval = index_interval
         self._holes = sorted(damaged.holes)
@@ -86,33 +92,34 @@ class SegmentRepair:
                 self._next_offset = self._holes[0].start
 
     async def finish(self) -> Replaced:
-        """Copy the rest, sync, and check the whole file. Raises CorruptMessage."""
+        """Copy the rest, sync, and check the whole file. Raises CorruptMessage, and LookupError
+        when the damaged segment was cut meanwhile."""
         if self._holes:
             raise CorruptMessage(
                 f"{self.damaged.path()}: offset {self._next_offset} is still missing"
             )
         file = self._writable()
-        await self._copy(file, self.damaged.size)
+        await self._copy(file, self._end.position)
         await self._disk.sync([file])
         fresh = Segment(self.damaged.directory, self.damaged.base_offset, file)
         fresh.created_ms = self.damaged.created_ms
         epochs = EpochCache()
-        end = self.damaged.next_offset
+        end = self._end.offset
         rules = ScanRules(end, self._epochs, end, end)
         scan = SegmentScan(
             file,
             file.size(),
-            fresh.base_offset,
+            Boundary(0, fresh.base_offset),
             rules,
             last_epoch=-1,
             visit=partial(self._note, fresh, epochs),
             visit_hole=self._refuse,
         )
         result = await scan.run()
-        if result.next_offset != self.damaged.next_offset or result.position != file.size():
+        if result.next_offset != end or result.position != file.size():
             raise CorruptMessage(f"{self._path}: ends at offset {result.next_offset}")
         self._file = None
-        return Replaced(fresh, self._path, epochs)
+        return Replaced(fresh, self._path, epochs, self._truncations)
 
     def abandon(self) -> None:
         """Close and remove the unfinished file; idempotent."""
@@ -146,6 +153,8 @@ class SegmentRepair:
     async def _copy(self, file: File, end: int) -> None:
         while self._copied < end:
             data = await self.damaged.file.read(min(_COPY, end - self._copied), self._copied)
+            if self.damaged.truncations != self._truncations:
+                raise LookupError(f"{self.damaged.path()} was cut meanwhile")
             file.append([data])
             self._copied += len(data)
 

@@ -27,9 +27,9 @@ from paceline.wire.batch_header import (
 )
 from paceline_node.env import File
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.segment import Hole
+from paceline_node.storage.segment import Boundary, Hole
 
-_WINDOW = 4 * 1024 * 1024
+_WINDOW = 1024 * 1024  # of the smallest batches, some 50 ms of checking between awaits
 _MAGIC_AT = 16
 _PEEK = struct.Struct(">qi")
 
@@ -85,7 +85,7 @@ class _Window:
 
 
 class SegmentScan:
-    """One pass over ``size`` bytes of a segment file.
+    """One pass over a segment file, from ``start`` to byte ``size``.
 
     Calls ``visit(header, position)`` for each good batch and ``visit_hole(hole, reason)`` for each
     damaged range, in the order of the file.
@@ -95,7 +95,7 @@ class SegmentScan:
         self,
         file: File,
         size: int,
-        base_offset: int,
+        start: Boundary,
         rules: ScanRules,
         *,
         last_epoch: int,
@@ -104,7 +104,8 @@ class SegmentScan:
     ) -> None:
         self._window = _Window(file, size)
         self._size = size
-        self._expected = base_offset
+        self._start = start.position
+        self._expected = start.offset
         self._rules = rules
         self._last_epoch = last_epoch
         self._visit = visit
@@ -112,7 +113,7 @@ class SegmentScan:
 
     async def run(self) -> ScanEnd:
         """Scan. Raises OSError. Cancel-safe: nothing is changed on disk."""
-        position = 0
+        position = self._start
         while position < self._size and self._expected != self._rules.end:
             header, fault = await self._fetch(position)
             if header is not None:

@@ -25,6 +25,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 
 _WINDOW = 64 * 1024
 _TAIL_BATCHES = 8192
+_CURSORS = 64
 # base offset, batch length, last offset delta: all that walking from batch to batch needs.
 _STEP = struct.Struct(">qi11xi")
 
@@ -86,11 +87,15 @@ class Segment:
         self.created_ms = -1
         """Wall clock of the first append (after a restart: the first batch's timestamp)."""
         self.holes: list[Hole] = []
+        self.truncations = 0
+        """How often the segment was cut; who works on it beside the log compares."""
         self._indexed_position = 0
         # The newest batches one by one: followers and consumers at the end of the log ask for
         # these, and find them without reading a header.
         self._tail_offsets = array("q")
         self._tail_positions = array("q")
+        # Where fetches ended, and will go on.
+        self._cursors: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"<Segment {self.path()} {self.base_offset}..{self.next_offset}>"
@@ -139,20 +144,33 @@ class Segment:
         del self._tail_offsets[:]
         del self._tail_positions[:]
 
+    def resume_at(self, step: Step) -> None:
+        """Keep what the loaded indexes say of the batches before ``step``, and forget the rest, so
+        that noting can go on with the batch of ``step``, which has an index entry."""
+        self.offsets.truncate(step.position + 1)
+        self.times.truncate(step.next_offset)
+        self.max_timestamp = self.times.last[0]
+        self.size = step.position
+        self.next_offset = step.base_offset
+        self._indexed_position = step.position
+
     def mark_holes(self, holes: Sequence[Hole]) -> None:
         """Damage was found in bytes that had been taken over as good."""
         self.holes = sorted(holes)
+        self._cursors.clear()
         del self._tail_offsets[:]
         del self._tail_positions[:]
 
     def truncate(self, boundary: Boundary) -> None:
         """Cut file and indexes at a boundary between batches."""
         self.file.truncate(boundary.position)
+        self.truncations += 1
         self.size = boundary.position
         self.next_offset = boundary.offset
         self.offsets.truncate(boundary.position)
         self.times.truncate(boundary.offset)
         self.holes = [hole for hole in self.holes if hole.start < boundary.offset]
+        self._cursors.clear()
         self._indexed_position = max(0, self.offsets.last_position)
         keep = len(self._tail_offsets)
         while keep and self._tail_offsets[keep - 1] >= boundary.offset:
@@ -188,10 +206,15 @@ class Segment:
             file.append([content])
         return written
 
+    def remove_indexes(self, disk: Disk) -> None:
+        """Remove index files that no longer say what the log does."""
+        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX):
+            disk.remove(self.path(suffix))
+
     def unlink(self, disk: Disk) -> None:
         """Remove the segment's files by name; the log itself last, so that no index outlives it."""
-        for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX):
-            disk.remove(self.path(suffix))
+        self.remove_indexes(disk)
+        disk.remove(self.path())
 
     async def read_indexes(self, disk: Disk) -> None:
         """Load both index files. Raises CorruptMessage when one is missing or cannot be true."""
@@ -292,6 +315,12 @@ class Segment:
             yield Step(position, end, base_offset, expected)
             position = end
 
+    def remember(self, boundary: Boundary) -> None:
+        """A reader will go on at this boundary: find it without walking."""
+        if len(self._cursors) >= _CURSORS:
+            del self._cursors[next(iter(self._cursors))]
+        self._cursors[boundary.offset] = boundary.position
+
     def readable_from(self, offset: int) -> int:
         """``offset``, or the end of the hole that it lies in."""
         for hole in self.holes:
@@ -306,6 +335,8 @@ class Segment:
 
     def _floor(self, offset: int) -> tuple[int, int]:
         """(position, offset) of a batch start at or before ``offset`` from which to walk."""
+        if (cursor := self._cursors.get(offset)) is not None:
+            return cursor, offset
         known, position = self.offsets.floor(offset)
         for hole in self.holes:
             if hole.end <= offset and hole.end_position >= position:

@@ -6,7 +6,7 @@ up on it when it has changed meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paceline.errors import CorruptMessage
@@ -17,7 +17,7 @@ from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.repair import SegmentRepair
 from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import Hole
+from paceline_node.storage.segment import Boundary, Hole
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
     scan = SegmentScan(
         segment.file,
         size,
-        segment.base_offset,
+        Boundary(0, segment.base_offset),
         ScanRules(end, log.epochs, end, end),
         last_epoch=-1,
         visit=lambda header, position: None,
@@ -101,17 +101,18 @@ async def replace_range(
     disk: Disk,
     log: Log,
     damaged: DamagedRange,
-    batches: AsyncIterable[memoryview],
+    batches: Sequence[memoryview],
     leader_epochs: EpochCache | None = None,
 ) -> None:
-    """Repair a segment with one damaged range from its leader's batches, whole and in order.
+    """Repair a segment with one damaged range from its leader's batches, whole and in order; for
+    ranges that fit in memory.
 
     Raises as :func:`begin_repair`, ``SegmentRepair.fill`` and :func:`finish_repair`; the log is
     unchanged then. Cancel-safe.
     """
     repair = begin_repair(disk, log, damaged, leader_epochs)
     try:
-        async for data in batches:
+        for data in batches:
             await repair.fill(data)
         if repair.missing is not None:
             raise CorruptMessage(f"{log.identity}: offset {repair.missing[0]} is still missing")

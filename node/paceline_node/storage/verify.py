@@ -20,7 +20,7 @@ from paceline_node.storage.index import OffsetIndex
 from paceline_node.storage.layout import Offsets, list_partitions, read_offsets
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity
 from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import INDEX_SUFFIX, Hole, parse_name, segment_name
+from paceline_node.storage.segment import INDEX_SUFFIX, Boundary, Hole, parse_name, segment_name
 
 _EVERYTHING = 1 << 62
 _WINDOW = 4 * 1024 * 1024
@@ -154,7 +154,7 @@ class _LogCheck:
             scan = SegmentScan(
                 file,
                 file.size(),
-                base,
+                Boundary(0, base),
                 ScanRules(_EVERYTHING, self.table, self.recovery_point, end),
                 last_epoch=self.epochs.last_epoch,
                 visit=lambda header, position: self._batch(header, position, index),

@@ -1,0 +1,54 @@
+"""Giving batches their place in a log, before a byte is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paceline.errors import CorruptMessage
+from paceline.wire.batch import BatchHeader, iter_batches, stamp, verify
+
+
+class Placed(NamedTuple):
+    """A batch of an append: where it lies in the data, and the offset it gets."""
+
+    position: int
+    header: BatchHeader
+    offset: int
+
+
+def place_leader(
+    batches: bytearray, offset: int, leader_epoch: int
+) -> tuple[Sequence[Placed], int]:
+    """Stamp validated batches in place with the offsets from ``offset`` on and the epoch.
+
+    Returns them and the offset behind the last one.
+    """
+    placed = []
+    for position, header in iter_batches(batches):
+        stamp(batches, position, offset, leader_epoch)
+        placed.append(Placed(position, header, offset))
+        offset += header.last_offset_delta + 1
+    return placed, offset
+
+
+def place_follower(data: memoryview, offset: int, last_epoch: int) -> tuple[Sequence[Placed], int]:
+    """Check a leader's batches: every CRC, offsets in a row from ``offset``, epochs from
+    ``last_epoch`` that never go back.
+
+    Returns them and the offset behind the last one. Raises CorruptMessage.
+    """
+    placed = []
+    position = 0
+    while position < len(data):
+        header = verify(data, position)
+        if header.base_offset != offset or header.leader_epoch < last_epoch:
+            raise CorruptMessage(
+                f"batch at offset {header.base_offset} epoch {header.leader_epoch}, "
+                f"expected offset {offset} epoch {last_epoch} or newer"
+            )
+        placed.append(Placed(position, header, offset))
+        offset = header.next_offset
+        last_epoch = header.leader_epoch
+        position += header.size_bytes
+    return placed, offset

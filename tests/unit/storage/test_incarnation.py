@@ -1,0 +1,118 @@
+"""Trusted and untrusted starts (spec replication 2.3), exhaustively."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from paceline.types import BrokerEpoch
+from paceline_node.storage import incarnation
+from paceline_node.storage.incarnation import (
+    FORMATTED,
+    FlushMode,
+    Incarnation,
+    Verdict,
+    begin,
+    judge,
+    lowered,
+    registered,
+    resolve,
+    stopped,
+)
+from paceline_node.storage.memory import MemoryDisk
+from tests.unit.storage.world import StillHost, env_on
+
+EVERY = list(
+    itertools.product([True, False], [True, False], ["", "one", "two"], ["", "one"], FlushMode)
+)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+@pytest.mark.parametrize(("clean", "tainted", "old_boot", "boot", "floor"), EVERY)
+def test_the_decision(
+    clean: bool, tainted: bool, old_boot: str, boot: str, floor: FlushMode, reached: bool
+) -> None:
+    previous = Incarnation(7, BrokerEpoch(40), old_boot, clean, tainted, floor)
+    verdict = resolve(judge(previous, boot), reached_durable_mark=reached)
+    ok = (
+        clean
+        or (boot != "" and boot == old_boot)
+        or (floor in (FlushMode.GROUP, FlushMode.BATCH) and reached)
+    )
+    started = begin(previous, verdict)
+    assert started.trusted == (ok and not tainted)
+    assert (started.boot_seq, started.clean, started.broker_epoch) == (8, False, 40)
+
+
+def test_recovery_is_asked_only_where_it_decides() -> None:
+    for clean, tainted, old_boot, boot, floor in EVERY:
+        previous = Incarnation(7, BrokerEpoch(40), old_boot, clean, tainted, floor)
+        undecided = judge(previous, boot) is Verdict.UNDECIDED
+        answers = {
+            begin(previous, resolve(judge(previous, boot), reached_durable_mark=reached)).trusted
+            for reached in (True, False)
+        }
+        assert undecided == (len(answers) == 2)
+
+
+def test_no_file_is_no_trust() -> None:
+    started = begin(None, judge(None, "boot"))
+    assert not started.trusted
+    assert started.boot_seq == 1
+
+
+def test_an_undecided_start_cannot_begin() -> None:
+    with pytest.raises(ValueError, match="recover the logs"):
+        begin(FORMATTED, Verdict.UNDECIDED)
+
+
+def test_taint_is_sticky_until_registered() -> None:
+    """Power loss, a start that stops in an orderly way before it registers, another start."""
+    crashed = registered(
+        FORMATTED, broker_epoch=BrokerEpoch(3), boot_id="one", flush_floor=FlushMode.NONE
+    )
+    first = begin(crashed, judge(crashed, "two"))
+    assert not first.trusted
+    second = begin(stopped(first), judge(stopped(first), "two"))
+    assert not second.trusted
+    healed = registered(
+        second, broker_epoch=BrokerEpoch(9), boot_id="two", flush_floor=FlushMode.GROUP
+    )
+    assert healed.trusted
+    third = begin(healed, judge(healed, "two"))
+    assert third.trusted
+    assert third.boot_seq == 3
+
+
+def test_a_formatted_directory_is_trusted_once() -> None:
+    first = begin(FORMATTED, judge(FORMATTED, "one"))
+    assert first.trusted
+    assert judge(first, "two") is Verdict.UNDECIDED
+
+
+def test_weakening_is_noted() -> None:
+    assert lowered(FORMATTED, FlushMode.NONE).flush_floor is FlushMode.NONE
+
+
+def test_the_boot_identity_names_boot_and_device() -> None:
+    class Bootless(StillHost):
+        def boot_id(self) -> str:
+            return ""
+
+    assert incarnation.boot_identity(env_on(MemoryDisk())) == "boot/1"
+    assert incarnation.boot_identity(env_on(MemoryDisk(), Bootless())) == ""
+
+
+async def test_the_file() -> None:
+    disk = MemoryDisk()
+    assert await incarnation.read(disk) is None
+    kept = Incarnation(9, BrokerEpoch(77), "boot/1", False, True, FlushMode.INTERVAL)
+    await incarnation.write(disk, kept)
+    disk.power_cut(random.Random(1))
+    assert await incarnation.read(disk) == kept
+    whole = disk.content(incarnation.NAME)
+    for at in range(len(whole)):
+        disk.overwrite(incarnation.NAME, bytes([*whole[:at], whole[at] ^ 1, *whole[at + 1 :]]))
+        assert await incarnation.read(disk) is None

@@ -1,0 +1,266 @@
+"""Scrubbing finds damage in a live log; repair puts back what the leader still has."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from paceline.errors import CorruptMessage, StorageError
+from paceline.wire.batch import iter_batches
+from paceline_node.storage import upkeep
+from paceline_node.storage.damage import DamagedRange
+from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.log import Log
+from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.memory import MemoryDisk
+from tests.unit.storage.world import batch, content, flush, new_log, reopen
+
+SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=150, retention_ms=None)
+
+
+async def written(disk: MemoryDisk) -> tuple[Log, bytes]:
+    """Thirty single-record batches, ten to an epoch, all durable; and their bytes."""
+    log = await new_log(disk, SETTINGS)
+    for sequence in range(30):
+        log.append_leader(batch(producer=(5, 0, sequence)), sequence // 10 + 1, 1_000)
+    await flush(log, disk)
+    await log.checkpoint()
+    return log, content(log)
+
+
+def spoil(disk: MemoryDisk, log: Log, *offsets: int, at: int = 70) -> None:
+    """Flip a bit in the payload of the batches at these offsets."""
+    for offset in offsets:
+        found = log.locate(offset, 1, log.log_end_offset)
+        assert found is not None
+        whole = bytearray(disk.content(found.file.path))
+        whole[found.position + at] ^= 1
+        disk.overwrite(found.file.path, bytes(whole))
+
+
+async def scrub_all(disk: MemoryDisk, log: Log) -> list[DamagedRange]:
+    found: list[DamagedRange] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        result = await upkeep.scrub(disk, log, offset)
+        assert result.size_bytes > 0
+        found += result.damaged
+        offset = result.next_offset
+    return found
+
+
+def part(whole: bytes, start: int, end: int) -> memoryview:
+    """The leader's bytes of some offsets."""
+    size = len(whole) // 30
+    return memoryview(whole)[start * size : end * size]
+
+
+async def test_scrubbing_a_good_log_finds_nothing() -> None:
+    disk = MemoryDisk()
+    log, _ = await written(disk)
+    assert await scrub_all(disk, log) == []
+    assert log.damaged == ()
+    log.abandon()
+
+
+async def test_scrubbing_finds_damage_and_it_is_not_served() -> None:
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, 3, 17)
+    found = await scrub_all(disk, log)
+    assert [(each.start, each.end) for each in found] == [(3, 4), (17, 18)]
+    assert log.damaged == tuple(found)
+    with pytest.raises(CorruptMessage, match="offset 17 is damaged"):
+        log.locate(17, 1, 30)
+    before = log.locate(15, 10_000, 30)
+    assert before is not None
+    assert bytes(part(whole, 15, 17)).startswith(before.read())
+    log.append_leader(batch(), 3, 1_000)  # the log goes on
+    await flush(log, disk)
+    disk.kill()
+    again = await reopen(disk, mark=5, settings=SETTINGS)
+    assert [(each.start, each.end) for each in again.damaged] == [(3, 4), (17, 18)]
+    again.abandon()
+
+
+@pytest.mark.parametrize("victims", [(0,), (3,), (14,), (29,), (28, 29), (4, 5, 6)])
+async def test_repair(victims: tuple[int, ...]) -> None:
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, *victims)
+    (damaged,) = await scrub_all(disk, log)
+    assert (damaged.start, damaged.end) == (victims[0], victims[-1] + 1)
+    pieces = [part(whole, offset, offset + 1) for offset in victims]
+    await upkeep.replace_range(disk, log, damaged, pieces)
+    assert log.damaged == ()
+    assert content(log) == whole
+    assert log.append_leader(batch(producer=(5, 0, 30)), 3, 1_000).base_offset == 30
+    await flush(log, disk)
+    disk.power_cut(random.Random(1))
+    again = await reopen(disk, mark=31, settings=SETTINGS)
+    assert again.damaged == ()
+    assert content(again)[: len(whole)] == whole
+    assert again.producers == log.producers
+    assert again.epochs == log.epochs
+    again.abandon()
+
+
+async def test_repair_after_recovery_knows_the_epochs_inside() -> None:
+    """An epoch that lies wholly in the damage: the table knew it, the batches cannot tell."""
+    disk = MemoryDisk()
+    log = await new_log(disk, LogSettings(index_interval_bytes=150))
+    for offset in range(6):
+        log.append_leader(batch(producer=(5, 0, offset)), (1, 1, 2, 4, 5, 5)[offset], 1_000)
+    await flush(log, disk)
+    mark = await log.checkpoint()
+    whole = content(log)
+    size = len(whole) // 6
+    spoil(disk, log, 2, 3)
+    disk.kill()
+    log = await reopen(disk, mark=mark, settings=LogSettings(index_interval_bytes=150))
+    (damaged,) = log.damaged
+    assert (damaged.start, damaged.end) == (2, 4)
+    assert log.epochs.entries == [(1, 0), (2, 2), (4, 3), (5, 4)]
+    await upkeep.replace_range(disk, log, damaged, [memoryview(whole)[2 * size : 4 * size]])
+    assert content(log) == whole
+    assert log.epochs.entries == [(1, 0), (2, 2), (4, 3), (5, 4)]
+    state = log.producers.get((0, (5).to_bytes(16, "big")))
+    assert state is not None
+    assert [entry.first_sequence for entry in state.window] == [1, 2, 3, 4, 5]
+    log.abandon()
+
+
+async def test_several_holes_in_one_segment() -> None:
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, 2, 5)
+    await scrub_all(disk, log)
+    repair = upkeep.begin_repair(disk, log, log.damaged[0])
+    asked = []
+    while repair.missing is not None:
+        asked.append(repair.missing)
+        await repair.fill(part(whole, *repair.missing))
+    assert asked == [(2, 3), (5, 6)]
+    await upkeep.finish_repair(disk, log, repair)
+    assert log.damaged == ()
+    assert content(log) == whole
+    log.abandon()
+
+
+@pytest.mark.parametrize(
+    "fault", ["wrong offset", "too long", "bad checksum", "wrong epoch", "short"]
+)
+async def test_a_wrong_replacement_is_refused(fault: str) -> None:
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, 4, 5)
+    (damaged,) = await scrub_all(disk, log)
+    data = bytearray(part(whole, 4, 6))
+    if fault == "wrong offset":
+        data = bytearray(part(whole, 5, 6))
+    elif fault == "too long":
+        data = bytearray(part(whole, 4, 7))
+    elif fault == "bad checksum":
+        data[-1] ^= 1
+    elif fault == "wrong epoch":
+        data[15] = 2
+    else:
+        data = bytearray(part(whole, 4, 5))
+    names = disk.list(log.path)
+    with pytest.raises(CorruptMessage):
+        await upkeep.replace_range(disk, log, damaged, [memoryview(data)])
+    assert log.damaged == (damaged,)
+    assert [n for n in disk.list(log.path) if "replacement" in n] == []
+    assert set(disk.list(log.path)) >= set(names)
+    await upkeep.replace_range(disk, log, damaged, [part(whole, 4, 6)])
+    assert content(log) == whole
+    log.abandon()
+
+
+async def test_the_leaders_epoch_table_decides() -> None:
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, 4)
+    (damaged,) = await scrub_all(disk, log)
+    other = EpochCache([(1, 0), (2, 4), (3, 20)])
+    with pytest.raises(CorruptMessage, match="does not fit offset 4, epoch 2"):
+        await upkeep.replace_range(disk, log, damaged, [part(whole, 4, 5)], other)
+    log.abandon()
+
+
+@pytest.mark.parametrize("change", ["truncated", "retained"])
+async def test_a_segment_that_changed_meanwhile(change: str) -> None:
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, 4)
+    (damaged,) = await scrub_all(disk, log)
+    repair = upkeep.begin_repair(disk, log, damaged)
+    await repair.fill(part(whole, 4, 5))
+    if change == "truncated":
+        log.truncate(6)
+    else:
+        log.advance_start(30)
+    with pytest.raises(LookupError):
+        await upkeep.finish_repair(disk, log, repair)
+    repair.abandon()
+    assert [n for n in disk.list(log.path) if "replacement" in n] == []
+    if change == "retained":
+        assert log.damaged == ()
+        with pytest.raises(LookupError):
+            upkeep.begin_repair(disk, log, damaged)
+    log.abandon()
+
+
+@pytest.mark.parametrize("seed", range(30))
+async def test_a_power_cut_during_repair_leaves_damage_or_the_repaired_log(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, 4)
+    (damaged,) = await scrub_all(disk, log)
+    repair = upkeep.begin_repair(disk, log, damaged)
+    await repair.fill(part(whole, 4, 5))
+    if seed % 3:
+        replaced = await repair.finish()
+        if seed % 3 == 2:
+            log.adopt(repair.damaged, replaced)
+    disk.power_cut(rng)
+    again = await reopen(disk, mark=30, settings=SETTINGS)
+    if again.damaged:
+        (still,) = again.damaged
+        assert (still.start, still.end) == (4, 5)
+        await upkeep.replace_range(disk, again, still, [part(whole, 4, 5)])
+    assert content(again) == whole
+    again.abandon()
+
+
+async def test_truncation_and_retention_forget_damage() -> None:
+    disk = MemoryDisk()
+    log, _ = await written(disk)
+    spoil(disk, log, 4, 25)
+    await scrub_all(disk, log)
+    log.truncate(20)
+    assert [each.start for each in log.damaged] == [4]
+    log.advance_start(log.segments[-1].base_offset)
+    assert log.damaged == ()
+    log.abandon()
+
+
+async def test_a_failed_log_is_not_repaired() -> None:
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    spoil(disk, log, 4)
+    (damaged,) = await scrub_all(disk, log)
+    repair = upkeep.begin_repair(disk, log, damaged)
+    await repair.fill(part(whole, 4, 5))
+    log.fail(OSError(5, "Input/output error"))
+    with pytest.raises(StorageError):
+        await upkeep.finish_repair(disk, log, repair)
+    repair.abandon()
+    log.abandon()
+
+
+def test_part_is_one_batch() -> None:
+    data = bytes(batch()) * 30
+    assert len(list(iter_batches(bytes(part(data, 3, 4))))) == 1

@@ -1,0 +1,52 @@
+"""Which segments go."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline_node.storage.retention import RetentionLimits, SegmentFacts, expired_count
+
+HOUR = 3_600_000
+FOUR = [SegmentFacts(10 * (n + 1), 100, 1_000 * (n + 1)) for n in range(4)]  # ends 10..40
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "retention_bytes", "now_ms", "high_watermark", "count"),
+    [
+        (None, None, 10**12, 40, 0),
+        (1_000, None, 2_000, 40, 0),  # exactly as old as allowed
+        (1_000, None, 2_001, 40, 1),
+        (1_000, None, 3_001, 40, 2),
+        (1_000, None, 10**12, 40, 3),  # never the active one
+        (1_000, None, 10**12, 20, 2),  # nothing above the high watermark
+        (1_000, None, 10**12, 9, 0),
+        (1_000, None, 500, 40, 0),  # a clock that jumped back deletes nothing
+        (None, 400, 0, 40, 0),
+        (None, 301, 0, 40, 0),
+        (None, 300, 0, 40, 1),
+        (None, 100, 0, 40, 3),
+        (None, 0, 0, 40, 3),
+        (None, 0, 0, 19, 1),
+        (1_000, 200, 2_001, 40, 2),  # either limit is enough
+    ],
+)
+def test_expired_count(
+    retention_ms: int | None,
+    retention_bytes: int | None,
+    now_ms: int,
+    high_watermark: int,
+    count: int,
+) -> None:
+    limits = RetentionLimits(retention_ms, retention_bytes)
+    assert expired_count(FOUR, limits, now_ms=now_ms, high_watermark=high_watermark) == count
+
+
+def test_a_young_segment_protects_what_is_behind_it() -> None:
+    facts = [SegmentFacts(10, 100, 9_000), SegmentFacts(20, 100, 1), SegmentFacts(30, 100, 1)]
+    limits = RetentionLimits(1_000, None)
+    assert expired_count(facts, limits, now_ms=9_500, high_watermark=30) == 0
+
+
+def test_records_without_a_time_do_not_age() -> None:
+    facts = [SegmentFacts(10, 100, -1), SegmentFacts(20, 100, 1)]
+    assert expired_count(facts, RetentionLimits(1, None), now_ms=10**12, high_watermark=20) == 0
