@@ -14,7 +14,13 @@ from uuid import UUID
 import msgpack
 import trio
 
-from paceline.errors import InvalidRequest, NotController, StorageError, Throttled
+from paceline.errors import (
+    InvalidRequest,
+    NotController,
+    RemoteProtocolError,
+    StorageError,
+    Throttled,
+)
 from paceline.types import NodeId
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_membership import (
@@ -342,7 +348,7 @@ class Quorum:
         """
         message = decode(data, self._cluster_id)
         if message.sender.node != sender:
-            raise InvalidRequest(f"node {sender} sent a raft message of {message.sender}")
+            raise RemoteProtocolError(f"node {sender} speaks in the name of {message.sender}")
         if len(self._queue) >= MAX_QUEUED_BATCHES:
             return
         self._core.step(message)

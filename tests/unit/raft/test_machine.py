@@ -1,0 +1,182 @@
+"""Hypothesis drives three to five cores in orders that timed simulation rarely gives."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from paceline.errors import InvalidRequest, NotController
+from paceline_node.controller.raft_membership import with_learner, with_voter, without
+from paceline_node.controller.raft_messages import VoteKind
+from paceline_node.controller.raft_types import Config, Entry, Role
+from tests.sim.raft.checks import Checker
+from tests.sim.raft.durable import member
+from tests.sim.raft.script import E, Script
+
+numbers = st.integers(0, 4)
+
+
+class QuorumMachine(RuleBasedStateMachine):
+    """Every message, tick, write and crash is a step of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counter = 0
+
+    @initialize(voters=st.integers(1, 5), spare=st.booleans())
+    def begin(self, voters: int, spare: bool) -> None:
+        self.script = Script(voters)
+        if spare and voters < 5:
+            self.script.add_empty(voters)
+        self.checker = Checker(self.script.bootstrap)
+        self.seen = dict.fromkeys(self.script.nodes, 0)
+        self.lives = dict.fromkeys(self.script.nodes, 1)
+        self.script.hold = set(self.script.nodes)
+
+    def pick(self, number: int) -> int:
+        return sorted(self.script.nodes)[number % len(self.script.nodes)]
+
+    @rule(position=st.integers(0, 1000))
+    def deliver(self, position: int) -> None:
+        if self.script.wire:
+            index = position % len(self.script.wire)
+            self.script.hand_over(self.script.wire.pop(index))
+
+    @rule(position=st.integers(0, 1000))
+    def duplicate(self, position: int) -> None:
+        if self.script.wire:
+            self.script.hand_over(self.script.wire[position % len(self.script.wire)])
+
+    @rule(position=st.integers(0, 1000))
+    def drop(self, position: int) -> None:
+        if self.script.wire:
+            del self.script.wire[position % len(self.script.wire)]
+
+    @rule(number=numbers, count=st.sampled_from([1, E, 2 * E]))
+    def tick(self, number: int, count: int) -> None:
+        number = self.pick(number)
+        if number not in self.script.down:
+            self.script.tick(number, count)
+
+    @rule(number=numbers, count=st.integers(1, 3))
+    def persist(self, number: int, count: int) -> None:
+        number = self.pick(number)
+        if number not in self.script.down:
+            self.script.persist(number, count)
+
+    @rule()
+    def calm(self) -> None:
+        """Everything that is under way arrives, and is stored."""
+        for _ in range(6):
+            for number in sorted(self.script.nodes):
+                if number not in self.script.down:
+                    self.script.persist(number)
+            for message in self.script.wire[:]:
+                self.script.wire.remove(message)
+                self.script.hand_over(message)
+
+    @rule(number=numbers, seed=st.integers(0, 99))
+    def crash(self, number: int, seed: int) -> None:
+        number = self.pick(number)
+        if number not in self.script.down:
+            node = self.script[number]
+            node.durable.crash(node.pending, random.Random(seed))
+            self.script.crash(number, lose_wire=False)
+
+    @rule(number=numbers)
+    def restart(self, number: int) -> None:
+        number = self.pick(number)
+        if number in self.script.down:
+            self.script.restart(number)
+
+    @rule(number=numbers, kind=st.sampled_from([VoteKind.PRE, VoteKind.FORCED]))
+    def campaign(self, number: int, kind: VoteKind) -> None:
+        number = self.pick(number)
+        if number not in self.script.down and self.script[number].core.state.may_campaign():
+            self.script.do(number, lambda core: core.campaign(kind))
+
+    @rule(number=numbers, other=numbers)
+    def refuse(self, number: int, other: int) -> None:
+        number, other = self.pick(number), self.pick(other)
+        if number not in self.script.down:
+            self.script.do(number, lambda core: core.peer_refused(self.script.id(other).node))
+
+    def leaders(self) -> list[int]:
+        return [
+            number
+            for number, node in self.script.nodes.items()
+            if node.role is Role.LEADER and number not in self.script.down
+        ]
+
+    @precondition(lambda self: bool(self.leaders()))
+    @rule(count=st.integers(1, 3))
+    def propose(self, count: int) -> None:
+        for number in self.leaders():
+            for _ in range(count):
+                self.counter += 1
+                try:
+                    self.script.propose(number, b"%d" % self.counter)
+                except NotController:
+                    break
+
+    @precondition(lambda self: bool(self.leaders()))
+    @rule(number=numbers, kind=st.sampled_from(["learn", "vote", "leave"]))
+    def change(self, number: int, kind: str) -> None:
+        number = self.pick(number)
+        for leader in self.leaders():
+            core = self.script[leader].core
+            try:
+                core.propose_config(self.planned(core.config, number, kind))
+            except (InvalidRequest, NotController):
+                continue
+            self.script.settle(leader)
+
+    def planned(self, config: Config, number: int, kind: str) -> Config:
+        node = self.script.id(number).node
+        if kind == "learn":
+            return with_learner(config, member(number))
+        return with_voter(config, node) if kind == "vote" else without(config, node)
+
+    @precondition(lambda self: bool(self.leaders()))
+    @rule(number=numbers)
+    def transfer(self, number: int) -> None:
+        for leader in self.leaders():
+            target = self.script.id(self.pick(number))
+            try:
+                self.script.do(leader, lambda core, target=target: core.transfer(target))
+            except InvalidRequest:
+                continue
+
+    @rule(number=numbers)
+    def compact(self, number: int) -> None:
+        number = self.pick(number)
+        node = self.script[number]
+        if number not in self.script.down and node.commit <= node.durable.last_index:
+            self.script.compact(number)
+
+    @invariant()
+    def safe(self) -> None:
+        disks = {node.core.state.me: node.durable for node in self.script.nodes.values()}
+        for number, node in self.script.nodes.items():
+            if self.lives[number] != node.lives:
+                self.lives[number] = node.lives
+                self.seen[number] = 0
+            if number in self.script.down:
+                continue
+            self.checker.on_written(node.core, self.log_of(number))
+            new = node.applied[self.seen[number] :]
+            self.seen[number] = len(node.applied)
+            self.checker.on_committed(node, new, disks)
+            if node.role is Role.LEADER:
+                self.checker.on_leader(node.core)
+
+    def log_of(self, number: int) -> list[Entry]:
+        log = self.script[number].core.log
+        return log.slice(log.base_index + 1, log.last_index + 1)
+
+
+QuorumMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestQuorum = QuorumMachine.TestCase
