@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -76,13 +77,17 @@ class HttpServer:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled; closes the listeners and all connections."""
-        await serve(
-            listeners,
-            self.handle,
-            max_connections=self._limits.connections,
-            gate=gate,
-            task_status=task_status,
-        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                partial(
+                    serve,
+                    listeners,
+                    self.handle,
+                    max_connections=self._limits.connections,
+                    gate=gate,
+                )
+            )
+            task_status.started()
 
     async def handle(self, stream: trio.abc.Stream) -> None:
         """Serve one connection to its end and close it. Never raises for what a client does."""

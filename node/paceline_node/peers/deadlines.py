@@ -8,13 +8,18 @@ from collections.abc import Callable
 
 import trio
 
+_SWEEP_COUNT = 1024
+
 
 class Deadline:
     """One entry; :meth:`cancel` it when what it guards has happened."""
 
-    __slots__ = ("at", "expired", "order")
+    __slots__ = ("_keeper", "at", "expired", "order")
 
-    def __init__(self, at: float, order: int, expired: Callable[[], None]) -> None:
+    def __init__(
+        self, keeper: Deadlines, at: float, order: int, expired: Callable[[], None]
+    ) -> None:
+        self._keeper = keeper
         self.at = at
         self.order = order
         self.expired: Callable[[], None] | None = expired
@@ -23,7 +28,10 @@ class Deadline:
         return (self.at, self.order) < (other.at, other.order)
 
     def cancel(self) -> None:
-        self.expired = None
+        """Do not call back; no effect once it has."""
+        if self.expired is not None:
+            self.expired = None
+            self._keeper.cancelled()
 
 
 class Deadlines:
@@ -32,16 +40,30 @@ class Deadlines:
     def __init__(self) -> None:
         self._heap: list[Deadline] = []
         self._count = 0
+        self._cancelled_count = 0
         self._scope: trio.CancelScope | None = None
+
+    def __len__(self) -> int:
+        """Entries kept, cancelled ones that were not swept yet included."""
+        return len(self._heap)
 
     def after(self, seconds: float, expired: Callable[[], None]) -> Deadline:
         """Call ``expired`` (sync, must not raise) in ``seconds`` unless cancelled before."""
         self._count += 1
-        entry = Deadline(trio.current_time() + seconds, self._count, expired)
+        entry = Deadline(self, trio.current_time() + seconds, self._count, expired)
         heapq.heappush(self._heap, entry)
         if self._scope is not None and entry.at < self._scope.deadline:
             self._scope.deadline = entry.at
         return entry
+
+    def cancelled(self) -> None:
+        """An entry was cancelled (called by it). Most are, long before their time: when they make
+        up most of the heap they are swept out."""
+        self._cancelled_count += 1
+        if self._cancelled_count > max(_SWEEP_COUNT, len(self._heap) // 2):
+            self._heap = [entry for entry in self._heap if entry.expired is not None]
+            heapq.heapify(self._heap)
+            self._cancelled_count = 0
 
     async def run(self) -> None:
         """Serve the deadlines; runs until cancelled."""
@@ -54,5 +76,8 @@ class Deadlines:
     def _fire(self, now: float) -> None:
         while self._heap and (self._heap[0].at <= now or self._heap[0].expired is None):
             entry = heapq.heappop(self._heap)
-            if entry.expired is not None:
-                entry.expired()
+            expired, entry.expired = entry.expired, None
+            if expired is None:
+                self._cancelled_count = max(0, self._cancelled_count - 1)
+            else:
+                expired()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -166,13 +167,17 @@ class PeerServer:
 
         Give it no descriptor gate: the reserve that client listeners leave is for peers.
         """
-        await serve(
-            listeners,
-            self.handle,
-            max_connections=self._limits.max_connections,
-            gate=gate,
-            task_status=task_status,
-        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                partial(
+                    serve,
+                    listeners,
+                    self.handle,
+                    max_connections=self._limits.max_connections,
+                    gate=gate,
+                )
+            )
+            task_status.started()
 
     async def handle(self, stream: trio.abc.Stream) -> None:
         """Serve one connection to its end. Never raises for what the other side does."""

@@ -67,3 +67,18 @@ async def test_equal_deadlines_fire_in_the_order_they_were_set(
     nursery.start_soon(deadlines.run)
     await trio.sleep(6)
     assert order == [number for number in range(50) if number != 7]
+
+
+async def test_cancelled_entries_do_not_pile_up(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    deadlines = Deadlines()
+    nursery.start_soon(deadlines.run)
+    fired: list[int] = []
+    deadlines.after(3000, lambda: fired.append(1))
+    for _ in range(100_000):
+        deadlines.after(3600, lambda: fired.append(2)).cancel()
+    assert len(deadlines) < 3000
+    await trio.sleep(4000)
+    assert fired == [1]
+    assert len(deadlines) == 0
