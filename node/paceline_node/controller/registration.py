@@ -143,14 +143,17 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
 def report_damaged(request: ReportDamagedRequest, context: Context) -> Outcome:
     """A broker found corruption below its durable mark: it leaves those ISRs and ELRs (2.5).
 
-    Raises BrokerNotRegistered, StaleBrokerEpoch.
+    Where it is in neither, its leader may just be proposing to re-admit it, having seen it caught
+    up; the new partition epoch kills that proposal. Raises BrokerNotRegistered, StaleBrokerEpoch.
     """
     context.broker(request.node_id, request.broker_epoch)
     draft = Draft(context.image)
     for ref in request.partitions:
         partition = draft.partition(ref.topic_id, ref.partition)
-        if partition is not None:
-            elections.distrust_in(draft, request.node_id, partition)
+        if partition is None or request.node_id not in partition.replicas:
+            continue
+        if elections.distrust_in(draft, request.node_id, partition) is partition:
+            draft.change(partition, Change(bump=True))
     _hold_damaged(draft, request.node_id, request.partitions)
     return Outcome(tuple(draft.records), lambda at: admin.Done(at.offset, at.term))
 

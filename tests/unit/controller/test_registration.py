@@ -11,6 +11,7 @@ from paceline.errors import (
     AuthorizationFailed,
     BrokerNotRegistered,
     DuplicateBrokerRegistration,
+    ErrorCode,
     InconsistentClusterId,
     InvalidRegistration,
     InvalidRequest,
@@ -22,6 +23,7 @@ from paceline.errors import (
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline.wire.native.admin import ElectLeader, UnregisterBroker
 from paceline.wire.peer.control import (
+    AlterPartitionResponse,
     PartitionRef,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
@@ -235,6 +237,18 @@ def test_damaged_leader_hands_over() -> None:
     bench.create()
     damage(bench, 0)
     assert (bench.partition().isr, bench.partition().leader) == ((1, 2), 1)
+
+
+def test_damage_kills_a_proposal_to_readmit_the_replica() -> None:
+    bench = three()
+    bench.create()
+    damage(bench, 2)
+    late = bench.proposal(bench.partition(), (0, 1, 2))
+    damage(bench, 2)
+    reply = bench.ask(late)
+    assert isinstance(reply, AlterPartitionResponse)
+    assert reply.results[0].error == ErrorCode.INVALID_UPDATE_VERSION
+    assert bench.partition().isr == (0, 1)
 
 
 def test_unknown_partition_in_a_report_is_passed_over() -> None:
