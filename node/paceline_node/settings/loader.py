@@ -191,8 +191,8 @@ def _contradictions(settings: Settings, given: Mapping[str, Given]) -> list[str]
             settings.raft.election_ms < 2 * settings.raft.heartbeat_ms,
             ("raft.election_ms", "raft.heartbeat_ms"),
             (
-                f"elections after {settings.raft.election_ms} ms need heartbeats of at most half of "
-                f"it, not {settings.raft.heartbeat_ms} ms"
+                f"elections after {settings.raft.election_ms} ms need heartbeats of at most half "
+                f"of it, not {settings.raft.heartbeat_ms} ms"
             ),
         ),
         (
