@@ -367,6 +367,7 @@ class Fetcher:
         reader.corrupt_at = offset
         if again:
             reader.error = error
+            self._arrived()
         self.wake()
 
     def _reset(self, reader: PartitionReader) -> None:

@@ -420,9 +420,9 @@ class Cluster:
         deadline = trio.current_time() + request.max_wait_ms / 1000
         while True:
             reply, payload = self._fetch(node, request)
-            logs = [self._find(each.topic, each.partition) for each in request.partitions]
             if payload or trio.current_time() >= deadline or any(r.error for r in reply.partitions):
                 break
+            logs = [self._find(each.topic, each.partition) for each in request.partitions]
             with trio.move_on_at(deadline):
                 async with trio.open_nursery() as nursery:
                     for log in logs:

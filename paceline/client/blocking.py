@@ -1,0 +1,344 @@
+"""The client for programs without an event loop: same names and arguments, calls that block.
+
+Trio runs in a thread of its own and every call enters it; any number of threads may use a client.
+A call may be interrupted (Ctrl-C), the client stays usable. Close it, best with ``with``; one that
+is forgotten ends when it is collected or the interpreter exits, dropping what was not acknowledged.
+
+    with connect("localhost:7400") as client, client.producer() as producer:
+        producer.send("orders", b"value", key=b"key")
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+
+import trio
+
+from paceline.client import admin as trio_admin
+from paceline.client import client as trio_client
+from paceline.client import consumer as trio_consumer
+from paceline.client import producer as trio_producer
+from paceline.client.batching import RecordMetadata
+from paceline.client.client import Bootstrap
+from paceline.client.consumed import ConsumedBatch, ConsumedRecord
+from paceline.client.consumer import Subscription
+from paceline.client.fetcher import OutOfRange
+from paceline.client.loop_thread import Held, LoopThread
+from paceline.client.position import Position
+from paceline.client.producer import Headers
+from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from paceline.client.transport import Dial, dial_tcp
+from paceline.errors import CorruptMessage, UnsupportedCompression
+from paceline.types import Isolation, TopicPartition
+
+__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "connect"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class _Facade(Generic[T]):
+    """Something of the trio client, reached from other threads."""
+
+    def __init__(self, loop: LoopThread, inner: T) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def _call(self, work: Callable[[T], R]) -> R:
+        """Run a short synchronous piece of work in the loop's thread."""
+
+        async def run() -> R:
+            return work(self._inner)
+
+        return self._loop.call(run)
+
+
+def _blocking(
+    method: Callable[Concatenate[T, P], Awaitable[R]],
+) -> Callable[Concatenate[_Facade[T], P], R]:
+    """The blocking twin of an async method."""
+
+    @functools.wraps(method)
+    def call(self: _Facade[T], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._loop.call(functools.partial(method, self._inner, *args, **kwargs))
+
+    return call
+
+
+class _Open(_Facade[T]):
+    """A facade of a context manager's value: ``close`` leaves the context manager."""
+
+    def __init__(self, loop: LoopThread, held: Held[T]) -> None:
+        super().__init__(loop, held.value)
+        self._held = held
+
+    def close(self) -> None:
+        """End it properly (a producer flushes first); more than once does no harm."""
+        self._held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._held.close(abandon=error is not None)
+
+
+class Delivery(_Facade[trio_producer.Delivery]):
+    """As :class:`paceline.client.Delivery`."""
+
+    wait = _blocking(trio_producer.Delivery.wait)
+
+    @property
+    def is_done(self) -> bool:
+        return self._inner.is_done
+
+    def result(self) -> RecordMetadata:
+        """Where the record was stored. Raises what it failed with, Closed when not done yet."""
+        return self._inner.result()
+
+
+class Producer(_Open[trio_producer.Producer]):
+    """As :class:`paceline.client.Producer`. ``send_many`` costs one entry into the loop a call,
+    ``send`` and ``submit`` one a record."""
+
+    send = _blocking(trio_producer.Producer.send)
+    send_many = _blocking(trio_producer.Producer.send_many)
+    send_batch = _blocking(trio_producer.Producer.send_batch)
+    flush = _blocking(trio_producer.Producer.flush)
+    partition_count = _blocking(trio_producer.Producer.partition_count)
+
+    def submit(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """As :meth:`paceline.client.Producer.submit`."""
+        delivery = self._loop.call(
+            functools.partial(
+                self._inner.submit,
+                topic,
+                value,
+                key=key,
+                headers=headers,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+            )
+        )
+        return Delivery(self._loop, delivery)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._inner.buffered_bytes
+
+
+class Consumer(_Open[trio_consumer.Consumer]):
+    """As :class:`paceline.client.Consumer`, for one thread at a time. The loop is entered once a
+    batch, not once a record."""
+
+    assign = _blocking(trio_consumer.Consumer.assign)
+    end_offsets = _blocking(trio_consumer.Consumer.end_offsets)
+
+    def __init__(self, loop: LoopThread, held: Held[trio_consumer.Consumer]) -> None:
+        super().__init__(loop, held)
+        self._batch: ConsumedBatch | None = None
+        self._records: Iterator[ConsumedRecord] = iter(())
+        self._next_offset = 0
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        return self
+
+    def __next__(self) -> ConsumedRecord:
+        """The next record; StopIteration when every partition has reached its stop."""
+        while True:
+            record = next(self._records, None)
+            if record is not None:
+                self._next_offset = record.offset + 1
+                return record
+            self._batch = None
+            batch = self.next_batch()
+            if batch is None:
+                raise StopIteration
+            self._begin(batch)
+
+    def _begin(self, batch: ConsumedBatch) -> None:
+        try:
+            records = batch.consumed()
+        except (CorruptMessage, UnsupportedCompression):
+            # Stay in front of what cannot be read, so that it is not passed over in silence.
+            self.seek(batch.at, Position.at(batch.first_offset))
+            raise
+        self._records = iter(records)
+        self._batch = batch
+        self._next_offset = batch.first_offset
+
+    def batches(self) -> Iterator[ConsumedBatch]:
+        """As :meth:`paceline.client.Consumer.batches`."""
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def next_batch(self, timeout_s: float | None = None) -> ConsumedBatch | None:
+        """The next batch; None when every partition has reached its stop.
+
+        Raises TimeoutError after ``timeout_s`` without one; nothing is lost by that.
+        """
+
+        async def take() -> ConsumedBatch | None:
+            if timeout_s is None:
+                return await self._inner.next_batch()
+            with trio.move_on_after(timeout_s):
+                return await self._inner.next_batch()
+            raise TimeoutError(f"no batch within {timeout_s} s")
+
+        return self._loop.call(take)
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions, sorted."""
+        return self._call(lambda inner: inner.assignment)
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """As :meth:`paceline.client.Consumer.unassign`."""
+        gone = list(partitions)
+        self._drop(gone)
+        self._call(lambda inner: inner.unassign(gone))
+
+    def position(self, at: TopicPartition) -> int:
+        """The next offset that will be handed out."""
+        if self._batch is not None and self._batch.at == at:
+            return self._next_offset
+        return self._call(lambda inner: inner.position(at))
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """:meth:`position` of every assigned partition."""
+        return {at: self.position(at) for at in self.assignment}
+
+    def seek(self, at: TopicPartition, to: Position) -> None:
+        """As :meth:`paceline.client.Consumer.seek`."""
+        self._loop.call(functools.partial(self._inner.seek, at, to))
+        self._drop([at])
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """As :meth:`paceline.client.Consumer.pause`."""
+        batch = self._batch
+        self._call(lambda inner: inner.pause(*partitions))
+        if batch is not None and batch.at in partitions:
+            self.seek(batch.at, Position.at(self._next_offset))
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """As :meth:`paceline.client.Consumer.resume`."""
+        self._call(lambda inner: inner.resume(*partitions))
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        if self._batch is not None and self._batch.at in partitions:
+            self._batch = None
+            self._records = iter(())
+
+
+class Admin(_Facade[trio_admin.Admin]):
+    """As :class:`paceline.client.Admin`."""
+
+    describe_cluster = _blocking(trio_admin.Admin.describe_cluster)
+    list_topics = _blocking(trio_admin.Admin.list_topics)
+    topic = _blocking(trio_admin.Admin.topic)
+    describe_topic = _blocking(trio_admin.Admin.describe_topic)
+    list_offsets = _blocking(trio_admin.Admin.list_offsets)
+    status = _blocking(trio_admin.Admin.status)
+    statuses = _blocking(trio_admin.Admin.statuses)
+    create_topic = _blocking(trio_admin.Admin.create_topic)
+    delete_topic = _blocking(trio_admin.Admin.delete_topic)
+    alter_topic = _blocking(trio_admin.Admin.alter_topic)
+    add_partitions = _blocking(trio_admin.Admin.add_partitions)
+    elect_leader = _blocking(trio_admin.Admin.elect_leader)
+    set_role = _blocking(trio_admin.Admin.set_role)
+    fence_broker = _blocking(trio_admin.Admin.fence_broker)
+    register_external = _blocking(trio_admin.Admin.register_external)
+    unregister_broker = _blocking(trio_admin.Admin.unregister_broker)
+    add_voter = _blocking(trio_admin.Admin.add_voter)
+    remove_voter = _blocking(trio_admin.Admin.remove_voter)
+    stop_cluster = _blocking(trio_admin.Admin.stop_cluster)
+
+
+class Client(_Open[trio_client.Client]):
+    """Made by :func:`connect`. Closing it closes its producers and consumers first."""
+
+    def __init__(self, loop: LoopThread, held: Held[trio_client.Client]) -> None:
+        super().__init__(loop, held)
+        self.admin = Admin(loop, self._inner.admin)
+        self._opened: list[Held[trio_producer.Producer] | Held[trio_consumer.Consumer]] = []
+
+    def producer(self, settings: ProducerSettings | None = None) -> Producer:
+        """As :meth:`paceline.client.Client.producer`; ``close`` or ``with`` flushes it."""
+        held = self._loop.enter(self._inner.producer(settings))
+        self._opened.append(held)
+        return Producer(self._loop, held)
+
+    def consumer(
+        self,
+        subscription: Subscription = (),
+        *,
+        start: Position = Position.EARLIEST,
+        stop: Position | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        out_of_range: OutOfRange = OutOfRange.FAIL,
+        settings: ConsumerSettings | None = None,
+    ) -> Consumer:
+        """As :meth:`paceline.client.Client.consumer`."""
+        held = self._loop.enter(
+            self._inner.consumer(
+                subscription,
+                start=start,
+                stop=stop,
+                isolation=isolation,
+                out_of_range=out_of_range,
+                settings=settings,
+            )
+        )
+        self._opened.append(held)
+        return Consumer(self._loop, held)
+
+    def close(self) -> None:
+        """Close producers (flushing them) and consumers, then the connections and the thread."""
+        self._shut(abandon=False)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._shut(abandon=error is not None)
+
+    def _shut(self, *, abandon: bool) -> None:
+        try:
+            while self._opened:
+                self._opened.pop().close(abandon=abandon)
+            self._held.close(abandon=abandon)
+        finally:
+            self._loop.close()
+
+
+def connect(
+    bootstrap: Bootstrap, settings: ClientSettings | None = None, *, dial: Dial = dial_tcp
+) -> Client:
+    """As :func:`paceline.client.connect`. Raises ConfigurationError, ConnectionLost."""
+    loop = LoopThread()
+    try:
+        held = loop.enter(trio_client.connect(bootstrap, settings, dial=dial))
+    except BaseException:
+        loop.close()
+        raise
+    return Client(loop, held)
