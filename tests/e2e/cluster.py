@@ -73,12 +73,41 @@ class Cluster:
                 [*PACELINE, *words], stdin=source, stdout=out, stderr=err, env=self.env
             )
 
+    def start(self, *words: str, stderr: Path) -> subprocess.Popen[bytes]:
+        """Start ``paceline`` with a pipe for its standard input and no output but ``stderr``."""
+        with stderr.open("wb") as err:
+            return subprocess.Popen(
+                [*PACELINE, *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=err,
+                env=self.env,
+            )
+
     def up(self, *words: str) -> dict[str, Any]:
         """Start it on free ports and return its status."""
         status: dict[str, Any] = self.json(
             "up", "--detach", "--any-port", "--dir", str(self.dir), *words
         )
         return status
+
+    def wait(
+        self, process: subprocess.Popen[bytes], *, stderr: Path, timeout_s: float = HANG_S
+    ) -> None:
+        """Wait for a command that was started and require that it succeeded; the error of one
+        that hangs or fails shows the state of the cluster."""
+        try:
+            code: int | str = process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = f"none in {timeout_s} s"
+        if code != 0:
+            topics = self.run("topic", "list", "--output", "json", exit_code=None).stdout.decode()
+            process.kill()
+            process.wait()
+            raise CommandFailed(
+                f"{process.args!r}: exit code {code}\n"
+                f"{stderr.read_text(errors='replace')[-4000:]}\n{topics}"
+            )
 
     def purge(self) -> None:
         """Stop and remove it."""
@@ -127,20 +156,6 @@ def wait_until(what: str, holds: Callable[[], bool], *, timeout_s: float = HANG_
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
         time.sleep(0.05)
-
-
-def wait_process(process: subprocess.Popen[bytes], *, stderr: Path, timeout_s: float) -> None:
-    """Wait for a spawned command and require that it succeeded."""
-    try:
-        code = process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        raise
-    if code:
-        raise CommandFailed(
-            f"{process.args!r}: exit code {code}\n{stderr.read_text(errors='replace')[-4000:]}"
-        )
 
 
 def environment_lines() -> Sequence[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from pathlib import Path
 
 from tests.e2e.acked import check, read_acked, read_consumed
-from tests.e2e.cluster import PACELINE, Cluster, CommandFailed, wait_until
+from tests.e2e.cluster import Cluster, CommandFailed, wait_until
 
 KEYS = 16
 PAUSE_S = 0.0005
@@ -26,14 +25,9 @@ class Load:
         self._stop = threading.Event()
         self._lines: list[tuple[str, str]] = []
         words = ("produce", topic, "--acks", "all", "--key-delimiter", ":")
-        with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [*PACELINE, *words, "--acked-file", str(self._acked), *options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env=cluster.env,
-            )
+        self._process = cluster.start(
+            *words, "--acked-file", str(self._acked), *options, stderr=self._errors
+        )
         self._feeder = threading.Thread(target=self._feed)
 
     def __enter__(self) -> Load:

@@ -11,9 +11,12 @@ two leader epochs in the log of a partition that the victim led).
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.acked import check, read_acked, read_consumed
-from tests.e2e.cluster import Cluster, environment_lines, wait_process, wait_until
+from tests.e2e.cluster import Cluster, environment_lines, wait_until
 
 RUNS = int(os.environ.get("PACELINE_FAILOVER_RUNS", "2"))
 LINES = int(os.environ.get("PACELINE_FAILOVER_LINES", "500000"))
@@ -29,9 +32,39 @@ SEED = int(os.environ.get("PACELINE_SEED", random.SystemRandom().randrange(2**32
 REPORT = os.environ.get("PACELINE_FAILOVER_REPORT")
 """File that gets one JSON line per run (T5)."""
 
+CHUNK_LINES = 1000
+SLOW_S = 0.02
+
 Source = list[tuple[str, str]]
 
 pytestmark = pytest.mark.timeout(600)
+
+
+class Feeder(threading.Thread):
+    """Writes a file into a producer's standard input: as fast as it takes it, but after the first
+    ``slow_from`` lines only a little at a time until :attr:`hurry` is set, so that the kill falls
+    inside the writing however long it takes to strike."""
+
+    def __init__(self, producer: subprocess.Popen[bytes], path: Path, *, slow_from: int) -> None:
+        super().__init__()
+        self.hurry = threading.Event()
+        self._producer = producer
+        self._path = path
+        self._slow_from = slow_from
+
+    def run(self) -> None:
+        stdin = self._producer.stdin
+        assert stdin is not None
+        fed = 0
+        try:
+            with self._path.open("rb") as lines, stdin:
+                while chunk := list(itertools.islice(lines, CHUNK_LINES)):
+                    stdin.writelines(chunk)
+                    fed += len(chunk)
+                    if fed > self._slow_from:
+                        self.hurry.wait(SLOW_S)
+        except BrokenPipeError:
+            return  # the producer gave up; its exit code is judged elsewhere
 
 
 @pytest.fixture(scope="module")
@@ -61,24 +94,26 @@ def test_every_acknowledged_line_survives_the_kill(
     leaders = {p["partition"]: p["leader"] for p in cluster.describe(topic)}
     target = "controller" if number % 2 else f"leader-of:{topic}/{rng.randrange(3)}"
 
-    producer = cluster.spawn(
+    producer = cluster.start(
         *("produce", topic, "--acks", "all", "--key-delimiter", "\\t"),
         *("--acked-file", str(acked_file)),
-        stdin=path,
-        stdout=tmp_path / "out",
         stderr=errors,
     )
+    kill_at = int(rng.uniform(0.05, 0.6) * LINES)
+    feeder = Feeder(producer, path, slow_from=kill_at)
     try:
-        kill_at = rng.uniform(0.05, 0.6) * LINES
+        feeder.start()
         wait_until(
             "acknowledgements before the kill",
-            lambda: count_lines(acked_file) >= kill_at or producer.poll() is not None,
+            lambda: count_lines(acked_file) >= kill_at // 2 or producer.poll() is not None,
         )
-        victim = json.loads(cluster.run("node", "kill", target, "--output", "json").stdout)["node"]
+        victim = cluster.json("node", "kill", target)["node"]
         before = count_lines(acked_file)
+        feeder.hurry.set()
         time.sleep(rng.uniform(0, 1.5))  # how long the victim stays away is part of the fault
         cluster.run("node", "restart", str(victim))
-        wait_process(producer, stderr=errors, timeout_s=300)
+        feeder.join(300)
+        cluster.wait(producer, stderr=errors, timeout_s=300)
     finally:
         producer.kill()
         producer.wait()
@@ -89,7 +124,7 @@ def test_every_acknowledged_line_survives_the_kill(
         stdout=output,
         stderr=errors,
     )
-    wait_process(consumer, stderr=errors, timeout_s=300)
+    cluster.wait(consumer, stderr=errors)
     acked = read_acked(acked_file)
     check(lines, acked, read_consumed(output))
     assert len(acked) == LINES
