@@ -193,6 +193,9 @@ class Replica:
             self._leave_role(Role.LEADERLESS)
             return Transition.LEADERLESS
         self._leave_role(Role.FOLLOWER)
+        # A term that this replica led without a single write is no part of its log: named as the
+        # epoch of its last batch it would make the new leader see a fork where there is none.
+        self.log.epochs.truncate_end(self.log.log_end_offset)
         self.follower = FollowerState(registration.leader, registration.leader_epoch)
         return Transition.FOLLOWER
 

@@ -37,12 +37,12 @@ from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.network import RealNetwork
 from paceline_node.peers.server import PeerServer
 from paceline_node.replication.fetcher import FetchSettings
+from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import (
     ReplicaManager,
     ReplicationIdentity,
     ReplicationSettings,
 )
-from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.table import refs
 from paceline_node.storage import layout
@@ -318,7 +318,7 @@ class TestCluster:
     async def wait(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
         """Return once ``condition`` holds. Fails with the state of all partitions."""
         with trio.move_on_after(timeout_s):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  conditions span nodes: no one event tells
                 await trio.sleep(0.005)
             return
         raise AssertionError(f"condition not met in time:\n{self.describe()}")

@@ -163,3 +163,15 @@ def test_follower_behind_the_leaders_log_start_starts_anew() -> None:
     assert follower.on_fetched(1, answer, memoryview(records)) is FetchOutcome.RESET
     assert follower.log.log_start_offset == 3
     assert follower.high_watermark == 3
+
+
+def test_a_term_led_without_a_write_is_no_fork() -> None:
+    """Found by simulation: the follower named its empty term as its last epoch, was told to
+    truncate to its own end, and never got further."""
+    follower = Replica(NodeId(1), SimLog.of_epochs((1, 1)))
+    follower.apply(registration(1, 2), brokers(), 0.0)
+    leader = Replica(NodeId(0), SimLog.of_epochs((1, 1)))
+    elected = registration(0, 3, 2)
+    leader.apply(elected, brokers(), 0.0)
+    follower.apply(elected, brokers(), 0.0)
+    assert exchange(leader, follower) == "fetch(2,1) ok"

@@ -1,0 +1,45 @@
+"""Every wrong rule is found within its budget of seeds (spec testing 4.1).
+
+By default the mutants with budgets up to 50 run, each beginning with a seed that is known to find
+it; ``PACELINE_MUTANTS=all`` runs the rare ones too, which takes minutes each.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sim.replication.mutants import EARLY, LATE, MIDDLE, Mutant
+from tests.sim.replication.runs import run
+
+RUN_LATE = os.environ.get("PACELINE_MUTANTS") == "all"
+
+
+def find(mutant: Mutant) -> str | None:
+    """The first violation of the mutant within its budget."""
+    with mutant.patch():
+        for seed in (mutant.seed, *range(mutant.budget)):
+            verdict = run(seed, mutant.profile)
+            if verdict.violation is not None:
+                return verdict.violation
+    return None
+
+
+@pytest.mark.parametrize("mutant", [*EARLY, *MIDDLE], ids=lambda mutant: mutant.name)
+def test_mutant_is_found(mutant: Mutant) -> None:
+    assert find(mutant) is not None, f"{mutant.name} survives {mutant.budget} seeds"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not RUN_LATE, reason="PACELINE_MUTANTS=all runs the rare mutants")
+@pytest.mark.parametrize("mutant", LATE, ids=lambda mutant: mutant.name)
+def test_rare_mutant_is_found(mutant: Mutant) -> None:
+    assert find(mutant) is not None, f"{mutant.name} survives {mutant.budget} seeds"
+
+
+@pytest.mark.parametrize("mutant", MIDDLE, ids=lambda mutant: mutant.name)
+def test_the_seed_that_finds_a_mutant_is_clean_without_it(mutant: Mutant) -> None:
+    verdict = run(mutant.seed, mutant.profile)
+    assert verdict.violation is None, verdict.report()
