@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from paceline.version import __version__
+
 if TYPE_CHECKING:
     from paceline.client import (
         Client,
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from paceline.errors import PacelineError
     from paceline.types import Acks, Compression, Isolation, TopicPartition
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Acks",
     "Client",
@@ -40,6 +40,7 @@ __all__ = [
     "Producer",
     "ProducerSettings",
     "TopicPartition",
+    "__version__",
     "connect",
 ]
 

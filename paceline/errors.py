@@ -352,7 +352,7 @@ class InconsistentClusterId(PacelineError):
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-# --- this side --------------------------------------------------------------------------------------
+# --- this side -----------------------------------------------------------------------------------
 
 
 class ConfigurationError(PacelineError):

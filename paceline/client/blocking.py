@@ -50,11 +50,7 @@ class _Facade(Generic[T]):
 
     def _call(self, work: Callable[[T], R]) -> R:
         """Run a short synchronous piece of work in the loop's thread."""
-
-        async def run() -> R:
-            return work(self._inner)
-
-        return self._loop.call(run)
+        return self._loop.call_sync(functools.partial(work, self._inner))
 
 
 def _blocking(

@@ -16,6 +16,7 @@ from uuid import UUID
 import trio
 
 from paceline.client.endpoint import Endpoint
+from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings
 from paceline.client.transport import Bytes, Dial, StreamTransport, Transport, WebSocketTransport
 from paceline.errors import (
@@ -25,6 +26,7 @@ from paceline.errors import (
     RemoteProtocolError,
     UnsupportedVersion,
 )
+from paceline.version import __version__
 from paceline.wire.frame import Frame, Kind, encode_head
 from paceline.wire.message import Message
 from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
@@ -34,7 +36,7 @@ M = TypeVar("M", bound=Message)
 Answer = Frame | PacelineError
 Handler = Callable[[Answer], None]
 
-SOFTWARE = "paceline-python"
+SOFTWARE = f"paceline-python {__version__}"
 OUTBOX_BYTES = 8 * 1024 * 1024
 """Above this much unsent data :attr:`Connection.has_room` is False."""
 
@@ -198,16 +200,12 @@ class Connection:
         transport: Transport | None = None
         try:
             with self._scope:
-                async with trio.open_nursery() as nursery:
+                async with open_scope() as nursery:
                     transport = await self._open(nursery)
                     task_status.started(self)
                     nursery.start_soon(self._guard, self._read, transport)
                     nursery.start_soon(self._guard, self._write, transport)
-                    nursery.start_soon(self._watch_deadlines)
-        except BaseExceptionGroup as group:
-            if len(group.exceptions) > 1:
-                raise
-            raise group.exceptions[0] from None
+                    await self._watch_deadlines()
         finally:
             self._end(ConnectionLost("the client ends"))
             if transport is not None:

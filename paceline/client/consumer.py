@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import trio
 
@@ -159,11 +159,10 @@ class Consumer:
         self._reading = reader
         self._reading_version = reader.version
 
-    async def batches(self) -> AsyncIterator[ConsumedBatch]:
+    def batches(self) -> Batches:
         """All batches; as the consumer itself, for those who decode records themselves or not at
         all. A batch counts as read when it is handed out."""
-        while (batch := await self.next_batch()) is not None:
-            yield batch
+        return Batches(self)
 
     async def next_batch(self) -> ConsumedBatch | None:
         """The next batch of any partition, None when all have reached their stop.
@@ -263,6 +262,24 @@ class Consumer:
                 info = self._metadata.view.topic(name)
                 if info is not None and any(at not in self._readers for at in _partitions_of(info)):
                     await self.assign(name)
+
+
+class Batches:
+    """Iterates a consumer batch by batch; leaving off in the middle loses nothing."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> ConsumedBatch:
+        batch = await self._consumer.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
 
 
 def _each(subscription: Subscription) -> Iterable[str | TopicPartition]:

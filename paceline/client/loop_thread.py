@@ -105,6 +105,15 @@ class LoopThread:
         except (trio.RunFinishedError, trio.Cancelled):
             raise Closed("the client was closed") from None
 
+    def call_sync(self, work: Callable[[], R]) -> R:
+        """As :meth:`call`, for a short synchronous piece of work."""
+
+        async def run() -> R:
+            await trio.lowlevel.checkpoint()
+            return work()
+
+        return self.call(run)
+
     def enter(self, manager: AbstractAsyncContextManager[T]) -> Held[T]:
         """Open a context manager in the loop. Raises what opening raises."""
         held: Held[T] = Held(self)

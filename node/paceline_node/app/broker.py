@@ -9,8 +9,8 @@ from uuid import UUID
 import structlog
 import trio
 
-from paceline import __version__
 from paceline.errors import StorageError
+from paceline.version import __version__
 from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.frontend import Frontend

@@ -1,0 +1,3 @@
+"""The version of everything in this distribution; changes with ``pyproject.toml``."""
+
+__version__ = "0.1.0"
