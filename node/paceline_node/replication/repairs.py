@@ -10,14 +10,13 @@ What belongs here as well: the scrubber, which looks for damage before a reader 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 import trio
 
 from paceline.errors import (
-    CorruptMessage,
     FencedLeaderEpoch,
     NotLeader,
     PacelineError,
@@ -231,25 +230,23 @@ class Repairs:
             self._follow(partition)
 
     async def _repair_range(self, partition: Partition, damaged: DamagedRange) -> None:
-        first, epochs, data = await self._fetch_range(partition, damaged.start, damaged.end)
-        if first.next_offset <= damaged.start:
-            # The leader's log ends before: nothing there is committed, and this replica is in
-            # neither ISR nor ELR any more, so it may forget it.
-            partition.log.truncate(damaged.start)
-            partition.replica.high_watermark = min(partition.high_watermark, damaged.start)
-            return
-
-        async def batches() -> AsyncIterator[memoryview]:
-            yield data
-            position = first.next_offset
-            while position < damaged.end:
-                more, _, records = await self._fetch_range(partition, position, damaged.end)
-                if more.next_offset <= position:
-                    raise CorruptMessage(f"{partition}: the leader has no offset {position}")
-                yield records
-                position = more.next_offset
-
-        await upkeep.replace_range(self._env.disk, partition.log, damaged, batches(), epochs)
+        """Replace the segment with that range; it may have further ranges to fill."""
+        log = partition.log
+        _, epochs, _ = await self._fetch_range(partition, damaged.start, damaged.start)
+        repair = upkeep.begin_repair(self._env.disk, log, damaged, epochs)
+        try:
+            while (missing := repair.missing) is not None:
+                fetched, _, records = await self._fetch_range(partition, *missing)
+                if fetched.next_offset <= missing[0]:
+                    # The leader's log ends before: nothing there is committed, and this replica is
+                    # in neither ISR nor ELR any more, so it may forget it.
+                    log.truncate(missing[0])
+                    partition.replica.log_was_cut()
+                    return
+                await repair.fill(records)
+            await upkeep.finish_repair(self._env.disk, log, repair)
+        finally:
+            repair.abandon()
 
     async def _fetch_range(
         self, partition: Partition, start: int, end: int

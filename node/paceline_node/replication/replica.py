@@ -157,6 +157,10 @@ class Replica:
         log = self.log
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
 
+    def log_was_cut(self) -> None:
+        """The log was shortened from outside: a damaged tail that nobody counts was given up."""
+        self._clamp(self.high_watermark)
+
     # --- metadata (3.1) --------------------------------------------------------------------------
 
     def apply(self, registration: Partition, brokers: Brokers, now: float) -> Transition:

@@ -1,0 +1,153 @@
+"""Damaged replicas are reported, refetched and rejoin; full and failing disks (spec replication
+2.2, 2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.errors import StorageFull
+from paceline.types import Acks
+from paceline.wire.batch import validate_client_batches
+from paceline_node.env import Disk, File
+from paceline_node.replication.partition import Partition
+from tests.integration.replication.cluster import TestCluster, batch, produce, running_cluster
+from tests.integration.replication.test_replication import settled, values
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class BrokenSyncDisk:
+    """The real disk, whose syncs fail once told to."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.broken = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    async def sync(self, files: Sequence[File]) -> None:
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        await self._disk.sync(files)
+
+
+def flip(partition: Partition, root: Path, offset: int) -> None:
+    """Flip one bit in the value of the record at ``offset``, behind the broker's back."""
+    found = partition.log.locate(offset, 1, partition.log_end_offset)
+    assert found is not None
+    with (root / found.file.path).open("r+b") as file:
+        file.seek(found.position + found.size - 2)
+        byte = file.read(1)
+        file.seek(found.position + found.size - 2)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+async def written(cluster: TestCluster, count: int = 6) -> Partition:
+    await cluster.create_topic("t", min_insync_replicas="2")
+    leader = cluster.leader("t")
+    assert leader is not None
+    for number in range(count):
+        await produce(leader, batch(b"value %d" % number))
+    await settled(cluster, "t")
+    return leader
+
+
+async def test_bit_flip_on_a_follower_is_found_and_repaired(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        leader = await written(cluster)
+        node = next(n for n in cluster.nodes.values() if n.node_id != leader.leader)
+        damaged = node.partition("t")
+        flip(damaged, node.root, 2)
+        node.manager.repairs.suspect(damaged, 2)
+        await cluster.wait(lambda: node.node_id not in leader.isr or not damaged.log.damaged)
+        await cluster.wait(lambda: not damaged.log.damaged and node.node_id in leader.isr)
+        await produce(leader, batch(b"after"))
+        await settled(cluster, "t")
+        expected = [b"value %d" % number for number in range(6)] + [b"after"]
+        assert values(damaged, from_follower=True) == expected
+
+
+async def test_bit_flip_found_at_start_is_named_and_repaired(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        leader = await written(cluster)
+        node = next(n for n in cluster.nodes.values() if n.node_id != leader.leader)
+        flip(node.partition("t"), node.root, 1)
+        await node.manager.maintenance.checkpoint()
+        await cluster.kill(node.node_id)
+        again = await cluster.start(node.node_id)
+        await cluster.wait(lambda: node.node_id in leader.isr)
+        await settled(cluster, "t")
+        assert not again.partition("t").log.damaged
+        expected = [b"value %d" % number for number in range(6)]
+        assert values(again.partition("t"), from_follower=True) == expected
+
+
+async def test_damaged_leader_hands_over_and_is_repaired(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        leader = await written(cluster)
+        node = cluster.nodes[leader.leader]
+        flip(leader, node.root, 3)
+        leader.suspect(3)
+        await cluster.wait(
+            lambda: (moved := cluster.leader("t")) is not None and moved.leader != node.node_id
+        )
+        moved = cluster.leader("t")
+        assert moved is not None
+        await cluster.wait(lambda: not leader.log.damaged and node.node_id in moved.isr)
+        await produce(moved, batch(b"after"))
+        await settled(cluster, "t")
+        assert values(leader, from_follower=True)[-1] == b"after"
+
+
+async def test_full_disk_refuses_writes_definitely(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        leader = await written(cluster, 1)
+        node = cluster.nodes[leader.leader]
+        node.manager.context.admission.storage_full = True
+        with pytest.raises(StorageFull):
+            await produce(leader, batch(b"x"))
+        assert leader.log_end_offset == 1
+        node.manager.context.admission.storage_full = False
+        await produce(leader, batch(b"x"))
+
+
+async def test_failed_sync_ends_the_node_and_acknowledges_nothing(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, count=2) as cluster:
+        disks: list[BrokenSyncDisk] = []
+
+        def wrap(disk: Disk) -> Disk:
+            disks.append(BrokenSyncDisk(disk))
+            return disks[0]
+
+        await cluster.start(2, wrap=wrap)
+        await cluster.create_topic("t", min_insync_replicas="2")
+        if cluster.registration("t").leader != 2:
+            cluster.elect("t", 2)
+        leader = cluster.leader("t")
+        assert leader is not None
+        await produce(leader, batch(b"good"))
+        disks[0].broken = True
+        node = cluster.nodes[2]
+        before = leader.high_watermark
+        answers: list[object] = []
+        data = batch(b"bad")
+        leader.produce(
+            data,
+            validate_client_batches(data),
+            acks=Acks.ALL,
+            timeout_s=5.0,
+            done=answers.append,
+        )
+        await cluster.wait(lambda: bool(node.failures))
+        assert node.manager.health.offline
+        assert leader.high_watermark == before
+        await cluster.kill(2)
+        assert len(answers) <= 1
+        moved = cluster.leader("t")
+        assert moved is not None
+        assert values(moved)[0] == b"good"

@@ -1,0 +1,171 @@
+"""Waiters by offset, pending produce requests, sequences of one request, slow disks."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from paceline.errors import DuplicateSequence, OutOfOrderSequence, PacelineError, RequestTimedOut
+from paceline.wire.batch import build_batch, validate_client_batches
+from paceline.wire.batch_header import BatchHeader
+from paceline.wire.records import Record
+from paceline_node.peers.deadlines import Deadlines
+from paceline_node.replication.maintenance import SlowDisk
+from paceline_node.replication.pending import PendingProduce, PendingProduces, ProduceResult
+from paceline_node.replication.sequences import NEW, judge
+from paceline_node.replication.waiters import OffsetWaiters
+from paceline_node.storage.producers import ProducerTable
+
+
+def waiters() -> tuple[OffsetWaiters[str], list[str], list[float]]:
+    told: list[str] = []
+    armed: list[float] = []
+    return OffsetWaiters(armed.append), told, armed
+
+
+def test_waiters_are_called_by_offset_then_by_age_once() -> None:
+    waiting, told, _ = waiters()
+    for offset, name in ((5, "five"), (3, "three"), (5, "five too"), (9, "nine")):
+        waiting.add(offset, name, told.append)
+    waiting.advance(3)
+    assert told == []
+    waiting.advance(6)
+    assert told == ["three", "five", "five too"]
+    waiting.advance(6)
+    assert len(waiting) == 1
+
+
+def test_cancelled_waiters_are_not_called() -> None:
+    waiting, told, _ = waiters()
+    waiter = waiting.add(1, "gone", told.append)
+    waiting.add(2, "here", told.append)
+    waiting.cancel(waiter)
+    waiting.cancel(waiter)
+    waiting.advance(10)
+    assert told == ["here"]
+    waiting.cancel(waiter)
+
+
+def test_a_callback_may_wait_again() -> None:
+    waiting, told, _ = waiters()
+
+    def again(name: str) -> None:
+        told.append(name)
+        if len(told) < 3:
+            waiting.add(len(told), name, again)
+
+    waiting.add(0, "x", again)
+    waiting.advance(3)
+    assert told == ["x", "x", "x"]
+
+
+def test_one_deadline_is_armed_for_all() -> None:
+    waiting, told, armed = waiters()
+    waiting.add(1, "late", told.append, 9.0)
+    waiting.add(2, "early", told.append, 4.0)
+    waiting.add(3, "middle", told.append, 6.0)
+    assert armed == [9.0, 4.0]
+    assert waiting.expire(5.0) == ["early"]
+    assert armed == [9.0, 4.0, 6.0]
+    waiting.advance(2)
+    assert told == ["late"]
+    assert waiting.drain() == ["middle"]
+    assert waiting.expire(100.0) == []
+
+
+async def test_pending_produces_end_each_in_one_way(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    deadlines = Deadlines()
+    answers: dict[str, object] = {}
+
+    def request(name: str, last_offset: int) -> PendingProduce:
+        def done(answer: ProduceResult | PacelineError) -> None:
+            assert name not in answers
+            answers[name] = type(answer)
+
+        def succeed() -> None:
+            assert name not in answers
+            answers[name] = True
+
+        return PendingProduce(last_offset, 2, succeed, done)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        pending = PendingProduces("t/0", trio.current_time, deadlines)
+        pending.wait_committed(request("committed", 4), 5.0)
+        pending.wait_committed(request("too late", 9), 1.0)
+        pending.wait_durable(request("durable", 4), 5.0)
+        pending.wait_simulated(request("simulated", 4), 5.0)
+        pending.wait_simulated(request("never", 9), 2.0)
+        pending.committed(5)
+        pending.settle_simulated(5, 1)
+        assert answers == {"committed": True}
+        pending.settle_simulated(5, 2)
+        pending.durable(5)
+        await trio.sleep(3.0)
+        assert answers == {
+            "committed": True,
+            "simulated": True,
+            "durable": True,
+            "too late": RequestTimedOut,
+            "never": RequestTimedOut,
+        }
+        assert len(pending) == 0
+        nursery.cancel_scope.cancel()
+
+
+def heads(*sequences: tuple[int, int], producer: int = 7) -> list[BatchHeader]:
+    """Headers of batches of ``count`` records from ``sequence`` on."""
+    data = bytearray()
+    for sequence, count in sequences:
+        records = [Record(-1, 0, None, b"v") for _ in range(count)]
+        data += build_batch(records, producer_id=producer, producer_epoch=0, base_sequence=sequence)
+    return list(validate_client_batches(data))
+
+
+def test_requests_without_producer_are_new() -> None:
+    plain = validate_client_batches(build_batch([Record(-1, 0, None, b"v")]))
+    assert judge(ProducerTable(), plain) is NEW
+
+
+def test_known_batches_at_the_front_are_skipped() -> None:
+    table = ProducerTable()
+    known, new = heads((0, 2), (2, 3))
+    table.update(known, 40)
+    judgement = judge(table, [known, new])
+    assert judgement.duplicates == ((40, 41),)
+    assert judgement.skip_bytes == known.size_bytes
+    table.update(new, 42)
+    assert judge(table, [known, new]).skip_bytes == known.size_bytes + new.size_bytes
+
+
+def test_batches_of_one_request_must_follow_each_other() -> None:
+    table = ProducerTable()
+    first, gap = heads((0, 2), (5, 1))
+    with pytest.raises(OutOfOrderSequence):
+        judge(table, [first, gap])
+    with pytest.raises(OutOfOrderSequence):
+        judge(table, [first, *heads((2, 1), producer=8)])
+    table.update(first, 0)
+    with pytest.raises(DuplicateSequence):
+        judge(table, heads((1, 1)))
+
+
+def test_slow_disk_is_told_after_five_seconds_and_forgiven_when_quiet() -> None:
+    disk = SlowDisk()
+    assert not disk.observe(0.0, 1, 2.0, 0.0)
+    assert not disk.observe(4.0, 5, 2.0, 0.0)
+    assert disk.observe(5.0, 9, 2.0, 0.0)
+    assert disk.observe(20.0, 9, 2.0, 0.0)
+    assert not disk.observe(36.0, 9, 2.0, 0.0)  # nothing was synced for 30 s
+    assert not disk.observe(40.0, 10, 0.01, 0.0)
+
+
+def test_hanging_sync_is_a_slow_disk() -> None:
+    disk = SlowDisk()
+    assert not disk.observe(0.0, 3, 0.01, 1.5)
+    assert disk.observe(6.0, 3, 0.01, 7.5)
+    assert disk.observe(60.0, 3, 0.01, 61.5)
+    assert not disk.observe(61.0, 4, 0.5, 0.0)
