@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
@@ -100,10 +101,16 @@ class LoopThread:
         token = self._runner.token
         if token is None or not self._finalizer.alive:
             raise Closed("the client is closed")
-        try:
-            return trio.from_thread.run(work, trio_token=token)
-        except (trio.RunFinishedError, trio.Cancelled):
-            raise Closed("the client was closed") from None
+        results: list[R] = []
+
+        async def run() -> None:
+            results.append(await work())
+
+        with contextlib.suppress(trio.RunFinishedError, trio.Cancelled):
+            trio.from_thread.run(run, trio_token=token)
+        if not results:
+            raise Closed("the client was closed")
+        return results[0]
 
     def call_sync(self, work: Callable[[], R]) -> R:
         """As :meth:`call`, for a short synchronous piece of work."""

@@ -15,6 +15,7 @@ async def open_scope() -> AsyncIterator[trio.Nursery]:
     An error of the body, or of one task, leaves as itself. Several at once stay a group: at most
     one of them is the user's, so the others are bugs to be seen.
     """
+    alone: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
             yield nursery
@@ -22,5 +23,6 @@ async def open_scope() -> AsyncIterator[trio.Nursery]:
     except BaseExceptionGroup as group:
         if len(group.exceptions) > 1:
             raise
-        error = group.exceptions[0]
-        raise error from error.__cause__
+        alone = group.exceptions[0]
+    if alone is not None:
+        raise alone

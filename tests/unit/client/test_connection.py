@@ -28,7 +28,8 @@ from paceline.wire.frame import Kind, encode_head
 from paceline.wire.native.admin import CreateTopic, DeleteTopic
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import HelloReply, MetadataRequest
-from tests.unit.client.broker import CLUSTER_ID, Cluster
+from tests.unit.client.answers import CLUSTER_ID
+from tests.unit.client.broker import Cluster
 from tests.unit.client.harness import CancelAtStep, cluster_and_client
 
 # --- endpoints -----------------------------------------------------------------------------------

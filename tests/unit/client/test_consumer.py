@@ -28,8 +28,8 @@ from paceline.wire.batch import (
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import AbortedTransaction, Fetch
 from paceline.wire.records import Record
-from tests.unit.client.broker import PartitionLog
 from tests.unit.client.harness import CancelAtStep, cluster_and_client
+from tests.unit.client.partition_log import PartitionLog
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -20,8 +20,8 @@ from paceline.types import Acks
 from paceline.wire.batch import iter_batches
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import InitProducer, MetadataRequest, Produce
-from tests.unit.client.broker import PartitionLog
 from tests.unit.client.harness import cluster_and_client
+from tests.unit.client.partition_log import PartitionLog
 
 UNACKNOWLEDGED = ProducerSettings(acks=Acks.LEADER)
 
