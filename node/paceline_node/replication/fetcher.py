@@ -16,7 +16,6 @@ import structlog
 import trio
 
 from paceline.errors import (
-    ConnectionLost,
     PacelineError,
     RemoteProtocolError,
     StorageError,
@@ -260,7 +259,7 @@ class LeaderFetcher:
                 timeout_s=settings.max_wait_s + settings.patience_s,
                 done=self._answered,
             )
-        except ConnectionLost as error:
+        except PacelineError as error:  # whatever the last attempt to connect met with
             self._lost(error)
         else:
             self._full = False

@@ -59,7 +59,8 @@ class RepairSettings:
 
 
 class Repairs:
-    """Looks after damaged partitions. ``find`` looks one up, ``follow`` lets it follow again."""
+    """Looks after damaged partitions. ``find`` looks one up, ``follow`` lets it follow again.
+    ``repaired_count`` is how many replicas were made whole so far."""
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class Repairs:
         self._suspects: dict[tuple[PartitionKey, int], None] = {}
         self._damaged: dict[PartitionKey, bool] = {}  # whether the controller knows
         self._wake = trio.Event()
+        self.repaired_count = 0
         self._log = structlog.get_logger(component="repairs", node=context.node_id)
 
     def register(self, server: PeerServer) -> None:
@@ -225,6 +227,7 @@ class Repairs:
             self._failed(error)
             return
         self._damaged.pop(partition.key, None)
+        self.repaired_count += 1
         self._log.info("replica repaired", partition=str(partition))
         if self._find(partition.key) is partition and partition.replica.follower is not None:
             self._follow(partition)

@@ -379,7 +379,8 @@ class PartitionTable:
         # The image may have moved on meanwhile.
         assigned = self._assigned(key)
         if assigned is None:
-            self._work.retire.append((log, False))
+            assert self._image is not None
+            self._work.retire.append((log, key[0] not in self._image.topics))
             return
         topic, registration = assigned
         assert self._image is not None

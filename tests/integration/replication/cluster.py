@@ -293,11 +293,20 @@ class TestCluster:
         request = admin.CreateTopic(name, partitions, replicas, named)
         self.authority.decide(None, request)
         await self.wait(
-            lambda: all(
-                self.leader(name, number) is not None
-                and len(self.registration(name, number).isr) == replicas
-                for number in range(partitions)
-            )
+            lambda: all(self._in_place(name, number, replicas) for number in range(partitions))
+        )
+
+    def _in_place(self, topic: str, number: int, replicas: int) -> bool:
+        """Whether every replica is hosted and knows its role."""
+        registration = self.registration(topic, number)
+        hosted = [
+            node.manager.table.get(topic, number)
+            for node in self.nodes.values()
+            if node.node_id in registration.replicas
+        ]
+        return len(registration.isr) == replicas and all(
+            found is not None and found.leader_epoch == registration.leader_epoch
+            for found in hosted
         )
 
     def registration(self, topic: str, number: int = 0) -> Registration:

@@ -64,8 +64,8 @@ async def test_bit_flip_on_a_follower_is_found_and_repaired(tmp_path: Path) -> N
         damaged = node.partition("t")
         flip(damaged, node.root, 2)
         node.manager.repairs.suspect(damaged, 2)
-        await cluster.wait(lambda: node.node_id not in leader.isr or not damaged.log.damaged)
-        await cluster.wait(lambda: not damaged.log.damaged and node.node_id in leader.isr)
+        await cluster.wait(lambda: node.manager.repairs.repaired_count == 1)
+        await cluster.wait(lambda: node.node_id in leader.isr)
         await produce(leader, batch(b"after"))
         await settled(cluster, "t")
         expected = [b"value %d" % number for number in range(6)] + [b"after"]
@@ -80,6 +80,7 @@ async def test_bit_flip_found_at_start_is_named_and_repaired(tmp_path: Path) -> 
         await node.manager.maintenance.checkpoint()
         await cluster.kill(node.node_id)
         again = await cluster.start(node.node_id)
+        await cluster.wait(lambda: again.manager.repairs.repaired_count == 1)
         await cluster.wait(lambda: node.node_id in leader.isr)
         await settled(cluster, "t")
         assert not again.partition("t").log.damaged
@@ -98,7 +99,8 @@ async def test_damaged_leader_hands_over_and_is_repaired(tmp_path: Path) -> None
         )
         moved = cluster.leader("t")
         assert moved is not None
-        await cluster.wait(lambda: not leader.log.damaged and node.node_id in moved.isr)
+        await cluster.wait(lambda: node.manager.repairs.repaired_count == 1)
+        await cluster.wait(lambda: node.node_id in moved.isr)
         await produce(moved, batch(b"after"))
         await settled(cluster, "t")
         assert values(leader, from_follower=True)[-1] == b"after"
