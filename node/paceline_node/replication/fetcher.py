@@ -239,11 +239,16 @@ class LeaderFetcher:
     # --- requests --------------------------------------------------------------------------------
 
     def fetch(self) -> None:
-        """Send a request now; one under way is given up, the leader answers it with nothing."""
+        """Send a request now; one under way is given up.
+
+        Its answer may be on the way already, and what the leader sent or refused in it counts as
+        told there; so all positions are named anew.
+        """
         if self._retry is not None or not self._followed:
             return
         if self._ticket is not None:
             self._ticket.cancel()
+            self._full = True
         owner = self._owner
         settings = owner.settings
         self._nonce = owner.next_nonce()

@@ -31,7 +31,10 @@ def judge(producers: ProducerTable, headers: Sequence[BatchHeader]) -> Judgement
     Raises InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence or UnknownProducerId;
     nothing may be appended then.
     """
-    if all(header.producer_id < 0 for header in headers):
+    for header in headers:
+        if header.producer_id >= 0:
+            break
+    else:
         return NEW
     duplicates: list[Duplicate] = []
     skip_bytes = 0

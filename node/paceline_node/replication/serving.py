@@ -108,6 +108,8 @@ class ReplicaServer:
         self._followers: dict[Session, FollowerSession] = {}
         self._watching: dict[PartitionKey, dict[FollowerSession, None]] = {}
         self._due: dict[FollowerSession, None] = {}
+        self._appended: dict[Partition, None] = {}
+        self._advanced: dict[Partition, None] = {}
         self._idle = trio.lowlevel.ParkingLot()
 
     def register(self, server: PeerServer) -> None:
@@ -120,8 +122,9 @@ class ReplicaServer:
         """Answer parked fetches as news comes; runs until cancelled."""
         task_status.started()
         while True:
-            if not self._due:
+            if not (self._due or self._appended or self._advanced):
                 await self._idle.park()
+            self._spread_news()
             due, self._due = self._due, {}
             for follower in due:
                 self._answer_parked(follower, at_any_rate=False)
@@ -129,18 +132,28 @@ class ReplicaServer:
     # --- news ------------------------------------------------------------------------------------
 
     def appended(self, partition: Partition) -> None:
-        """There may be records, or another role, to tell followers about."""
-        watching = self._watching.get(partition.key)
-        if watching:
-            for follower in watching:
-                follower.ready[partition.key] = None
-                self._wake(follower)
+        """There may be records, or another role, to tell followers about. Called for every write,
+        so it only notes it."""
+        if partition not in self._appended:
+            self._appended[partition] = None
+            self._idle.unpark()
 
     def advanced(self, partition: Partition) -> None:
         """The high watermark moved."""
-        watching = self._watching.get(partition.key)
-        if watching:
-            for follower in watching:
+        if partition not in self._advanced:
+            self._advanced[partition] = None
+            self._idle.unpark()
+
+    def _spread_news(self) -> None:
+        """Tell the followers concerned what was noted."""
+        appended, self._appended = self._appended, {}
+        for partition in appended:
+            for follower in self._watching.get(partition.key, ()):
+                follower.ready[partition.key] = None
+                self._wake(follower)
+        advanced, self._advanced = self._advanced, {}
+        for partition in advanced:
+            for follower in self._watching.get(partition.key, ()):
                 follower.ready[partition.key] = None
                 self._promise_notice(follower)
 
@@ -172,6 +185,7 @@ class ReplicaServer:
 
     def _on_fetch(self, session: Session, frame: Frame) -> None:
         follower, request = self._take_in(session, frame)
+        self._spread_news()
         if follower.parked is not None:
             # A newer fetch on the same connection replaces the one that waits.
             self._send(follower, [], [])

@@ -8,6 +8,7 @@ deadline for all waiters together, re-armed only when it has passed.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -18,45 +19,35 @@ Arm = Callable[[float], None]
 
 
 class Waiter(Generic[T]):
-    """One waiting callback. ``offset`` is the end that must be passed: it is met once the watched
-    offset is above it."""
+    """One waiting callback; ``done`` is None once it was called or forgotten."""
 
-    __slots__ = ("data", "deadline", "done", "offset", "order")
+    __slots__ = ("data", "deadline", "done")
 
-    def __init__(
-        self, offset: int, order: int, data: T, deadline: float, done: Callable[[T], None] | None
-    ) -> None:
-        self.offset = offset
-        self.order = order
+    def __init__(self, data: T, deadline: float, done: Callable[[T], None] | None) -> None:
         self.data = data
         self.deadline = deadline
         self.done = done
-
-    def __lt__(self, other: Waiter[T]) -> bool:
-        if self.offset != other.offset:
-            return self.offset < other.offset
-        return self.order < other.order
 
 
 class OffsetWaiters(Generic[T]):
     """Waiters ordered by offset; equal ones in the order they came."""
 
     def __init__(self, arm: Arm) -> None:
-        self._heap: list[Waiter[T]] = []
+        self._heap: list[tuple[int, int, Waiter[T]]] = []  # (offset, order of coming, waiter)
         self._count = 0
         self._arm = arm
-        self._armed_for = float("inf")
+        self._armed_for = math.inf
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def add(
-        self, offset: int, data: T, done: Callable[[T], None], deadline: float = float("inf")
+        self, offset: int, data: T, done: Callable[[T], None], deadline: float = math.inf
     ) -> Waiter[T]:
         """Call ``done(data)`` once the watched offset is above ``offset``."""
         self._count += 1
-        waiter = Waiter(offset, self._count, data, deadline, done)
-        heapq.heappush(self._heap, waiter)
+        waiter = Waiter(data, deadline, done)
+        heapq.heappush(self._heap, (offset, self._count, waiter))
         if deadline < self._armed_for:
             self._armed_for = deadline
             self._arm(deadline)
@@ -66,14 +57,12 @@ class OffsetWaiters(Generic[T]):
         """Forget a waiter without calling it; fine when it was called already."""
         if waiter.done is not None:
             waiter.done = None
-            self._heap.remove(waiter)
-            heapq.heapify(self._heap)
+            self._keep([entry for entry in self._heap if entry[2] is not waiter])
 
     def advance(self, end: int) -> None:
         """The watched offset is ``end`` now: call everyone it has passed."""
-        heap = self._heap
-        while heap and heap[0].offset < end:
-            waiter = heapq.heappop(heap)
+        while self._heap and self._heap[0][0] < end:
+            waiter = heapq.heappop(self._heap)[2]
             done, waiter.done = waiter.done, None
             if done is not None:
                 done(waiter.data)
@@ -81,22 +70,25 @@ class OffsetWaiters(Generic[T]):
     def drain(self) -> list[T]:
         """Remove everyone, for the caller to tell of a failure, in order of offset."""
         waiting = sorted(self._heap)
-        self._heap.clear()
-        return self._taken(waiting)
+        self._heap = []
+        return _taken(waiting)
 
     def expire(self, now: float) -> list[T]:
         """Remove everyone whose deadline has passed, for the caller to tell, in order of offset."""
-        expired = sorted(waiter for waiter in self._heap if waiter.deadline <= now)
+        expired = sorted(entry for entry in self._heap if entry[2].deadline <= now)
         if expired:
-            self._heap = [waiter for waiter in self._heap if waiter.deadline > now]
-            heapq.heapify(self._heap)
-        self._armed_for = min((waiter.deadline for waiter in self._heap), default=float("inf"))
-        if self._armed_for != float("inf"):
+            self._keep([entry for entry in self._heap if entry[2].deadline > now])
+        self._armed_for = min((entry[2].deadline for entry in self._heap), default=math.inf)
+        if self._armed_for != math.inf:
             self._arm(self._armed_for)
-        return self._taken(expired)
+        return _taken(expired)
 
-    @staticmethod
-    def _taken(waiters: list[Waiter[T]]) -> list[T]:
-        for waiter in waiters:
-            waiter.done = None
-        return [waiter.data for waiter in waiters]
+    def _keep(self, entries: list[tuple[int, int, Waiter[T]]]) -> None:
+        heapq.heapify(entries)
+        self._heap = entries
+
+
+def _taken(entries: list[tuple[int, int, Waiter[T]]]) -> list[T]:
+    for _, _, waiter in entries:
+        waiter.done = None
+    return [waiter.data for _, _, waiter in entries]
