@@ -35,7 +35,8 @@ EXIT_CONFIGURATION = 78
 async def _serve(settings: Settings) -> None:
     """Run the node; the first SIGTERM or SIGINT stops it in order, a second one at once."""
     disk = RealDisk(str(settings.node.data_dir))
-    env = Env(RealHost(), disk, RealNetwork(), random.Random(os.urandom(16)))  # noqa: S311  identifiers and jitter, not secrets
+    # Nonces of the peer handshake come from here, so the generator must not be predictable.
+    env = Env(RealHost(), disk, RealNetwork(), random.SystemRandom())
     node = Node(settings, env)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
@@ -85,7 +86,7 @@ def main(config: Path | None, flags: tuple[str, ...], print_only: bool) -> None:
     configure_logs(level=settings.logging.level.value, format=settings.logging.format.value)
     try:
         trio.run(_serve, settings, strict_exception_groups=True)
-    except BaseException as group:  # noqa: BLE001  the last place that can name what went wrong
+    except (Exception, BaseExceptionGroup) as group:  # noqa: BLE001  the last place to name it
         _explain(_known_error(group), group)
 
 

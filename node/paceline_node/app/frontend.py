@@ -137,6 +137,12 @@ class Frontend:
 
     def _make_http(self, metrics: Metrics) -> HttpServer:
         http = self._settings.http
+        # A browser may use the name that this node tells others.
+        advertised = [
+            item.advertised_host
+            for item in self._settings.effective_listeners
+            if item.kind is ListenerKind.HTTP
+        ]
 
         async def native_over_websocket(stream: trio.abc.Stream, name: str) -> None:
             await self._native.serve(stream, name=name)
@@ -144,8 +150,14 @@ class Frontend:
         return HttpServer(
             standard_pages(metrics, self.status.reasons),
             sockets={NATIVE_PATH: native_over_websocket},
-            browsers=BrowserCheck(hosts=http.allowed_hosts, origins=http.allowed_origins),
-            limits=HttpLimits(head_s=http.request_timeout_ms / 1000),
+            browsers=BrowserCheck(
+                hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins
+            ),
+            limits=HttpLimits(
+                connections=self._settings.limits.connections,
+                head_s=http.request_timeout_ms / 1000,
+                message_bytes=self._settings.limits.frame_bytes,
+            ),
         )
 
     # --- running ----------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import trio
+
+from paceline.errors import InvalidRequest, NotController
 from paceline.types import NO_NODE, NodeId
 from paceline_node.app.boot import METADATA, Boot
 from paceline_node.app.peering import Peering
@@ -24,6 +27,7 @@ class Metadata:
     ) -> None:
         self.store_on_disk = store
         self.image_store = MetadataStore(boot.meta.cluster_id)
+        self._deposed = trio.Event()
         self._directory_id = boot.meta.directory_id
         raft = settings.raft
         self.quorum = Quorum(
@@ -61,6 +65,10 @@ class Metadata:
         return any(m.directory_id == self._directory_id for m in self.quorum.config.members)
 
     def _role_changed(self, info: RoleInfo) -> None:
+        if info.role is Role.LEADER:
+            self._deposed = trio.Event()
+        else:
+            self._deposed.set()
         self.controller.role_changed()
 
     def image_offset(self) -> int:
@@ -70,6 +78,18 @@ class Metadata:
     def leader(self) -> NodeId | None:
         """The node that the quorum follows."""
         return self.quorum.leader_id
+
+    async def hand_over(self, limit_s: float) -> None:
+        """Let another voter lead the quorum before this node goes; waits until one does, or for
+        ``limit_s`` seconds. A quorum without another live voter keeps its leader."""
+        if not self.quorum.is_leader:
+            return
+        try:
+            self.quorum.transfer_leadership()
+        except (NotController, InvalidRequest):
+            return
+        with trio.move_on_after(limit_s):
+            await self._deposed.wait()
 
     def view(self) -> QuorumView:
         """For status."""

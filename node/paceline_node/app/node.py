@@ -27,6 +27,7 @@ from paceline_node.peers.server import ServerLimits
 from paceline_node.settings import ListenerKind, Settings
 
 EXIT_DISK_FAILED = 69
+_HAND_OVER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class Node:
                 if not metadata.is_member:
                     core.start_soon(self._join, identity, secret, bound, metadata)
                 if await self._until_stop(broker, core):
-                    await self._serve(broker, task_status)
+                    await self._serve(broker, metadata, task_status)
                 await broker.close()
                 core.cancel_scope.cancel("the node stops")
         finally:
@@ -162,7 +163,12 @@ class Node:
             nursery.cancel_scope.cancel("started")
         return entered
 
-    async def _serve(self, broker: Broker, task_status: trio.TaskStatus[NodeAddresses]) -> None:
+    async def _serve(
+        self,
+        broker: Broker,
+        metadata: Metadata,
+        task_status: trio.TaskStatus[NodeAddresses],
+    ) -> None:
         async with trio.open_nursery() as clients:
             await broker.serve_clients(clients)
             task_status.started(NodeAddresses(broker.cluster_id, broker.addresses))
@@ -173,6 +179,7 @@ class Node:
                 broker.lifecycle.stop_at_once()
             else:
                 await broker.lifecycle.drain()
+                await metadata.hand_over(_HAND_OVER_S)
             clients.cancel_scope.cancel("the node stops")
 
     async def _join(

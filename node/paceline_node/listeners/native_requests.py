@@ -222,9 +222,7 @@ def _description(
         size_bytes=local.log.size_bytes,
         segment_count=len(local.log.segments),
         progress=tuple(
-            data.ReplicaProgress(
-                node, node in local.isr, local.fetched(node), local.acked(node)
-            )
+            data.ReplicaProgress(node, node in local.isr, local.fetched(node), local.acked(node))
             for node in registration.replicas
         ),
     )
