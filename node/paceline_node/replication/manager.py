@@ -22,11 +22,11 @@ from paceline_node.env import Env
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.admission import Admission
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.maintenance import Health, Maintenance, MaintenanceSettings
 from paceline_node.replication.partition import (
-    Admission,
     Partition,
     PartitionContext,
     PartitionKey,
@@ -94,21 +94,7 @@ class ReplicaManager:
         self.deadlines = Deadlines()
         self.flusher = Flusher(env, self._failed)
         self.directory = LogDirectory(env)
-        self.context = PartitionContext(
-            env=env,
-            node_id=identity.node_id,
-            deadlines=self.deadlines,
-            admission=Admission(session_valid),
-            request_flush=self.flusher.request,
-            appended=lambda partition: self.serving.appended(partition),
-            advanced=lambda partition: self.serving.advanced(partition),
-            proposing=lambda partition: self.proposals.add(partition),
-            durable=lambda partition: self.fetchers.durable(partition),
-            failed=self._failed,
-            suspect=self._suspect,
-            lag_max_s=settings.lag_max_s,
-            acks1_early=settings.acks1_early,
-        )
+        self.context = self._context(env, identity, session_valid, settings)
         self.table = PartitionTable(
             self.context,
             store,
@@ -137,7 +123,49 @@ class ReplicaManager:
             settings=settings.fetch,
         )
         self.proposals = Proposals(env, self.context, controller, self._current_broker_epoch)
-        self.repairs = Repairs(
+        self.repairs = self._repairs(env, links, controller, settings)
+        self.maintenance = Maintenance(
+            env,
+            self.context,
+            self.directory,
+            self.flusher,
+            self.health,
+            hosted=self._hosted,
+            is_elsewhere=self.table.is_elsewhere,
+            settings=settings.maintenance,
+        )
+
+    def _context(
+        self,
+        env: Env,
+        identity: ReplicationIdentity,
+        session_valid: Callable[[], bool],
+        settings: ReplicationSettings,
+    ) -> PartitionContext:
+        return PartitionContext(
+            env=env,
+            node_id=identity.node_id,
+            deadlines=self.deadlines,
+            admission=Admission(session_valid),
+            request_flush=self.flusher.request,
+            appended=lambda partition: self.serving.appended(partition),
+            advanced=lambda partition: self.serving.advanced(partition),
+            proposing=lambda partition: self.proposals.add(partition),
+            durable=lambda partition: self.fetchers.durable(partition),
+            failed=self._failed,
+            suspect=self._suspect,
+            lag_max_s=settings.lag_max_s,
+            acks1_early=settings.acks1_early,
+        )
+
+    def _repairs(
+        self,
+        env: Env,
+        links: PeerLinks,
+        controller: ControllerCalls,
+        settings: ReplicationSettings,
+    ) -> Repairs:
+        return Repairs(
             env,
             self.context,
             links,
@@ -148,16 +176,6 @@ class ReplicaManager:
             unfollow=self.fetchers.unfollow,
             broker_epoch=self._current_broker_epoch,
             settings=settings.repairs,
-        )
-        self.maintenance = Maintenance(
-            env,
-            self.context,
-            self.directory,
-            self.flusher,
-            self.health,
-            hosted=self._hosted,
-            is_elsewhere=self.table.is_elsewhere,
-            settings=settings.maintenance,
         )
 
     # --- life ------------------------------------------------------------------------------------

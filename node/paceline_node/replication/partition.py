@@ -21,7 +21,6 @@ from paceline.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     StorageError,
-    StorageFull,
     UnknownLeaderEpoch,
 )
 from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, OffsetSpec, TopicId
@@ -30,6 +29,7 @@ from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import FlushMode, TopicConfig
 from paceline_node.env import Env
 from paceline_node.peers.deadlines import Deadlines
+from paceline_node.replication.admission import Admission
 from paceline_node.replication.isr import SimulatedSlots
 from paceline_node.replication.leader import Brokers
 from paceline_node.replication.pending import (
@@ -45,7 +45,6 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
 
 __all__ = [
-    "Admission",
     "Done",
     "FoundOffset",
     "Partition",
@@ -78,26 +77,6 @@ class FoundOffset(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: LeaderEpoch
-
-
-def _always() -> bool:
-    return True
-
-
-@dataclass(slots=True)
-class Admission:
-    """Why this node takes no writes at present: no controller within a session (4.1 step 1; see
-    ``serve.without.controller``, SETTLED R9), or too little room on its disk (2.2 rule 4)."""
-
-    session_valid: Callable[[], bool] = _always
-    storage_full: bool = False
-
-    def check(self) -> None:
-        """Raises NotLeader or StorageFull; nothing is appended then."""
-        if not self.session_valid():
-            raise NotLeader("no controller has answered for a session; another node may lead now")
-        if self.storage_full:
-            raise StorageFull("the disk is below its free-space floor (disk.min_free)")
 
 
 @dataclass(slots=True)

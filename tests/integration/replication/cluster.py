@@ -37,6 +37,7 @@ from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.network import RealNetwork
 from paceline_node.peers.server import PeerServer
 from paceline_node.replication.fetcher import FetchSettings
+from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import (
     ReplicaManager,
@@ -168,28 +169,13 @@ class TestCluster:
         if not disk.exists(layout.META):
             meta = layout.DirectoryMeta(CLUSTER, node_id, directory_id)
             await layout.format_directory(disk, meta)
-        store = MetadataStore(CLUSTER)
-        self.authority.attach(node_id, store)
-        identity = Identity(node_id, directory_id, CLUSTER)
-        links = PeerLinks(env, identity, SECRET)
-        controller = DirectController(self.authority, node_id)
-        failures: list[OSError] = []
-
-        async def lower_floor(mode: FlushMode) -> None:
-            await trio.lowlevel.checkpoint()
-
-        manager = ReplicaManager(
+        links, controller, manager, failures = self._build(env, node_id, directory_id)
+        server = PeerServer(
             env,
-            ReplicationIdentity(CLUSTER, node_id, directory_id),
-            store,
-            links,
-            controller,
-            session_valid=lambda: True,
-            disk_failed=failures.append,
-            lower_floor=lower_floor,
-            settings=self._settings,
+            Identity(node_id, directory_id, CLUSTER),
+            SECRET,
+            on_close=manager.session_closed,
         )
-        server = PeerServer(env, identity, SECRET, on_close=manager.session_closed)
         manager.register(server)
         listeners = await env.net.listen(LOOPBACK, 0)
         address = (LOOPBACK, env.net.bound_port(listeners[0]))
@@ -211,6 +197,65 @@ class TestCluster:
             stopped.set()
 
         await self._nursery.start(serve)
+        broker_epoch = await self._register(
+            node_id, directory_id, boot_seq, manager, controller, opened
+        )
+        node = TestNode(
+            node_id,
+            root,
+            manager,
+            links,
+            server,
+            controller,
+            disk,
+            address,
+            scope,
+            stopped,
+            boot_seq,
+            broker_epoch,
+            failures,
+        )
+        self.nodes[number] = node
+        self._tell_addresses()
+        await self._heartbeat(node)
+        return node
+
+    def _build(
+        self, env: Env, node_id: NodeId, directory_id: UUID
+    ) -> tuple[PeerLinks, DirectController, ReplicaManager, list[OSError]]:
+        store = MetadataStore(CLUSTER)
+        self.authority.attach(node_id, store)
+        identity = Identity(node_id, directory_id, CLUSTER)
+        links = PeerLinks(env, identity, SECRET)
+        controller = DirectController(self.authority, node_id)
+        failures: list[OSError] = []
+
+        async def lower_floor(mode: FlushMode) -> None:
+            await trio.lowlevel.checkpoint()
+
+        manager = ReplicaManager(
+            env,
+            ReplicationIdentity(CLUSTER, node_id, directory_id),
+            store,
+            links,
+            controller,
+            session_valid=lambda: True,
+            disk_failed=failures.append,
+            lower_floor=lower_floor,
+            settings=self._settings,
+        )
+        return links, controller, manager, failures
+
+    async def _register(
+        self,
+        node_id: NodeId,
+        directory_id: UUID,
+        boot_seq: int,
+        manager: ReplicaManager,
+        controller: DirectController,
+        opened: OpenedLogs,
+    ) -> BrokerEpoch:
+        number = int(node_id)
         request = control.RegisterBrokerRequest(
             CLUSTER,
             node_id,
@@ -227,25 +272,7 @@ class TestCluster:
         reply = await controller.call(request, control.RegisterBrokerResponse, timeout_s=1)
         self._epochs[number] = reply.broker_epoch
         manager.registered(reply.broker_epoch, FlushMode.GROUP)
-        node = TestNode(
-            node_id,
-            root,
-            manager,
-            links,
-            server,
-            controller,
-            disk,
-            address,
-            scope,
-            stopped,
-            boot_seq,
-            reply.broker_epoch,
-            failures,
-        )
-        self.nodes[number] = node
-        self._tell_addresses()
-        await self._heartbeat(node)
-        return node
+        return reply.broker_epoch
 
     async def _heartbeat(self, node: TestNode, *, fence: bool = False) -> None:
         request = control.HeartbeatRequest(

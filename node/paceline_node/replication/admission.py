@@ -1,0 +1,28 @@
+"""Whether this node takes writes at all, whatever the partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.errors import NotLeader, StorageFull
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class Admission:
+    """Why this node takes no writes at present: no controller within a session (4.1 step 1; see
+    ``serve.without.controller``, SETTLED R9), or too little room on its disk (2.2 rule 4)."""
+
+    session_valid: Callable[[], bool] = _always
+    storage_full: bool = False
+
+    def check(self) -> None:
+        """Raises NotLeader or StorageFull; nothing is appended then."""
+        if not self.session_valid():
+            raise NotLeader("no controller has answered for a session; another node may lead now")
+        if self.storage_full:
+            raise StorageFull("the disk is below its free-space floor (disk.min_free)")
