@@ -1,28 +1,63 @@
-"""Real nodes in this process: real sockets and disks, one trio loop, ephemeral ports."""
+"""Real nodes in this process: real sockets and disks, one trio loop, ports known beforehand."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+import shutil
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn, TypeVar
 from uuid import UUID, uuid4
 
 import trio
 
+from paceline.errors import PacelineError
 from paceline.types import NodeId
+from paceline.wire.native.data import (
+    MetadataReply,
+    PartitionDescription,
+    PartitionInfo,
+    StatusReply,
+)
 from paceline_node.app.boot import format_node
-from paceline_node.app.node import Node
+from paceline_node.app.node import Node, NodeAddresses
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env, RealHost
 from paceline_node.peers.network import RealNetwork
 from paceline_node.settings import load
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta
+from tests.integration.node.native import NativeConnection
+from tests.integration.node.v1_client import V1Client
+
+__all__ = ["Cluster", "NodeExited", "RunningNode", "V1Client", "cluster", "lone_node"]
 
 Address = tuple[str, int]
-START_S = 30.0
+_T = TypeVar("_T")
+HANG_S = 60.0
+"""Nothing here takes this long; it bounds a hang, it does not measure."""
+_LOOK_AGAIN_S = 0.02
+_KINDS = ("v1", "native", "http", "peer")
+CALM = {"broker.session_ms": "4000", "raft.election_ms": "1000"}
+"""Three nodes share one loop and a busy machine here; deaths are found by proof all the same."""
+
+
+class NodeExited(BaseException):
+    """The node ended its process at once; in a process of its own this would be the exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"exit code {code}")
+        self.code = code
+
+
+class SharedHost(RealHost):
+    """The machine, except that a node's end does not take the test's process with it."""
+
+    def exit(self, code: int) -> NoReturn:
+        raise NodeExited(code)
 
 
 @dataclass(frozen=True)
@@ -47,24 +82,35 @@ class RunningNode:
         self.node.stop()
 
 
-def write_secret(directory: Path) -> Path:
+# --- directories and settings ---------------------------------------------------------------------
+
+
+def write_secret(directory: Path, text: str = "0123456789abcdef0123456789abcdef") -> Path:
     path = directory / "cluster.secret"
-    path.write_text("0123456789abcdef0123456789abcdef")
+    path.write_text(text)
     path.chmod(0o600)
     return path
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; peers must know each other's before they start."""
-    import socket
-
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Ports below those that the kernel gives to outgoing connections, so that they stay free
+    while their node is down."""
+    rng = random.SystemRandom()
+    ports: list[int] = []
+    while len(ports) < count:
+        port = rng.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
     return ports
+
+
+def data_dir(directory: Path, number: int) -> Path:
+    return directory / f"node-{number}"
 
 
 async def format_nodes(directory: Path, ports: Sequence[int]) -> UUID:
@@ -75,17 +121,32 @@ async def format_nodes(directory: Path, ports: Sequence[int]) -> UUID:
         Member(NodeId(number), uuid4(), "127.0.0.1", port) for number, port in enumerate(ports)
     ]
     for voter in voters:
-        disk = RealDisk(str(directory / f"node-{voter.node_id}"))
-        meta = DirectoryMeta(cluster_id, voter.node_id, voter.directory_id)
-        await format_node(disk, meta, voters)
-        disk.close()
+        await _format(directory, DirectoryMeta(cluster_id, voter.node_id, voter.directory_id), voters)
     return cluster_id
 
 
-def make_node(directory: Path, number: int, peer_port: int, flags: Mapping[str, str]) -> Node:
-    data = directory / f"node-{number}"
-    kinds = {"v1": 0, "native": 0, "http": 0, "peer": peer_port}
-    listeners = ",".join(f"{kind}://127.0.0.1:{port}" for kind, port in kinds.items())
+async def format_to_join(directory: Path, number: int, cluster_id: UUID) -> UUID:
+    """Format a directory as ``node format`` does: of the cluster, but no voter. Its new id."""
+    directory_id = uuid4()
+    await _format(directory, DirectoryMeta(cluster_id, NodeId(number), directory_id), ())
+    return directory_id
+
+
+async def _format(directory: Path, meta: DirectoryMeta, voters: Sequence[Member]) -> None:
+    disk = RealDisk(str(data_dir(directory, meta.node_id)))
+    await format_node(disk, meta, voters)
+    disk.close()
+
+
+def listener_ports(peer_port: int = 0) -> dict[str, int]:
+    return {"v1": 0, "native": 0, "http": 0, "peer": peer_port}
+
+
+def make_node(
+    directory: Path, number: int, ports: Mapping[str, int], flags: Mapping[str, str]
+) -> Node:
+    data = data_dir(directory, number)
+    listeners = ",".join(f"{kind}://127.0.0.1:{ports[kind]}" for kind in _KINDS)
     words = [
         f"node.id={number}",
         f"node.data_dir={data}",
@@ -95,15 +156,18 @@ def make_node(directory: Path, number: int, peer_port: int, flags: Mapping[str, 
         *(f"{key}={value}" for key, value in flags.items()),
     ]
     settings = load(flags=words)
-    env = Env(RealHost(), RealDisk(str(data)), RealNetwork(), random.Random(number))
+    env = Env(SharedHost(), RealDisk(str(data)), RealNetwork(), random.SystemRandom())
     return Node(settings, env)
+
+
+# --- one node -------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def running(node: Node, directory: Path) -> AsyncIterator[RunningNode]:
     """Run a node for the length of a block; it stops in order at its end."""
     async with trio.open_nursery() as nursery:
-        with trio.fail_after(START_S):
+        with trio.fail_after(HANG_S):
             started = await nursery.start(node.run)
         try:
             yield RunningNode(node, started.cluster_id, started.by_listener, directory)
@@ -119,60 +183,219 @@ async def lone_node(
     """A cluster of one, formatted afresh."""
     (port,) = free_ports(1)
     await format_nodes(directory, [port])
-    node = make_node(directory, 0, port, flags or {})
+    node = make_node(directory, 0, listener_ports(port), flags or {})
     async with running(node, directory) as up:
         yield up
 
 
-class V1Client:
-    """One raw V1 connection."""
+# --- several nodes --------------------------------------------------------------------------------
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._buffer = b""
-        self._stream: trio.SocketStream | None = None
 
-    async def __aenter__(self) -> V1Client:
-        self._stream = await trio.open_tcp_stream(*self._address)
-        return self
+@dataclass
+class _Life:
+    """One process of a node, as it were."""
 
-    async def __aexit__(self, *_: object) -> None:
-        assert self._stream is not None
-        await self._stream.aclose()
+    node: Node
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
 
-    async def send(self, data: bytes) -> None:
-        assert self._stream is not None
-        await self._stream.send_all(data)
 
-    async def finish_sending(self) -> None:
-        assert self._stream is not None
-        await self._stream.send_eof()
+class Cluster:
+    """Nodes that can crash, stop and come back. ``up`` holds those that serve."""
 
-    async def read_line(self) -> str | None:
-        """The next reply without its LF; None at the end of the stream."""
-        assert self._stream is not None
-        with trio.fail_after(10):
-            while b"\n" not in self._buffer:
-                data = await self._stream.receive_some()
-                if not data:
+    def __init__(self, directory: Path, nursery: trio.Nursery, flags: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.flags = {**CALM, **flags}
+        self.up: dict[int, RunningNode] = {}
+        self.exits: dict[int, int] = {}
+        self._nursery = nursery
+        self._lives: dict[int, _Life] = {}
+        self._ports: dict[int, dict[str, int]] = {}
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def ports(self, number: int) -> dict[str, int]:
+        """The ports of a node, the same for all its lives."""
+        if number not in self._ports:
+            self._ports[number] = dict(zip(_KINDS, free_ports(len(_KINDS)), strict=True))
+        return self._ports[number]
+
+    @property
+    def bootstrap(self) -> str:
+        """Where the first nodes' peers listen, as the setting wants it."""
+        return ",".join(f"{n}@127.0.0.1:{p['peer']}" for n, p in sorted(self._ports.items()))
+
+    async def start(self, number: int, **flags: str) -> RunningNode:
+        """Start a node on the directory it had, or on an empty one to join; return once it
+        serves. ``flags`` name settings with ``__`` for the dot."""
+        extra = {key.replace("__", "."): value for key, value in flags.items()}
+        bootstrap = {"cluster.bootstrap": self.bootstrap}
+        node = make_node(
+            self.directory, number, self.ports(number), {**bootstrap, **self.flags, **extra}
+        )
+        life = self._lives[number] = _Life(node)
+        with trio.fail_after(HANG_S):
+            started = await self._nursery.start(self._run, number, life)
+        up = RunningNode(node, started.cluster_id, started.by_listener, self.directory)
+        self.up[number] = up
+        return up
+
+    async def start_all(self, numbers: Sequence[int]) -> None:
+        """Start nodes together: a quorum of new or killed nodes serves only once most are there."""
+        async with trio.open_nursery() as nursery:
+            for number in numbers:
+                nursery.start_soon(self.start, number)
+
+    async def _run(
+        self, number: int, life: _Life, *, task_status: trio.TaskStatus[NodeAddresses]
+    ) -> None:
+        try:
+            with life.scope:
+                await life.node.run(task_status=task_status)
+        except* NodeExited as group:
+            self.exits[number] = _exit_code(group)
+        finally:
+            self.up.pop(number, None)
+            life.ended.set()
+
+    async def crash(self, *numbers: int) -> None:
+        """Take nodes away at once, without an orderly stop: no drain, no flush, no clean mark."""
+        for number in numbers:
+            self._lives[number].scope.cancel()
+        for number in numbers:
+            await self.ended(number)
+
+    async def stop(self, number: int) -> None:
+        """What SIGTERM does: leadership is handed over first."""
+        self._lives[number].node.stop()
+        await self.ended(number)
+
+    async def ended(self, number: int) -> None:
+        """Wait until a node has ended, however it does."""
+        with trio.fail_after(HANG_S):
+            await self._lives[number].ended.wait()
+
+    async def restart(self, number: int, **flags: str) -> RunningNode:
+        await self.crash(number)
+        return await self.start(number, **flags)
+
+    async def wipe(self, number: int) -> UUID:
+        """Give a node that is down a new, empty disk, as ``node format --replace``."""
+        assert self._lives[number].ended.is_set(), f"node {number} is running"
+        [cluster_id] = {up.cluster_id for up in self.up.values()}
+        shutil.rmtree(data_dir(self.directory, number))
+        return await format_to_join(self.directory, number, cluster_id)
+
+    def stop_all(self) -> None:
+        """End everything; the whole cluster stops."""
+        for life in self._lives.values():
+            life.node.stop_with_cluster()
+            life.node.stop()
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_native(self) -> list[str]:
+        """Where the nodes that serve take native clients."""
+        return [up.native for _, up in sorted(self.up.items())]
+
+    def v1(self, number: int) -> V1Client:
+        """A V1 connection to a node, for ``async with``."""
+        return V1Client(self.up[number].v1)
+
+    async def metadata(self, number: int, *topics: str) -> MetadataReply:
+        """Cluster and topics (all if none is named) as a node knows them."""
+        async with NativeConnection(self.up[number].addresses["native"]) as connection:
+            return await connection.metadata(topics or None)
+
+    async def status(self, number: int) -> StatusReply:
+        async with NativeConnection(self.up[number].addresses["native"]) as connection:
+            return await connection.status()
+
+    async def partition(
+        self, topic: str, partition: int, *, via: int | None = None
+    ) -> PartitionInfo:
+        """Leader and replicas as node ``via`` (or any that serves) knows them."""
+        reply = await self.metadata(min(self.up) if via is None else via, topic)
+        [info] = reply.topics
+        assert not info.error, f"{topic}: error {info.error}"
+        return next(each for each in info.partitions if each.partition == partition)
+
+    async def leader(self, topic: str, partition: int) -> int:
+        """The node that leads; waits until one does, and knows it."""
+
+        async def led() -> PartitionInfo | None:
+            info = await self.partition(topic, partition)
+            return info if info.leader in self.up else None
+
+        return (await self.wait_for(f"{topic}/{partition} has a leader", led)).leader
+
+    async def describe(self, topic: str, partition: int) -> PartitionDescription:
+        """Offsets and the replicas' progress, from the partition's leader."""
+        leader = await self.leader(topic, partition)
+        async with NativeConnection(self.up[leader].addresses["native"]) as connection:
+            return await connection.describe(topic, partition)
+
+    async def in_sync(self, topic: str, partition: int, *nodes: int) -> PartitionInfo:
+        """Wait until a partition's in-sync replicas are these nodes, and return it. Every node
+        that serves knows it then."""
+
+        async def found() -> PartitionInfo | None:
+            for number in sorted(self.up):
+                info = await self.partition(topic, partition, via=number)
+                if sorted(info.isr) != sorted(nodes) or info.leader not in self.up:
                     return None
-                self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line.decode()
+            return info
 
-    async def ask(self, line: str) -> str:
-        await self.send(line.encode() + b"\n")
-        reply = await self.read_line()
-        assert reply is not None, f"{line}: the connection was closed"
-        return reply
+        return await self.wait_for(f"{topic}/{partition} in sync on {nodes}", found)
 
-    @classmethod
-    async def ask_once(cls, address: Address, data: bytes) -> str:
-        """Send bytes over a connection of its own; an unterminated line ends with our side."""
-        async with cls(address) as client:
-            await client.send(data)
-            if not data.endswith(b"\n"):
-                await client.finish_sending()
-            reply = await client.read_line()
-            assert reply is not None, f"{data!r}: the connection was closed"
-            return reply
+    async def wait_for(self, what: str, look: Callable[[], Awaitable[_T | None]]) -> _T:
+        """Look until there is something to see; at the end of time the state of all is shown.
+        A look that fails because a node is away counts as seeing nothing."""
+        with trio.move_on_after(HANG_S):
+            while True:
+                try:
+                    found = await look()
+                except (PacelineError, OSError, KeyError):
+                    found = None
+                if found is not None and found is not False:
+                    return found
+                await trio.sleep(_LOOK_AGAIN_S)
+        raise AssertionError(f"{what}: not within {HANG_S:g} s\n{await self.dump()}")
+
+    async def dump(self) -> str:
+        """What every node says of itself and of the topics."""
+        lines = []
+        for number in sorted(self.up):
+            with trio.move_on_after(2):
+                try:
+                    lines += [f"node {number}: {await self.status(number)}"]
+                    for topic in (await self.metadata(number)).topics:
+                        lines += [f"  {topic.name}: {each}" for each in topic.partitions]
+                except (PacelineError, OSError) as error:
+                    lines.append(f"node {number}: {error!r}")
+        lines.append(f"exit codes: {self.exits}")
+        return "\n".join(lines)
+
+
+def _exit_code(group: BaseExceptionGroup[NodeExited]) -> int:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, NodeExited)
+    return error.code
+
+
+@asynccontextmanager
+async def cluster(
+    directory: Path, count: int = 3, flags: Mapping[str, str] | None = None
+) -> AsyncIterator[Cluster]:
+    """``count`` nodes, all of them voters, formatted afresh and serving."""
+    async with trio.open_nursery() as nursery:
+        made = Cluster(directory, nursery, flags or {})
+        await format_nodes(directory, [made.ports(number)["peer"] for number in range(count)])
+        await made.start_all(range(count))
+        try:
+            yield made
+        finally:
+            made.stop_all()

@@ -1,0 +1,83 @@
+"""A raw V1 connection."""
+
+from __future__ import annotations
+
+import re
+
+import trio
+
+Address = tuple[str, int]
+ANSWER_S = 30.0
+"""The protocol promises an answer within 4 s; this bounds a hang."""
+
+
+class V1Client:
+    """One raw V1 connection."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._buffer = b""
+        self._stream: trio.SocketStream | None = None
+
+    async def __aenter__(self) -> V1Client:
+        self._stream = await trio.open_tcp_stream(*self._address)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._stream is not None
+        await self._stream.aclose()
+
+    async def send(self, data: bytes) -> None:
+        assert self._stream is not None
+        await self._stream.send_all(data)
+
+    async def finish_sending(self) -> None:
+        assert self._stream is not None
+        await self._stream.send_eof()
+
+    async def read_line(self) -> str | None:
+        """The next reply without its LF; None at the end of the stream."""
+        assert self._stream is not None
+        with trio.fail_after(ANSWER_S):
+            while b"\n" not in self._buffer:
+                data = await self._stream.receive_some()
+                if not data:
+                    return None
+                self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode()
+
+    async def ask(self, line: str) -> str:
+        """The whole reply to a whole request line."""
+        await self.send(line.encode() + b"\n")
+        reply = await self.read_line()
+        assert reply is not None, f"{line}: the connection was closed"
+        return reply
+
+    async def call(self, command: str, args: str = "") -> str:
+        """The reply to a command without ``V1|<id>|``: ``OK|...`` or ``ERR|code|message``."""
+        reply = await self.ask(f"V1|7|{command}|{args}")
+        assert reply.startswith("V1|7|"), reply
+        return reply.removeprefix("V1|7|")
+
+    async def ok(self, command: str, args: str = "") -> dict[str, str]:
+        """The fields of an OK reply."""
+        reply = await self.call(command, args)
+        assert reply.startswith("OK"), f"{command} {args}: {reply}"
+        return fields(reply.removeprefix("OK|"))
+
+    @classmethod
+    async def ask_once(cls, address: Address, data: bytes) -> str:
+        """Send bytes over a connection of its own; an unterminated line ends with our side."""
+        async with cls(address) as client:
+            await client.send(data)
+            if not data.endswith(b"\n"):
+                await client.finish_sending()
+            reply = await client.read_line()
+            assert reply is not None, f"{data!r}: the connection was closed"
+            return reply
+
+
+def fields(payload: str) -> dict[str, str]:
+    """``name=value`` pairs of a payload; a list in brackets is one value."""
+    return dict(re.findall(r"(\w+)=(\[[^\]]*\]|\S*)", payload))
