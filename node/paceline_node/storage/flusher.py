@@ -22,6 +22,8 @@ _REMEMBERED = 256
 
 OnDurable = Callable[[Log], None]
 OnFailed = Callable[[OSError], None]
+OnSynced = Callable[[float, int, int], None]
+"""Told of each group: seconds, logs, records that shared the sync."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,17 @@ class FlushStatistics:
     running_s: float
 
 
+def _unmeasured(seconds: float, logs: int, records: int) -> None:
+    """Nobody counts."""
+
+
 class Flusher:
     """Syncs logs in groups. ``on_failed`` is called once, with the error of the disk."""
 
-    def __init__(self, env: Env, on_failed: OnFailed) -> None:
+    def __init__(self, env: Env, on_failed: OnFailed, *, on_synced: OnSynced = _unmeasured) -> None:
         self._env = env
         self._on_failed = on_failed
+        self._on_synced = on_synced
         self._callbacks: dict[Log, OnDurable] = {}
         self._waiting: dict[Log, None] = {}
         self._wake = trio.Event()
@@ -75,6 +82,11 @@ class Flusher:
             if self._waiting and not await self._flush():
                 return
 
+    @property
+    def waiting_count(self) -> int:
+        """Logs that wait for the next sync."""
+        return len(self._waiting)
+
     def statistics(self) -> FlushStatistics:
         """Figures for metrics and for telling a degraded disk (spec replication 5.4)."""
         ordered = sorted(self._durations)
@@ -101,8 +113,13 @@ class Flusher:
             return False
         finally:
             self._note_duration()
+        records = 0
         for log, ticket in group:
+            before = log.durable_offset
             log.synced(ticket)
+            records += log.durable_offset - before
+        if group:
+            self._on_synced(self._durations[-1], len(group), records)
         for log, _ in group:
             callback = self._callbacks.get(log)
             if callback is not None:

@@ -129,13 +129,17 @@ class Log:
         for segment in parts.scanned:
             self._durability.touch(segment.file)
             if segment is not self._files.active:
-                self._write_indexes(segment)
+                with contextlib.suppress(StorageFull):  # they are read again next time
+                    self._write_indexes(segment)
         if parts.dirty:
             self._durability.touch_directory()
         if hints.log_start > self.log_end_offset:
             self.reset(hints.log_start)
         self.advance_start(min(hints.log_start, self.log_end_offset))
         self._drop_snapshots_above(self.log_end_offset)
+        if parts.scanned:  # snapshots on which the table rests may never have been synced
+            with contextlib.suppress(StorageFull):
+                self._write_snapshot()
         if self._durability.is_dirty:
             await self._sync()
         self._durability.durable_offset = self.log_end_offset
@@ -295,17 +299,20 @@ class Log:
 
     def _seal_files(self, segment: Segment) -> None:
         """Write what recovery uses instead of reading ``segment``, the active one."""
+        self._write_indexes(segment)
+        self._write_snapshot()
+
+    def _write_indexes(self, segment: Segment) -> None:
         try:
-            self._write_indexes(segment)
-            self._write_snapshot()
+            self._durability.sync_and_close(segment.write_indexes(self._disk))
         except OSError as error:
             raise self._write_error(error) from error
 
-    def _write_indexes(self, segment: Segment) -> None:
-        self._durability.sync_and_close(segment.write_indexes(self._disk))
-
     def _write_snapshot(self) -> None:
-        file = self._snapshots.write_unsynced(self.producers, self.log_end_offset, self.epochs)
+        try:
+            file = self._snapshots.write_unsynced(self.producers, self.log_end_offset, self.epochs)
+        except OSError as error:
+            raise self._write_error(error) from error
         self._durability.sync_and_close([file])
 
     # --- reading ------------------------------------------------------------------------------
@@ -470,9 +477,10 @@ class Log:
             raise LookupError(f"{self.identity}: the damaged segment has changed")
         try:
             self._files.swap(old, repaired, replaced.path)
-            self._write_indexes(repaired)
         except OSError as error:
             raise self._broken(error) from error
+        with contextlib.suppress(StorageFull):
+            self._write_indexes(repaired)
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
         self.epochs.truncate_start(self.log_start_offset)

@@ -164,7 +164,8 @@ class SegmentScan:
         if end is not None and header.next_offset > end:
             return f"batch up to offset {header.last_offset} reaches into the next segment"
         if header.base_offset < self._rules.epochs_until:
-            known = self._rules.epochs.epoch_at(header.base_offset)
+            # By its end: the table begins inside a batch that the log start lies in.
+            known = self._rules.epochs.epoch_at(header.last_offset)
             if known not in (NO_EPOCH, header.leader_epoch):
                 return f"leader epoch {header.leader_epoch}, the epoch table says {known}"
         return None

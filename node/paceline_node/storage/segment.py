@@ -195,15 +195,20 @@ class Segment:
         """
         if not self.is_empty:
             self.times.add(self.max_timestamp, self.next_offset - 1)
-        written = []
+        written: list[File] = []
         for suffix, content in (
             (INDEX_SUFFIX, self.offsets.to_bytes()),
             (TIME_INDEX_SUFFIX, self.times.to_bytes()),
         ):
             disk.remove(self.path(suffix))
-            file = disk.create(self.path(suffix))
-            written.append(file)
-            file.append([content])
+            try:
+                written.append(disk.create(self.path(suffix)))
+                written[-1].append([content])
+            except OSError:
+                for file in written:
+                    file.close()
+                self.remove_indexes(disk)
+                raise
         return written
 
     def remove_indexes(self, disk: Disk) -> None:
