@@ -79,6 +79,7 @@ CLIENT_ATTRIBUTES = COMPRESSION_MASK
 coordinator adds TRANSACTIONAL (SETTLED P4)."""
 
 _MAGIC_AT = 16
+_LAST_CODEC = max(Compression)
 
 
 # --- building -------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ def validate_client_batches(
                 f"batch at byte {position}: {header.batch_length} bytes in "
                 f"{header.record_count} records, limit {max_batch_bytes}"
             )
-        if header.compression > max(Compression):
+        if header.compression > _LAST_CODEC:
             raise UnsupportedCompression(f"batch at byte {position}: codec {header.compression}")
         verify(buffer, position)
         headers.append(header)

@@ -14,9 +14,10 @@ from __future__ import annotations
 import enum
 import types
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
-from typing import Any, Self, Union, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgpack
@@ -30,12 +31,21 @@ class _Mismatch(Exception):
     """A value of the wrong kind; turned into RemoteProtocolError with its place named."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    pack: Convert | None  # None: the value is packed as it is
-    unpack: Convert
-    required: bool
+class _Schema(NamedTuple):
+    """How one message class is packed and unpacked.
+
+    ``kinds`` are the exact types of fields that travel as they are, None for the others, whose
+    conversions stand by index in ``packers`` and ``unpackers``. ``plain`` is ``kinds`` when no
+    field needs a conversion: then one comparison checks a whole message.
+    """
+
+    names: tuple[str, ...]
+    values: Callable[[Any], Any]
+    kinds: tuple[type | None, ...]
+    plain: tuple[type | None, ...] | None
+    packers: tuple[tuple[int, Convert], ...]
+    unpackers: tuple[tuple[int, Convert], ...]
+    required_count: int
 
 
 class Message:
@@ -45,10 +55,11 @@ class Message:
 
     def pack(self) -> list[Any]:
         """The positional array of this message, ready for msgpack."""
-        return [
-            getattr(self, f.name) if f.pack is None else f.pack(getattr(self, f.name))
-            for f in _schema_of(type(self))
-        ]
+        schema = _schema_of(type(self))
+        packed = list(schema.values(self))
+        for index, pack in schema.packers:
+            packed[index] = pack(packed[index])
+        return packed
 
     @classmethod
     def unpack(cls, values: Any) -> Self:
@@ -56,20 +67,9 @@ class Message:
         schema = _schema_of(cls)
         if type(values) is not list:
             raise RemoteProtocolError(f"{cls.__name__}: expected an array, got {_kind(values)}")
-        arguments = []
-        count = len(values)
-        for index, field in enumerate(schema):
-            if index >= count:
-                if field.required:
-                    raise RemoteProtocolError(
-                        f"{cls.__name__}: {count} fields, {field.name} is missing"
-                    )
-                break
-            try:
-                arguments.append(field.unpack(values[index]))
-            except _Mismatch as error:
-                raise RemoteProtocolError(f"{cls.__name__}.{field.name}: {error}") from None
-        return cls(*arguments)
+        if tuple(map(type, values)) == schema.plain:
+            return cls(*values)
+        return cls(*_arguments(cls, schema, values))
 
     def to_bytes(self) -> bytes:
         """The message as msgpack bytes."""
@@ -108,22 +108,77 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-def _schema_of(cls: type[Message]) -> tuple[_Field, ...]:
+def _schema_of(cls: type[Message]) -> _Schema:
     # mypy takes the instances' __hash__ for that of the class.
     return _schema(cls)  # type: ignore[arg-type]
 
 
 @cache
-def _schema(cls: type[Message]) -> tuple[_Field, ...]:
+def _schema(cls: type[Message]) -> _Schema:
     if not is_dataclass(cls):
         raise TypeError(f"{cls.__name__} must be a dataclass")
     hints = get_type_hints(cls)
-    result = []
-    for field in fields(cls):
-        pack, unpack = _converters(hints[field.name])
-        required = field.default is MISSING and field.default_factory is MISSING
-        result.append(_Field(field.name, pack, unpack, required))
-    return tuple(result)
+    names = tuple(field.name for field in fields(cls))
+    kinds: list[type | None] = []
+    packers = []
+    unpackers = []
+    for index, name in enumerate(names):
+        kind = _plain_kind(hints[name])
+        kinds.append(kind)
+        if kind is None:
+            pack, unpack = _converters(hints[name])
+            unpackers.append((index, unpack))
+            if pack is not None:
+                packers.append((index, pack))
+    required = [f.default is MISSING and f.default_factory is MISSING for f in fields(cls)]
+    return _Schema(
+        names,
+        _getter(names),
+        tuple(kinds),
+        None if unpackers else tuple(kinds),
+        tuple(packers),
+        tuple(unpackers),
+        sum(required),
+    )
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], Any]:
+    """All fields of a message as a sequence."""
+    if not names:
+        return lambda message: ()
+    if len(names) == 1:
+        return lambda message: (getattr(message, names[0]),)
+    return attrgetter(*names)
+
+
+def _arguments(cls: type[Message], schema: _Schema, values: list[Any]) -> list[Any]:
+    """Check and convert field by field; what lies beyond the known fields is a newer sender's."""
+    count = len(values)
+    if count < schema.required_count:
+        missing = schema.names[count]
+        raise RemoteProtocolError(f"{cls.__name__}: {count} fields, {missing} is missing")
+    arguments = values[: len(schema.names)]
+    for index, kind in enumerate(schema.kinds[:count]):
+        if kind is not None and type(arguments[index]) is not kind:
+            name, found = schema.names[index], _kind(arguments[index])
+            raise RemoteProtocolError(
+                f"{cls.__name__}.{name}: expected {kind.__name__}, got {found}"
+            )
+    for index, unpack in schema.unpackers:
+        if index < count:
+            try:
+                arguments[index] = unpack(arguments[index])
+            except _Mismatch as error:
+                name = schema.names[index]
+                raise RemoteProtocolError(f"{cls.__name__}.{name}: {error}") from None
+    return arguments
+
+
+def _plain_kind(hint: Any) -> type | None:
+    """The type of a field that travels as it is; None for one that needs a conversion."""
+    while hasattr(hint, "__supertype__"):  # NewType
+        hint = hint.__supertype__
+    return hint if hint in (int, str, bytes, bool) else None
 
 
 def _exactly(kind: type) -> Convert:
@@ -144,6 +199,12 @@ def _unpack_float(value: Any) -> float:
 def _unpack_uuid(value: Any) -> UUID:
     if type(value) is not bytes or len(value) != 16:
         raise _Mismatch("expected 16 bytes")
+    return _uuid_of(value)
+
+
+@lru_cache(maxsize=4096)
+def _uuid_of(value: bytes) -> UUID:
+    """The same few topics and nodes are named in every fetch; making a UUID is slow."""
     return UUID(bytes=value)
 
 
@@ -175,13 +236,15 @@ def _converters(hint: Any) -> tuple[Convert | None, Convert]:
 
 
 def _enumeration(kind: type[enum.IntEnum]) -> Convert:
+    members = {int(member): member for member in kind}
+
     def unpack(value: Any) -> enum.IntEnum:
         if type(value) is not int:
             raise _Mismatch(f"expected int, got {_kind(value)}")
-        try:
-            return kind(value)
-        except ValueError:
-            raise _Mismatch(f"{value} is no {kind.__name__}") from None
+        member = members.get(value)
+        if member is None:
+            raise _Mismatch(f"{value} is no {kind.__name__}")
+        return member
 
     return unpack
 

@@ -417,3 +417,5 @@ _PARSERS: dict[str, Callable[[list[str]], Request]] = {
     "ADMIN_ELECT_TOPIC_LEADERS": _elect_topic_leaders,
     "ADMIN_GET_METADATA": _get_metadata,
 }
+COMMANDS = ("PRODUCE", *_PARSERS)
+"""Every command that :func:`parse_request` knows."""
