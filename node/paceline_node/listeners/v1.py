@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import structlog
 import trio
 
-from paceline.errors import NotLeader, PacelineError
+from paceline.errors import NotLeader, PacelineError, PreferredLeaderNotAvailable
 from paceline.types import is_internal_topic
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
@@ -172,7 +172,14 @@ class V1Listener:
             raise bad_request(
                 f"partition not found: topic={request.topic} partition={request.partition}"
             )
-        result = await self._roles.set_role(request.topic, request.partition, request.role.value)
+        try:
+            result = await self._roles.set_role(
+                request.topic, request.partition, request.role.value
+            )
+        except PreferredLeaderNotAvailable:
+            if self._roles.is_in_sync(request.topic, request.partition):
+                raise
+            raise bad_request("replica is not in sync") from None
         return role_payload(
             topic=request.topic,
             partition=request.partition,

@@ -23,7 +23,6 @@ _WRONG_REQUEST = frozenset(
         ErrorCode.MESSAGE_TOO_LARGE,
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.TOPIC_ALREADY_EXISTS,
-        ErrorCode.NOT_A_REPLICA,
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -39,6 +38,8 @@ def as_v1(error: PacelineError) -> V1Error:
     """The ERR reply for any broker error; total, so that nothing leaves a request unanswered."""
     if isinstance(error, V1Error):
         return error
+    if error.code is ErrorCode.NOT_A_REPLICA:
+        return V1Error(V1Code.BAD_REQUEST, "not a replica")
     text = str(error)
     if error.code in _WRONG_REQUEST:
         return V1Error(V1Code.BAD_REQUEST, text)

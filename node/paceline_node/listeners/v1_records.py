@@ -73,13 +73,11 @@ class V1Records:
         """Append one record; the payload of the OK line. Raises V1Error as spec v1 5 and 7."""
         topic = await self._ensure_for_produce(request.topic, call)
         partition = partition_for(request.key, len(topic.partitions))
-        if self._router.is_marked_follower(request.topic, partition):
+        if not (call.forwarded or self._may_take(request.topic, partition)):
             raise NO_LEADER_HERE
         wait_s = self._limits.leader_wait_s
         if request.acks is Acks.ALL:
             wait_s = self._limits.ack_timeout_s
-        elif not self._limits.forward_produce:
-            wait_s = 0.0
         until = self._env.now() + wait_s
 
         async def append_here() -> bytes:
@@ -96,6 +94,13 @@ class V1Records:
                 raise
             # Nothing was appended; yet acks=all owes its caller the answer of the original (R2).
             raise (ACKS_TIMEOUT if request.acks is Acks.ALL else NO_LEADER_HERE) from None
+
+    def _may_take(self, topic: str, partition: int) -> bool:
+        """Whether this node takes a client's PRODUCE for a partition, to carry it out or to send
+        it on (spec v1 8.2)."""
+        if self._router.is_marked_follower(topic, partition):
+            return False
+        return self._limits.forward_produce or self._router.leads(topic, partition)
 
     async def _ensure_for_produce(self, name: str, call: Call) -> TopicImage:
         try:

@@ -107,7 +107,7 @@ class V1Replicas:
         payload: Callable[[_Progress], bytes],
     ) -> bytes:
         await self._check(call, topic, partition, slot)
-        if self._router.is_marked_follower(topic, partition):
+        if not call.forwarded and self._router.is_marked_follower(topic, partition):
             raise NOT_LEADER_HERE
 
         async def here() -> bytes:
@@ -168,7 +168,8 @@ class V1Replicas:
         """Records for a follower outside the cluster: committed ones only, and none for a slot
         that a node holds (spec v1 9.3)."""
         await self._check(call, request.topic, request.partition, request.follower_id)
-        if self._router.is_marked_follower(request.topic, request.partition):
+        marked = self._router.is_marked_follower(request.topic, request.partition)
+        if marked and not call.forwarded:
             raise NO_LEADER_HERE
 
         async def here() -> bytes:

@@ -54,6 +54,12 @@ class Router:
         registration = None if found is None else found.partitions.get(partition)
         return registration is not None and self._node_id in registration.marks
 
+    def leads(self, topic: str, partition: int) -> bool:
+        """Whether this node leads the partition, as the metadata say."""
+        found = self._store.image.find_topic(topic)
+        registration = None if found is None else found.partitions.get(partition)
+        return registration is not None and registration.leader == self._node_id
+
     async def on_leader(
         self, call: Call, topic: str, partition: int, serve: LocalServe, *, until: float
     ) -> bytes:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.errors import NotAReplica, RequestTimedOut
+import trio
+
+from paceline.errors import RequestTimedOut
 from paceline.types import NodeId
 from paceline.wire.native.admin import RoleSet, SetRole
 from paceline_node.controller.client import ControllerClient
-from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.replication.partition import Partition
 from paceline_node.replication.table import PartitionTable
 
 ROLE_BUDGET_S = 3.5
+_LOOK_AGAIN_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +58,22 @@ class RoleService:
         await self._store.wait_offset(
             reply.metadata_offset, timeout_s=max(0.0, deadline - self._env.now())
         )
-        local = self._table.get(topic, partition)
-        if local is None:
-            raise NotAReplica(f"node {self._node_id} is not a replica of {topic}/{partition}")
-        if role == "leader" and not local.is_leader:
-            await self._wait_leading(topic, partition, deadline)
+        local = await self._acting(topic, partition, role, deadline)
         return RoleResult(role, reply.leader, local.high_watermark)
 
-    async def _wait_leading(self, topic: str, partition: int, deadline: float) -> None:
-        def leading(_: Image) -> bool:
-            local = self._table.get(topic, partition)
-            return local is not None and local.is_leader
+    def is_in_sync(self, topic: str, partition: int) -> bool:
+        """Whether this node's replica is in the committed ISR."""
+        return self._node_id in self._store.image.partition(topic, partition).isr
 
-        try:
-            await self._store.wait_for(leading, timeout_s=max(0.0, deadline - self._env.now()))
-        except RequestTimedOut:
-            raise RequestTimedOut(
-                f"{topic}/{partition}: node {self._node_id} was elected but does not lead yet"
-            ) from None
+    async def _acting(self, topic: str, partition: int, role: str, deadline: float) -> Partition:
+        """This node's replica, once it acts in the role the controller gave it: a partition of a
+        topic just made is assigned before its log is there."""
+        while True:
+            local = self._table.get(topic, partition)
+            if local is not None and (role != "leader" or local.is_leader):
+                return local
+            if self._env.now() >= deadline:
+                raise RequestTimedOut(
+                    f"{topic}/{partition}: node {self._node_id} is to be {role} but is not yet"
+                )
+            await trio.sleep(_LOOK_AGAIN_S)

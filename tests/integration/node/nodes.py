@@ -121,7 +121,9 @@ async def format_nodes(directory: Path, ports: Sequence[int]) -> UUID:
         Member(NodeId(number), uuid4(), "127.0.0.1", port) for number, port in enumerate(ports)
     ]
     for voter in voters:
-        await _format(directory, DirectoryMeta(cluster_id, voter.node_id, voter.directory_id), voters)
+        await _format(
+            directory, DirectoryMeta(cluster_id, voter.node_id, voter.directory_id), voters
+        )
     return cluster_id
 
 
