@@ -59,6 +59,7 @@ class Broker:
         self._stop_with_cluster = stop_with_cluster
         self._incarnation = IncarnationFile(env.disk, boot.previous or _UNKNOWN)
         self._watchdog = LoopWatchdog()
+        self._metrics = Metrics(version=__version__, per_partition=settings.metrics.per_partition)
         self._controller = ControllerClient(
             env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
         )
@@ -73,11 +74,13 @@ class Broker:
             session_valid=self._session_valid,
             disk_failed=failed,
             lower_floor=self._incarnation.lower_floor,
+            metrics=self._metrics,
             settings=replication_settings(settings),
         )
         self.replicas.register(peering.server)
         peering.on_session_closed(self.replicas.session_closed)
         self._replica_tasks = trio.CancelScope()
+        self._replica_tasks_ended = trio.Event()
         self.addresses = {item.config.kind.value: item.address for item in bound}
 
     @property
@@ -114,8 +117,11 @@ class Broker:
     async def _run_replicas(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        with self._replica_tasks:
-            await self.replicas.run(task_status=task_status)
+        try:
+            with self._replica_tasks:
+                await self.replicas.run(task_status=task_status)
+        finally:
+            self._replica_tasks_ended.set()
 
     async def enter(self, core: trio.Nursery) -> None:
         """Recover logs, register, and wait until the controller lets this broker serve.
@@ -177,7 +183,6 @@ class Broker:
 
     async def serve_clients(self, clients: trio.Nursery) -> None:
         """Open the client listeners in ``clients``."""
-        metrics = Metrics(version=__version__, per_partition=self._settings.metrics.per_partition)
         frontend = Frontend(
             self._settings,
             self._env,
@@ -188,7 +193,7 @@ class Broker:
             self.replicas,
             self.lifecycle,
             self._peering,
-            metrics,
+            self._metrics,
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
         )
@@ -200,6 +205,8 @@ class Broker:
         """Flush and close every log, then mark the stop as clean."""
         self._replica_tasks.cancel("the node stops")
         with trio.move_on_after(_CLOSE_S, shield=True) as scope:
+            # A task that writes a checkpoint ends when its thread does, not when it is cancelled.
+            await self._replica_tasks_ended.wait()
             await self.replicas.close()
             await self._incarnation.write(incarnation.stopped(self._incarnation.current))
         if scope.cancelled_caught:

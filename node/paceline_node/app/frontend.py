@@ -27,7 +27,7 @@ from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
 from paceline_node.observe.metrics import Metrics
-from paceline_node.peers.accepting import AcceptGate
+from paceline_node.peers.accepting import AcceptGate, OpenConnections
 from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
@@ -62,6 +62,8 @@ class Frontend:
     ) -> None:
         self._settings = settings
         self._peering = peering
+        self._metrics = metrics
+        self._opened = {kind: OpenConnections() for kind in ListenerKind}
         topics = TopicService(env, store, controller, auto_create=True)
         self.status = StatusService(
             env, meta.node_id, software, store, replicas.table, lifecycle, quorum
@@ -70,7 +72,7 @@ class Frontend:
             meta, software, topics, replicas, controller, lifecycle, quorum, stop_with_cluster
         )
         self._v1 = self._make_v1(env, meta.node_id, store, topics, replicas, controller)
-        self._http = self._make_http(metrics)
+        self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
 
     # --- what serves which protocol ---------------------------------------------------------------
@@ -103,6 +105,7 @@ class Frontend:
             FetchHandler(replicas.table, topics, replicas.deadlines, FetchLimits()),
             requests.handlers(),
             NativeLimits(limits.frame_bytes, limits.requests_per_connection),
+            self._metrics,
         )
 
     def _make_v1(
@@ -131,11 +134,12 @@ class Frontend:
             V1Replicas(env, replicas.table, records, router),
             V1Admin(topics),
             RoleService(env, node_id, store, controller, replicas.table),
+            self._metrics,
         )
         self._peering.server.register(PeerApi.V1_LINE, listener.serve_forwarded)
         return listener
 
-    def _make_http(self, metrics: Metrics) -> HttpServer:
+    def _make_http(self) -> HttpServer:
         http = self._settings.http
         # A browser may use the name that this node tells others.
         advertised = [
@@ -148,7 +152,7 @@ class Frontend:
             await self._native.serve(stream, name=name)
 
         return HttpServer(
-            standard_pages(metrics, self.status.reasons),
+            standard_pages(self._metrics, self.status.reasons),
             sockets={NATIVE_PATH: native_over_websocket},
             browsers=BrowserCheck(
                 hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins
@@ -171,7 +175,14 @@ class Frontend:
                 case ListenerKind.NATIVE:
                     await self._serve(nursery, item, self._serve_native)
                 case ListenerKind.HTTP:
-                    await nursery.start(partial(self._http.run, item.sockets, gate=self._gate))
+                    await nursery.start(
+                        partial(
+                            self._http.run,
+                            item.sockets,
+                            gate=self._gate,
+                            opened=self._opened[ListenerKind.HTTP],
+                        )
+                    )
                 case ListenerKind.PEER:
                     continue
 
@@ -188,6 +199,7 @@ class Frontend:
                 handle,
                 max_connections=self._settings.limits.connections,
                 gate=self._gate,
+                opened=self._opened[bound.config.kind],
             )
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
 from paceline_node.http.server import Page, PageMaker
-from paceline_node.observe.metrics import CONTENT_TYPE, Metrics
+from paceline_node.observe.metrics import Metrics
 
 
 def standard_pages(
@@ -25,6 +25,9 @@ def standard_pages(
         return Page(body, "application/json", status)
 
     def text() -> Page:
-        return Page(metrics.text(), CONTENT_TYPE)
+        # Here, not above: a node that nobody scrapes does without prometheus-client.
+        from paceline_node.observe.exposition import CONTENT_TYPE, exposition
+
+        return Page(exposition(metrics.collect()), CONTENT_TYPE)
 
     return {"/live": live, "/ready": ready, "/metrics": text}

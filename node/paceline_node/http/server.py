@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from paceline_node.http.upgrade import ReplayStream, serve_websocket
-from paceline_node.peers.accepting import AcceptGate, serve
+from paceline_node.peers.accepting import AcceptGate, OpenConnections, serve
 from paceline_node.security.origins import BrowserCheck
 
 _READ_BYTES = 16 * 1024
@@ -74,6 +74,7 @@ class HttpServer:
         listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
         *,
         gate: AcceptGate | None = None,
+        opened: OpenConnections | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until cancelled; closes the listeners and all connections."""
@@ -85,6 +86,7 @@ class HttpServer:
                     self.handle,
                     max_connections=self._limits.connections,
                     gate=gate,
+                    opened=opened,
                 )
             )
             task_status.started()

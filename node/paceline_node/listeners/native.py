@@ -7,7 +7,7 @@ which the session stops reading (spec wire/native README).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -27,13 +27,22 @@ from paceline.types import NodeId
 from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message
 from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
-from paceline.wire.native.data import FetchReply, Hello, HelloReply, ListOffsets, ProduceReply
+from paceline.wire.native.data import (
+    FetchReply,
+    Hello,
+    HelloReply,
+    ListOffsets,
+    ListOffsetsReply,
+    ProduceReply,
+)
 from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
 from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.peers.framestream import FrameStream
 from paceline_node.peers.transport import FilePart
 
 RequestHandler = Callable[[Frame], Awaitable[Message]]
+_API_NAMES = {int(api): api.name.lower() for api in NativeApi}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +54,40 @@ class NativeLimits:
     hello_s: float = 10.0
 
 
-@dataclass(frozen=True, slots=True)
 class NativeService:
     """What all sessions of a node share. ``requests`` answers the APIs that need to wait."""
 
-    cluster_id: UUID
-    node_id: NodeId
-    software: str
-    produce: ProduceHandler
-    fetch: FetchHandler
-    requests: dict[int, RequestHandler]
-    limits: NativeLimits
+    def __init__(
+        self,
+        cluster_id: UUID,
+        node_id: NodeId,
+        software: str,
+        produce: ProduceHandler,
+        fetch: FetchHandler,
+        requests: Mapping[int, RequestHandler],
+        limits: NativeLimits,
+        metrics: Metrics,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.software = software
+        self.produce = produce
+        self.fetch = fetch
+        self.requests = requests
+        self.limits = limits
+        self.meters = metrics.requests_by("native", _API_NAMES)
+        self._streams: set[FrameStream] = set()
+
+    @property
+    def outbox_bytes(self) -> int:
+        """Bytes that clients have not taken yet, over all connections."""
+        return sum(stream.queued_bytes for stream in self._streams)
 
     async def serve(self, stream: trio.abc.Stream, *, name: str) -> None:
         """Serve one connection until it ends; owns and closes ``stream``."""
         frames = FrameStream(stream, name=name, max_frame_bytes=64 * 1024)
         session = _Session(self, frames)
+        self._streams.add(frames)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.run_writer)
             try:
@@ -71,12 +98,14 @@ class NativeService:
             except ConnectionLost:
                 frames.abort(f"{name}: connection lost")
             finally:
+                self._streams.discard(frames)
                 session.close()
 
 
 class _Session:
     def __init__(self, service: NativeService, frames: FrameStream) -> None:
         self._service = service
+        self._meters = service.meters
         self._frames = frames
         self._unanswered = 0
         self._room = trio.Event()
@@ -106,8 +135,10 @@ class _Session:
             return False
         if frame.kind != Kind.REQUEST or frame.api != NativeApi.HELLO:
             raise RemoteProtocolError(f"{self._frames.name}: the first request must be HELLO")
+        arrived = trio.current_time()
         hello = Hello.unpack(frame.body)
         refusal = self._refusal(hello)
+        self._count(frame, arrived, 0 if refusal is None else refusal.code)
         if refusal is not None:
             self._frames.send_error(frame, refusal)
             return False
@@ -138,37 +169,38 @@ class _Session:
     # --- requests ---------------------------------------------------------------------------------
 
     def _dispatch(self, frame: Frame, nursery: trio.Nursery) -> None:
+        arrived = trio.current_time()
         try:
             if frame.api == NativeApi.PRODUCE:
-                self._service.produce.handle(frame, lambda reply: self._produced(frame, reply))
+                self._service.produce.handle(
+                    frame, lambda reply: self._answer(frame, arrived, reply, _error_of(reply))
+                )
             elif frame.api == NativeApi.FETCH:
-                self._fetch(frame)
+                self._fetch(frame, arrived)
             elif frame.api == NativeApi.LIST_OFFSETS:
                 found = self._service.fetch.list_offsets(ListOffsets.unpack(frame.body))
-                self._answer(frame, found)
+                self._answer(frame, arrived, found, _error_of(found))
             elif frame.api in self._service.requests:
-                nursery.start_soon(self._handle, frame, self._service.requests[frame.api])
+                handler = self._service.requests[frame.api]
+                nursery.start_soon(self._handle, frame, arrived, handler)
             else:
                 raise InvalidRequest(f"api {frame.api} is not served here")
         except PacelineError as error:
-            self._refuse(frame, error)
+            self._refuse(frame, arrived, error)
 
-    async def _handle(self, frame: Frame, handler: RequestHandler) -> None:
+    async def _handle(self, frame: Frame, arrived: float, handler: RequestHandler) -> None:
         try:
-            self._answer(frame, await handler(frame))
+            self._answer(frame, arrived, await handler(frame))
         except PacelineError as error:
-            self._refuse(frame, error)
+            self._refuse(frame, arrived, error)
 
-    def _produced(self, frame: Frame, reply: ProduceReply) -> None:
-        self._answer(frame, reply)
-
-    def _fetch(self, frame: Frame) -> None:
+    def _fetch(self, frame: Frame, arrived: float) -> None:
         parked: ParkedFetch | None = None
 
         def answer(reply: FetchReply, parts: list[FilePart]) -> None:
             if parked is not None:
                 self._parked.discard(parked)
-            self._answer(frame, reply, parts)
+            self._answer(frame, arrived, reply, _error_of(reply), parts)
 
         parked = self._service.fetch.handle(frame, answer)
         if parked is not None:
@@ -176,25 +208,45 @@ class _Session:
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def _answer(self, frame: Frame, reply: Message, parts: Sequence[FilePart] = ()) -> None:
-        self._settled()
+    def _answer(
+        self,
+        frame: Frame,
+        arrived: float,
+        reply: Message,
+        code: int = 0,
+        parts: Sequence[FilePart] = (),
+    ) -> None:
+        self._settled(frame, arrived, code)
         # A client that went away, or does not read, gets no answer; the reader sees the end.
         with suppress(ConnectionLost):
             self._frames.send_frame(
                 Kind.RESPONSE, frame.api, frame.correlation, reply, tuple(parts)
             )
 
-    def _refuse(self, frame: Frame, error: PacelineError) -> None:
-        self._settled()
+    def _refuse(self, frame: Frame, arrived: float, error: PacelineError) -> None:
+        self._settled(frame, arrived, error.code)
         with suppress(ConnectionLost):
             self._frames.send_error(frame, error)
 
-    def _settled(self) -> None:
+    def _settled(self, frame: Frame, arrived: float, code: int) -> None:
+        self._count(frame, arrived, code)
         self._unanswered -= 1
         self._room.set()
+
+    def _count(self, frame: Frame, arrived: float, code: int) -> None:
+        label = code_label(code) if code else OK
+        self._meters[frame.api].done(label, trio.current_time() - arrived)
 
     def close(self) -> None:
         """Forget parked fetches; produce callbacks that still come find the stream closed."""
         for parked in self._parked:
             parked.abandon()
         self._parked.clear()
+
+
+def _error_of(reply: ProduceReply | FetchReply | ListOffsetsReply) -> int:
+    """The first partition's error that is one; 0 when all went well."""
+    for result in reply.partitions:
+        if result.error:
+            return result.error
+    return 0

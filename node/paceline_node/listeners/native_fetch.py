@@ -61,6 +61,7 @@ class FetchHandler:
         request = Fetch.unpack(frame.body)
         reply, parts, ready = self._read(request)
         if ready or request.max_wait_ms <= 0:
+            self._count(request, reply)
             answer(reply, parts)
             return None
         wait_s = min(request.max_wait_ms, self._limits.max_wait_ms) / 1000
@@ -85,6 +86,14 @@ class FetchHandler:
                 total += part.size
         ready = ready or total >= max(1, request.min_bytes)
         return FetchReply(tuple(results)), parts, ready
+
+    def _count(self, request: Fetch, reply: FetchReply) -> None:
+        for wanted, result in zip(request.partitions, reply.partitions, strict=True):
+            partition = self._table.get(wanted.topic, wanted.partition)
+            if result.records_bytes and partition is not None:
+                # From the offset asked for: what its batch holds before it is not for the client.
+                count = result.next_offset - wanted.offset
+                partition.traffic.fetched(count, result.records_bytes)
 
     def _read_one(
         self, wanted: FetchPartition, isolation: Isolation, budget: int, first: bool
@@ -211,6 +220,7 @@ class ParkedFetch:
 
     def _finish(self, reply: FetchReply, parts: list[FilePart]) -> None:
         self.abandon()
+        self._handler._count(self._request, reply)
         self._answer(reply, parts)
 
     def abandon(self) -> None:

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from paceline_node.env import Network
-from paceline_node.peers.accepting import AcceptGate, serve
+from paceline_node.peers.accepting import AcceptGate, OpenConnections, serve
 from paceline_node.settings import Listener
 
 Serve = Callable[[trio.abc.Stream, str, bool], Awaitable[None]]
@@ -48,6 +48,7 @@ async def serve_clients(
     *,
     max_connections: int,
     gate: AcceptGate,
+    opened: OpenConnections | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a client listener until cancelled."""
@@ -66,7 +67,12 @@ async def serve_clients(
             )
 
     await serve(
-        bound.sockets, one, max_connections=max_connections, gate=gate, task_status=task_status
+        bound.sockets,
+        one,
+        max_connections=max_connections,
+        gate=gate,
+        opened=opened,
+        task_status=task_status,
     )
 
 

@@ -16,7 +16,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.v1_line import V1Answer, V1Line
 from paceline.wire.v1 import requests
-from paceline.wire.v1.commands import parse_request
+from paceline.wire.v1.commands import COMMANDS, parse_request
 from paceline.wire.v1.envelope import UNREADABLE_ID, Envelope, parse_envelope
 from paceline.wire.v1.errors import (
     LINE_TOO_LONG,
@@ -34,6 +34,7 @@ from paceline_node.listeners.v1_errors import as_v1
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Call
+from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.peers.server import Session
 from paceline_node.services.roles import RoleService
 
@@ -75,6 +76,7 @@ class V1Listener:
         replicas: V1Replicas,
         admin: V1Admin,
         roles: RoleService,
+        metrics: Metrics,
     ) -> None:
         self._env = env
         self._settings = settings
@@ -82,6 +84,7 @@ class V1Listener:
         self._replicas = replicas
         self._admin = admin
         self._roles = roles
+        self._meters = metrics.requests_by("v1", {name: name.lower() for name in COMMANDS})
         self._handlers: dict[type, Callable[[requests.Request, Call], Awaitable[bytes]]] = {}
         self._on(requests.Produce, records.produce)
         self._on(requests.Consume, records.consume)
@@ -120,25 +123,31 @@ class V1Listener:
                 return
 
     async def _reply(self, line: bytes, *, is_loopback: bool) -> bytes:
+        arrived = self._env.now()
         try:
             envelope = parse_envelope(line)
         except V1Error as error:
+            self._count("", arrived, error.reason.lower())
             return error_line(UNREADABLE_ID, error)
-        call = Call(
-            envelope.command,
-            encode(envelope.args),
-            self._env.now() + REQUEST_BUDGET_S,
-            forwarded=False,
-        )
+        command = envelope.command
+        call = Call(command, encode(envelope.args), arrived + REQUEST_BUDGET_S, forwarded=False)
         try:
             request = self._parse(envelope)
             self._authorize(request, is_loopback=is_loopback)
-            return ok_line(envelope.correlation, await self._serve_request(request, call))
+            payload = await self._serve_request(request, call)
         except PacelineError as error:
-            return error_line(envelope.correlation, as_v1(error))
+            refusal = as_v1(error)
         except Exception as error:  # noqa: BLE001  one request's bug must not end the connection
-            structlog.get_logger().error("v1 request failed", command=call.command, exc_info=error)
-            return error_line(envelope.correlation, V1Error(V1Code.INTERNAL, "broker failure"))
+            structlog.get_logger().error("v1 request failed", command=command, exc_info=error)
+            refusal = V1Error(V1Code.INTERNAL, "broker failure")
+        else:
+            self._count(command, arrived, OK)
+            return ok_line(envelope.correlation, payload)
+        self._count(command, arrived, refusal.reason.lower())
+        return error_line(envelope.correlation, refusal)
+
+    def _count(self, command: str, arrived: float, code: str) -> None:
+        self._meters[command].done(code, self._env.now() - arrived)
 
     def _parse(self, envelope: Envelope) -> requests.Request:
         request = parse_request(envelope.command, envelope.args)

@@ -1,25 +1,48 @@
 """Counters and histograms that cost little: plain numbers, turned into samples at scrape.
 
-One event loop owns a node's instruments, so no locks; prometheus-client is used for its registry
-and text format only.
+One event loop owns a node's instruments, so no locks. What a scrape gets of them is a
+:class:`Family` each; ``exposition.py`` writes those down.
 """
 
 from __future__ import annotations
 
+import enum
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 LATENCY_BUCKETS_S = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
     0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
+
+
+LabelValues = tuple[str, ...]
+
+
+class Kind(enum.Enum):
+    """What the samples of a family are."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class HistogramSample(NamedTuple):
+    """``buckets``: (upper bound, observations up to it)."""
+
+    buckets: list[tuple[str, float]]
+    total: float
+
+
+class Family(NamedTuple):
+    """All samples of one name at one moment; counters' names are without ``_total``."""
+
+    kind: Kind
+    name: str
+    doc: str
+    labels: tuple[str, ...]
+    samples: Sequence[tuple[LabelValues, float | HistogramSample]]
 
 
 class Counter:
@@ -69,7 +92,7 @@ class Counters:
         self._name = name
         self._doc = doc
         self._labels = tuple(labels)
-        self._children: dict[tuple[str, ...], Counter] = {}
+        self._children: dict[LabelValues, Counter] = {}
 
     def of(self, *values: str) -> Counter:
         """The counter of these label values; keep it where it is used often."""
@@ -84,11 +107,9 @@ class Counters:
         for key in [key for key in self._children if key[: len(values)] == values]:
             del self._children[key]
 
-    def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(self._name, self._doc, labels=self._labels)
-        for values, child in sorted(self._children.items()):
-            family.add_metric(values, child.value)
-        yield family
+    def collect(self) -> Family:
+        samples = [(values, child.value) for values, child in sorted(self._children.items())]
+        return Family(Kind.COUNTER, self._name, self._doc, self._labels, samples)
 
 
 class Histograms:
@@ -105,7 +126,7 @@ class Histograms:
         self._doc = doc
         self._labels = tuple(labels)
         self._bounds = tuple(bounds)
-        self._children: dict[tuple[str, ...], Histogram] = {}
+        self._children: dict[LabelValues, Histogram] = {}
 
     def of(self, *values: str) -> Histogram:
         """The histogram of these label values; keep it where it is used often."""
@@ -115,18 +136,16 @@ class Histograms:
             child = self._children[values] = Histogram(self._bounds)
         return child
 
-    def collect(self) -> Iterator[Metric]:
-        family = HistogramMetricFamily(self._name, self._doc, labels=self._labels)
-        for values, child in sorted(self._children.items()):
-            family.add_metric(values, child.cumulative(), child.total)
-        yield family
+    def collect(self) -> Family:
+        samples = [
+            (values, HistogramSample(child.cumulative(), child.total))
+            for values, child in sorted(self._children.items())
+        ]
+        return Family(Kind.HISTOGRAM, self._name, self._doc, self._labels, samples)
 
 
 def gauge(
-    name: str, doc: str, labels: Sequence[str], samples: Sequence[tuple[tuple[str, ...], float]]
-) -> Metric:
+    name: str, doc: str, labels: tuple[str, ...], samples: Iterable[tuple[LabelValues, float]]
+) -> Family:
     """One gauge family with its samples of this moment."""
-    family = GaugeMetricFamily(name, doc, labels=labels)
-    for values, value in samples:
-        family.add_metric(values, value)
-    return family
+    return Family(Kind.GAUGE, name, doc, labels, list(samples))

@@ -8,17 +8,33 @@ for at scrape, through callbacks, so that deleted topics and closed links vanish
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import Metric
+from typing import TypeVar
 
 from paceline.errors import ErrorCode
-from paceline_node.observe.instruments import Counter, Counters, Histogram, Histograms, gauge
+from paceline_node.observe.instruments import (
+    Counter,
+    Counters,
+    Family,
+    Histogram,
+    Histograms,
+    Kind,
+    LabelValues,
+    gauge,
+)
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+OK = ErrorCode.NONE.name.lower()
+"""The ``code`` label of a request that succeeded, in every protocol."""
+UNKNOWN_API = "unknown"
+GROUP_BOUNDS = tuple(float(2**exponent) for exponent in range(15))
+
+_CODE_LABELS = {int(code): code.name.lower() for code in ErrorCode}
+
+
+def code_label(code: int) -> str:
+    """An ErrorCode number as the ``code`` label shows it."""
+    return _CODE_LABELS.get(code, UNKNOWN_API)
 
 
 class Gauge(enum.Enum):
@@ -34,7 +50,11 @@ class Gauge(enum.Enum):
     METADATA_OFFSET = ("metadata_offset", "Metadata offset applied on this node.", ())
     CONNECTIONS_ACTIVE = ("connections_active", "Open client connections.", ("protocol",))
     CHANNEL_DEPTH = ("channel_depth", "Items or bytes waiting in a queue.", ("name",))
-    LOOP_LAG = ("loop_lag_seconds", "Longest delay of the event loop in the last minute.", ())
+    LOOP_LAG = (
+        "loop_lag_seconds",
+        "Longest delay of the event loop in the last half minute to minute.",
+        (),
+    )
     PEER_LINK_UP = ("peer_link_up", "Whether a link to a node is open.", ("peer", "lane"))
     PEER_QUEUED = ("peer_queued_bytes", "Bytes waiting on a link.", ("peer", "lane"))
     DISK_FREE = ("disk_free_bytes", "Free space of the data directory.", ())
@@ -45,8 +65,24 @@ class Gauge(enum.Enum):
         self.labels = labels
 
 
-Sample = tuple[tuple[str, ...], float]
-GaugeSource = Callable[[], Iterable[Sample]]
+class Total(enum.Enum):
+    """Counts kept elsewhere and asked for at scrape: name without ``_total``, meaning, labels."""
+
+    LEADER_ELECTIONS = (
+        "leader_elections",
+        "Leaders elected by this node as controller.",
+        ("reason",),
+    )
+    BROKERS_FENCED = ("brokers_fenced", "Brokers fenced by this node as controller.", ("cause",))
+
+    def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:
+        self.metric_name = f"paceline_{suffix}"
+        self.doc = doc
+        self.labels = labels
+
+
+Sample = tuple[LabelValues, float]
+Source = Callable[[], Iterable[Sample]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +149,69 @@ class RequestMeter:
         self._duration = duration
         self._protocol = protocol
         self._api = api
-        self._by_code: dict[int, Counter] = {}
+        self._by_code: dict[str, Counter] = {}
 
-    def done(self, code: ErrorCode, seconds: float) -> None:
-        """One request was answered with ``code`` after ``seconds``."""
+    def done(self, code: str, seconds: float) -> None:
+        """One request was answered with ``code``, one of a bounded set, after ``seconds``."""
         counter = self._by_code.get(code)
         if counter is None:
-            counter = self._counters.of(self._protocol, self._api, code.name.lower())
+            counter = self._counters.of(self._protocol, self._api, code)
             self._by_code[code] = counter
         counter.value += 1
         self._duration.observe(seconds)
+
+
+K = TypeVar("K")
+
+
+class RequestMeters(dict[K, RequestMeter]):
+    """Meters of one protocol, each made when its kind of request first comes, by what tells the
+    kinds apart on the wire. Clients choose that freely, so all unknown ones share a meter."""
+
+    __slots__ = ("_make", "_names", "_unknown")
+
+    def __init__(self, make: Callable[[str], RequestMeter], names: Mapping[K, str]) -> None:
+        super().__init__()
+        self._make = make
+        self._names = names
+        self._unknown: RequestMeter | None = None
+
+    def __missing__(self, kind: K) -> RequestMeter:
+        name = self._names.get(kind)
+        if name is None:
+            self._unknown = self._unknown or self._make(UNKNOWN_API)
+            return self._unknown
+        meter = self[kind] = self._make(name)
+        return meter
+
+
+class TopicTraffic:
+    """Counters of one topic; whoever appends or reads its batches keeps them at hand."""
+
+    __slots__ = ("appended_bytes", "appended_records", "fetched_bytes", "fetched_records")
+
+    def __init__(
+        self,
+        *,
+        appended_records: Counter,
+        appended_bytes: Counter,
+        fetched_records: Counter,
+        fetched_bytes: Counter,
+    ) -> None:
+        self.appended_records = appended_records
+        self.appended_bytes = appended_bytes
+        self.fetched_records = fetched_records
+        self.fetched_bytes = fetched_bytes
+
+    def appended(self, records: int, size_bytes: int) -> None:
+        """Batches were appended by their leader."""
+        self.appended_records.value += records
+        self.appended_bytes.value += size_bytes
+
+    def fetched(self, records: int, size_bytes: int) -> None:
+        """Batches were given to a consumer."""
+        self.fetched_records.value += records
+        self.fetched_bytes.value += size_bytes
 
 
 class Metrics:
@@ -131,7 +220,7 @@ class Metrics:
     def __init__(self, *, version: str, per_partition: bool = True) -> None:
         self._version = version
         self._per_partition = per_partition
-        self._sources: dict[Gauge, list[GaugeSource]] = {}
+        self._sources: dict[Gauge | Total, list[Source]] = {}
         self._partitions: PartitionSource = tuple
         self._requests = Counters(
             "paceline_requests", "Requests answered.", ("protocol", "api", "code")
@@ -143,9 +232,6 @@ class Metrics:
         )
         self.isr_changes = Counters(
             "paceline_isr_changes", "Changes of in-sync sets led here.", ("change",)
-        )
-        self.leader_elections = Counters(
-            "paceline_leader_elections", "Leaders elected by this controller.", ("reason",)
         )
         self.records_appended = Counters(
             "paceline_records_appended", "Records appended by leaders here.", ("topic",)
@@ -159,19 +245,44 @@ class Metrics:
         self.fetched_bytes = Counters(
             "paceline_fetched_bytes", "Batch bytes given to consumers.", ("topic",)
         )
-        self.fsync_duration = Histograms(
+        self._fsync_duration = Histograms(
             "paceline_fsync_duration_seconds", "Time of one group's fdatasync."
         )
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(self)
+        self._fsync_logs = Histograms(
+            "paceline_fsync_group_logs", "Logs that shared one fdatasync.", bounds=GROUP_BOUNDS
+        )
+        self._fsync_records = Histograms(
+            "paceline_fsync_group_records", "Records that shared one.", bounds=GROUP_BOUNDS
+        )
+        self._fsync = (self._fsync_duration.of(), self._fsync_logs.of(), self._fsync_records.of())
 
     def requests(self, protocol: str, api: str) -> RequestMeter:
         """The meter of one kind of request; make it once, keep it."""
         duration = self._request_duration.of(protocol, api)
         return RequestMeter(self._requests, duration, protocol=protocol, api=api)
 
-    def provide(self, which: Gauge, source: GaugeSource) -> None:
-        """Ask ``source`` for samples of a gauge at each scrape, beside other sources of it."""
+    def requests_by(self, protocol: str, names: Mapping[K, str]) -> RequestMeters[K]:
+        """The meters of a protocol whose kinds of request are called ``names``."""
+        return RequestMeters(lambda api: self.requests(protocol, api), names)
+
+    def topic(self, name: str) -> TopicTraffic:
+        """The counters of a topic; get them once, keep them."""
+        return TopicTraffic(
+            appended_records=self.records_appended.of(name),
+            appended_bytes=self.appended_bytes.of(name),
+            fetched_records=self.records_fetched.of(name),
+            fetched_bytes=self.fetched_bytes.of(name),
+        )
+
+    def synced(self, seconds: float, logs: int, records: int) -> None:
+        """A group's fdatasync of so many logs and records took ``seconds``."""
+        duration, log_count, record_count = self._fsync
+        duration.observe(seconds)
+        log_count.observe(logs)
+        record_count.observe(records)
+
+    def provide(self, which: Gauge | Total, source: Source) -> None:
+        """Ask ``source`` for samples at each scrape, beside other sources of the same."""
         self._sources.setdefault(which, []).append(source)
 
     def provide_partitions(self, source: PartitionSource) -> None:
@@ -188,32 +299,29 @@ class Metrics:
         ):
             family.forget(topic)
 
-    def text(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics of this moment (called by the registry)."""
+    def collect(self) -> Iterator[Family]:
+        """All metrics of this moment."""
         yield gauge("paceline_build_info", "Version.", ("version",), [((self._version,), 1)])
-        for which in Gauge:
-            samples = [s for source in self._sources.get(which, ()) for s in source()]
-            if which in self._sources:
-                yield gauge(which.metric_name, which.doc, which.labels, samples)
+        for which, sources in self._sources.items():
+            samples = [sample for source in sources for sample in source()]
+            kind = Kind.GAUGE if isinstance(which, Gauge) else Kind.COUNTER
+            yield Family(kind, which.metric_name, which.doc, which.labels, samples)
         yield from self._of_partitions()
         for family in (
             self._requests,
             self._request_duration,
             self.isr_changes,
-            self.leader_elections,
             self.records_appended,
             self.records_fetched,
             self.appended_bytes,
             self.fetched_bytes,
-            self.fsync_duration,
+            self._fsync_duration,
+            self._fsync_logs,
+            self._fsync_records,
         ):
-            yield from family.collect()
+            yield family.collect()
 
-    def _of_partitions(self) -> Iterator[Metric]:
+    def _of_partitions(self) -> Iterator[Family]:
         partitions = list(self._partitions())
         for name, doc, holds in _COUNTED:
             count = sum(1 for partition in partitions if holds(partition))

@@ -52,6 +52,15 @@ class AcceptGate:
             await trio.sleep(_PAUSE_S)
 
 
+class OpenConnections:
+    """How many connections of a server are open now."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class _Accepting:
     """One server: its connection count and what its listeners share."""
 
@@ -61,11 +70,13 @@ class _Accepting:
         nursery: trio.Nursery,
         max_connections: int,
         gate: AcceptGate | None,
+        opened: OpenConnections,
     ) -> None:
         self._handle = handle
         self._nursery = nursery
         self._places = trio.Semaphore(max_connections)
         self._gate = gate
+        self._opened = opened
         self._paused = False
         self._log = structlog.get_logger(component="accept")
 
@@ -106,9 +117,11 @@ class _Accepting:
             self._log.warning("accepting paused", reason=reason)
 
     async def _run(self, stream: trio.abc.Stream) -> None:
+        self._opened.count += 1
         try:
             await self._handle(stream)
         finally:
+            self._opened.count -= 1
             self._places.release()
             with trio.move_on_after(1, shield=True):
                 await trio.aclose_forcefully(stream)
@@ -120,6 +133,7 @@ async def serve(
     *,
     max_connections: int,
     gate: AcceptGate | None = None,
+    opened: OpenConnections | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept from the listeners and run ``handle`` on each connection, until cancelled, or until
@@ -127,10 +141,13 @@ async def serve(
 
     The listeners and every stream are closed at the end. ``handle`` must not raise for what a
     client does. While ``max_connections`` are open, while the gate is closed and after a shortage
-    error, further connections wait in the backlog; other errors of accept are raised.
+    error, further connections wait in the backlog; other errors of accept are raised. ``opened``
+    counts the connections.
     """
     async with trio.open_nursery() as nursery:
-        accepting = _Accepting(handle, nursery, max_connections, gate)
+        accepting = _Accepting(
+            handle, nursery, max_connections, gate, OpenConnections() if opened is None else opened
+        )
         for listener in listeners:
             nursery.start_soon(accepting.accept_from, listener)
         task_status.started()

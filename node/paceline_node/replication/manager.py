@@ -19,6 +19,7 @@ from paceline.types import BrokerEpoch, NodeId
 from paceline_node.controller.store import MetadataStore
 from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Env
+from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
@@ -83,16 +84,18 @@ class ReplicaManager:
         session_valid: Callable[[], bool],
         disk_failed: Callable[[OSError], None],
         lower_floor: Callable[[FlushMode], Awaitable[None]],
+        metrics: Metrics,
         settings: ReplicationSettings | None = None,
     ) -> None:
         settings = settings or ReplicationSettings()
+        self._traffic = metrics.topic
         self._disk_failed = disk_failed
         self._log = structlog.get_logger(component="replication", node=identity.node_id)
         self.health = Health()
         self.broker_epoch = NO_BROKER_EPOCH
         self._reported: frozenset[PartitionKey] = frozenset()
         self.deadlines = Deadlines()
-        self.flusher = Flusher(env, self._failed)
+        self.flusher = Flusher(env, self._failed, on_synced=metrics.synced)
         self.directory = LogDirectory(env)
         self.context = self._context(env, identity, session_valid, settings)
         self.table = PartitionTable(
@@ -154,6 +157,7 @@ class ReplicaManager:
             durable=lambda partition: self.fetchers.durable(partition),
             failed=self._failed,
             suspect=self._suspect,
+            traffic=self._traffic,
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
         )

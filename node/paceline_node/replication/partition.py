@@ -28,6 +28,7 @@ from paceline.wire.batch_header import BatchHeader
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import FlushMode, TopicConfig
 from paceline_node.env import Env
+from paceline_node.observe.metrics import TopicTraffic
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.admission import Admission
 from paceline_node.replication.isr import SimulatedSlots
@@ -87,6 +88,7 @@ class PartitionContext:
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
     ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``simulate`` is
     on while this is the only registered node and simulated slots are allowed (spec v1 9).
+    ``traffic`` gives a topic's counters.
     """
 
     env: Env
@@ -100,6 +102,7 @@ class PartitionContext:
     durable: Callable[[Partition], None]
     failed: Callable[[OSError], None]
     suspect: Callable[[Partition, int], None]
+    traffic: Callable[[str], TopicTraffic]
     lag_max_s: float = 10.0
     acks1_early: bool = False
     simulate: bool = False
@@ -124,6 +127,7 @@ class Partition:
         self.key: PartitionKey = (self.topic_id, self.partition)
         self.log = log
         self.config = config
+        self.traffic = context.traffic(topic)
         self.replica = Replica(
             context.node_id,
             log,
@@ -260,7 +264,9 @@ class Partition:
         else:
             self._advance()
         context.appended(self)
-        return appended.base_offset, appended.last_offset
+        base_offset, last_offset = appended.base_offset, appended.last_offset
+        self.traffic.appended(last_offset - base_offset + 1, appended.size_bytes)
+        return base_offset, last_offset
 
     def _acknowledge(
         self,

@@ -32,6 +32,7 @@ from paceline_node.controller.records import encode_record
 from paceline_node.controller.store import MetadataStore
 from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Disk, Env, RealHost
+from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.auth import Identity, Secret
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.network import RealNetwork
@@ -242,6 +243,7 @@ class TestCluster:
             session_valid=lambda: True,
             disk_failed=failures.append,
             lower_floor=lower_floor,
+            metrics=Metrics(version="test"),
             settings=self._settings,
         )
         return links, controller, manager, failures

@@ -3,14 +3,19 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from paceline.errors import ErrorCode
-from paceline_node.observe.metrics import Gauge, Metrics, PartitionSample
+from paceline_node.observe.exposition import exposition
+from paceline_node.observe.metrics import OK, Gauge, Metrics, PartitionSample, Total, code_label
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
+def text(metrics: Metrics) -> str:
+    return exposition(metrics.collect()).decode()
+
+
 def series(metrics: Metrics) -> Series:
     found: Series = {}
-    for family in text_string_to_metric_families(metrics.text().decode()):
+    for family in text_string_to_metric_families(text(metrics)):
         for sample in family.samples:
             found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
     return found
@@ -36,9 +41,9 @@ def partition(topic: str = "orders", number: int = 0, **changes: object) -> Part
 def test_requests_are_counted_by_code_and_timed() -> None:
     metrics = Metrics(version="1")
     meter = metrics.requests("v1", "PRODUCE")
-    meter.done(ErrorCode.NONE, 0.0004)
-    meter.done(ErrorCode.NONE, 0.3)
-    meter.done(ErrorCode.NOT_LEADER_OR_FOLLOWER, 99)
+    meter.done(OK, 0.0004)
+    meter.done(OK, 0.3)
+    meter.done(code_label(ErrorCode.NOT_LEADER_OR_FOLLOWER), 99)
     got = series(metrics)
     at = (("api", "PRODUCE"), ("protocol", "v1"))
     assert got["paceline_requests_total", (at[0], ("code", "none"), at[1])] == 2
@@ -84,7 +89,7 @@ def test_states_are_read_at_scrape_and_deleted_topics_vanish() -> None:
     assert series(metrics)["paceline_records_appended_total", (("topic", "orders"),)] == 10
     partitions.clear()
     metrics.forget_topic("orders")
-    assert "orders" not in metrics.text().decode()
+    assert "orders" not in text(metrics)
 
 
 def test_single_partitions_can_be_left_out() -> None:
@@ -101,3 +106,38 @@ def test_two_nodes_of_one_process_do_not_share_numbers() -> None:
     assert ("paceline_isr_changes_total", (("change", "shrink"),)) in series(one)
     assert ("paceline_isr_changes_total", (("change", "shrink"),)) not in series(two)
     assert series(two)["paceline_build_info", (("version", "1"),)] == 1
+
+
+def test_kinds_of_request_that_clients_invent_share_one_series() -> None:
+    metrics = Metrics(version="1")
+    meters = metrics.requests_by("native", {3: "produce"})
+    meters[3].done(OK, 0.1)
+    for invented in range(100, 200):
+        meters[invented].done(code_label(ErrorCode.INVALID_REQUEST), 0.1)
+    assert list(meters) == [3]
+    counts = {
+        tuple(dict(labels)[key] for key in ("api", "code")): value
+        for (name, labels), value in series(metrics).items()
+        if name == "paceline_requests_total"
+    }
+    assert counts == {("produce", "none"): 1, ("unknown", "invalid_request"): 100}
+    assert code_label(31_000) == "unknown"
+
+
+def test_counts_kept_elsewhere_are_counters_and_add_up_over_their_sources() -> None:
+    metrics = Metrics(version="1")
+    metrics.provide(Total.LEADER_ELECTIONS, lambda: [(("unclean",), 2)])
+    metrics.provide(Total.LEADER_ELECTIONS, lambda: [(("preferred",), 5)])
+    got = series(metrics)
+    assert got["paceline_leader_elections_total", (("reason", "unclean"),)] == 2
+    assert got["paceline_leader_elections_total", (("reason", "preferred"),)] == 5
+
+
+def test_groups_of_an_fsync() -> None:
+    metrics = Metrics(version="1")
+    metrics.synced(0.002, 3, 40)
+    got = series(metrics)
+    assert got["paceline_fsync_duration_seconds_count", ()] == 1
+    assert got["paceline_fsync_group_logs_bucket", (("le", "2.0"),)] == 0
+    assert got["paceline_fsync_group_logs_bucket", (("le", "4.0"),)] == 1
+    assert got["paceline_fsync_group_records_sum", ()] == 40
