@@ -6,6 +6,7 @@ Exit codes: 0 stopped in order, 3 data directory in use, 4 replaced by a newer r
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -84,6 +85,9 @@ def main(config: Path | None, flags: tuple[str, ...], print_only: bool) -> None:
         click.echo(print_config(settings), nl=False)
         return
     configure_logs(level=settings.logging.level.value, format=settings.logging.format.value)
+    # What is loaded now stays: the collector need not look at it again and again while it serves.
+    gc.collect()
+    gc.freeze()
     try:
         trio.run(_serve, settings, strict_exception_groups=True)
     except (Exception, BaseExceptionGroup) as group:  # noqa: BLE001  the last place to name it
