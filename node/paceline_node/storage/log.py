@@ -137,7 +137,9 @@ class Log:
             self.reset(hints.log_start)
         self.advance_start(min(hints.log_start, self.log_end_offset))
         self._drop_snapshots_above(self.log_end_offset)
-        if parts.scanned:  # snapshots on which the table rests may never have been synced
+        if (
+            parts.scanned and self.size_bytes
+        ):  # snapshots on which the table rests may never have been synced
             with contextlib.suppress(StorageFull):
                 self._write_snapshot()
         if self._durability.is_dirty:

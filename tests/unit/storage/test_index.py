@@ -11,7 +11,7 @@ from paceline.errors import CorruptMessage
 from paceline_node.storage.index import OffsetIndex, TimeIndex
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
-from tests.unit.storage.world import batch, new_log, reopen
+from tests.unit.storage.world import batch, flush, new_log, reopen
 
 entries = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), min_size=1, max_size=30).map(
     lambda gaps: [
@@ -73,18 +73,25 @@ def test_time_index_keeps_only_what_rises() -> None:
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 3)), min_size=1, max_size=40),
-    st.booleans(),
+    st.sampled_from(["open", "clean stop", "kill"]),
 )
-def test_timestamps_against_a_full_scan(drawn: list[tuple[int, int]], restarted: bool) -> None:
+def test_timestamps_against_a_full_scan(drawn: list[tuple[int, int]], restart: str) -> None:
     async def run() -> None:
         disk = MemoryDisk()
-        limits = LogSettings(segment_bytes=600, index_interval_bytes=100, retention_ms=None)
+        limits = LogSettings(
+            segment_bytes=900, index_interval_bytes=100, retention_ms=None, checkpoint_bytes=200
+        )
         log = await new_log(disk, limits)
         records: list[int] = []
         for timestamp, count in drawn:
             log.append_leader(batch(count, timestamp=timestamp), 1, 1_000)
             records += [timestamp] * count
-        if restarted:
+            await flush(log, disk)
+            mark = await log.checkpoint()
+        if restart == "kill":
+            disk.kill()
+            log = await reopen(disk, mark=mark, settings=limits)
+        if restart == "clean stop":
             await log.close()
             log = await reopen(disk, mark=len(records), clean=True, settings=limits)
             assert log.recovery.scanned_bytes == 0

@@ -177,6 +177,21 @@ async def test_locate_outside_the_log() -> None:
     log.abandon()
 
 
+async def test_truncation_removes_what_it_made_untrue() -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk, LogSettings(checkpoint_bytes=1, index_interval_bytes=150))
+    for _ in range(3):
+        log.append_leader(batch(3), 1, 1_000)
+        await flush(log, disk)
+        await log.checkpoint()
+    kinds = {name.rpartition(".")[2] for name in disk.list(PATH)}
+    assert {"index", "timeindex", "snap"} <= kinds
+    log.truncate(5)
+    left = [name for name in disk.list(PATH) if not name.endswith((".metadata", ".ckpt"))]
+    assert left == [f"{0:020d}.log", f"producers-{3:020d}.snap"]
+    log.abandon()
+
+
 @pytest.mark.parametrize("end", range(31))
 async def test_truncate_at_every_offset(end: int) -> None:
     disk = MemoryDisk()

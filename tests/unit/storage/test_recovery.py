@@ -305,11 +305,42 @@ async def test_a_stale_snapshot_is_not_used() -> None:
     await flush(log, disk)
     await log.checkpoint()
     disk.kill()
+    for name in disk.list(PATH):
+        if "snap" in name:
+            disk.remove(f"{PATH}/{name}")
     for name, old in stale.items():  # as if its removal had not reached the disk
-        disk.remove(f"{PATH}/{name}")
         disk.create(f"{PATH}/{name}").append([old])
     again = await reopen(disk, mark=12, settings=SMALL)
     assert again.producers == log.producers
+    again.abandon()
+
+
+async def test_a_kill_after_a_checkpoint_reads_little() -> None:
+    """The part before the last checkpointed index entry is taken as the indexes describe it, with
+    its largest timestamp, its epochs and its producers."""
+    disk = MemoryDisk()
+    limits = LogSettings(index_interval_bytes=150, retention_ms=None, checkpoint_bytes=1_000)
+    log = await new_log(disk, limits)
+    times = [5_000 if number == 2 else 1_000 + number for number in range(40)]
+    for number, timestamp in enumerate(times):
+        part = batch(producer=(5, 0, number), timestamp=timestamp)
+        log.append_leader(part, 1 + number // 10, 1_000)
+        if number == 30:
+            await flush(log, disk)
+            mark = await log.checkpoint()
+    whole = content(log)
+    size = len(whole) // 40
+    disk.kill()
+    again = await reopen(disk, mark=mark, settings=limits)
+    assert 9 * size < again.recovery.scanned_bytes < 15 * size
+    assert content(again) == whole
+    assert again.producers == log.producers
+    assert again.epochs == log.epochs
+    assert again.segments[0].max_timestamp == 5_000
+    assert again.offset_for_timestamp(1_003) == (2, 5_000)
+    assert again.offset_for_timestamp(5_001) is None
+    again.truncate(25)  # into the part that was not read
+    assert content(again) == whole[: 25 * size]
     again.abandon()
 
 
