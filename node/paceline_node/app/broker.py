@@ -16,6 +16,13 @@ from paceline_node.app.boot import Boot
 from paceline_node.app.frontend import Frontend
 from paceline_node.app.incarnation_file import IncarnationFile, floor_of
 from paceline_node.app.metadata import Metadata
+from paceline_node.app.metering import (
+    meter_metadata,
+    meter_peers,
+    meter_process,
+    meter_replicas,
+    watch_images,
+)
 from paceline_node.app.peering import Peering
 from paceline_node.app.replicas import replication_settings
 from paceline_node.controller.client import ControllerClient
@@ -60,6 +67,9 @@ class Broker:
         self._incarnation = IncarnationFile(env.disk, boot.previous or _UNKNOWN)
         self._watchdog = LoopWatchdog()
         self._metrics = Metrics(version=__version__, per_partition=settings.metrics.per_partition)
+        meter_process(self._metrics, env.disk, self._watchdog)
+        meter_metadata(self._metrics, metadata)
+        meter_peers(self._metrics, peering)
         self._controller = ControllerClient(
             env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
         )
@@ -77,6 +87,7 @@ class Broker:
             metrics=self._metrics,
             settings=replication_settings(settings),
         )
+        meter_replicas(self._metrics, self.replicas)
         self.replicas.register(peering.server)
         peering.on_session_closed(self.replicas.session_closed)
         self._replica_tasks = trio.CancelScope()
@@ -197,6 +208,8 @@ class Broker:
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
         )
+        # From here on: changes applied earlier, while catching up, happened in another life.
+        self._metadata.image_store.subscribe(watch_images(self._metrics, self._boot.meta.node_id))
         await frontend.start(clients, self._bound)
 
     # --- stop -------------------------------------------------------------------------------------

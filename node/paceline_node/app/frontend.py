@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import trio
@@ -26,7 +26,7 @@ from paceline_node.listeners.v1_admin import V1Admin
 from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
-from paceline_node.observe.metrics import Metrics
+from paceline_node.observe.metrics import Gauge, Metrics, Sample
 from paceline_node.peers.accepting import AcceptGate, OpenConnections
 from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
@@ -74,6 +74,11 @@ class Frontend:
         self._v1 = self._make_v1(env, meta.node_id, store, topics, replicas, controller)
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
+        metrics.provide(Gauge.READY, lambda: [((), not self.status.reasons())])
+        metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
+        metrics.provide(
+            Gauge.CHANNEL_DEPTH, lambda: [(("native_outbox_bytes",), self._native.outbox_bytes)]
+        )
 
     # --- what serves which protocol ---------------------------------------------------------------
 
@@ -163,6 +168,11 @@ class Frontend:
                 message_bytes=self._settings.limits.frame_bytes,
             ),
         )
+
+    def _connections(self) -> Iterator[Sample]:
+        for kind, opened in self._opened.items():
+            if kind is not ListenerKind.PEER:
+                yield (kind.value,), opened.count
 
     # --- running ----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Whatever was decided but not committed is forgotten when leadership ends.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -28,9 +28,9 @@ from paceline_node.controller.context import (
     Outcome,
     Position,
 )
+from paceline_node.controller.election_reasons import ElectionReason, election_reason
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
-from paceline_node.controller.partition_change import RECOVERY_UNCLEAN
 from paceline_node.controller.records import NoOp, Partition, Record, encode_record
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -68,8 +68,7 @@ class ControllerStatistics:
     refused_requests: int = 0
     entries: int = 0
     activations: int = 0
-    leader_changes: int = 0
-    unclean_elections: int = 0
+    elections: Counter[ElectionReason] = field(default_factory=Counter)
     fenced_by_session: int = 0
     fenced_by_proof: int = 0
     balance_moves: int = 0
@@ -122,6 +121,11 @@ class Controller:
         """Whether this node answers requests: it leads the quorum and has applied all that was
         committed before its term."""
         return self._active and self._leads()
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait for the quorum to commit."""
+        return len(self._waiting)
 
     # --- requests --------------------------------------------------------------------------
 
@@ -199,11 +203,11 @@ class Controller:
             if not isinstance(record, Partition):
                 continue
             known = before.find_partition(record.topic_id, record.partition)
-            if known is None or known.leader_epoch == record.leader_epoch:
+            reason = None if known is None else election_reason(known, record, self._image)
+            if reason is None:
                 continue
-            self.statistics.leader_changes += 1
-            if record.recovery == RECOVERY_UNCLEAN:
-                self.statistics.unclean_elections += 1
+            self.statistics.elections[reason] += 1
+            if reason is ElectionReason.UNCLEAN:
                 self._log.warning(
                     "unclean leader election",
                     topic_id=str(record.topic_id),

@@ -176,7 +176,9 @@ class V1Records:
             max_bytes=self._limits.consume_max_bytes,
         )
         end = await self.collect(replica, request.offset, messages)
-        return consume_payload(messages, hw=end - 1)
+        payload = consume_payload(messages, hw=end - 1)
+        replica.traffic.fetched(len(messages), len(payload))
+        return payload
 
     async def _wait_for_commit(self, replica: Partition, offset: int) -> None:
         """A record appended with acks=1 becomes readable a round trip later; wait for it, so that

@@ -243,7 +243,9 @@ class Metrics:
             "paceline_appended_bytes", "Batch bytes appended by leaders here.", ("topic",)
         )
         self.fetched_bytes = Counters(
-            "paceline_fetched_bytes", "Batch bytes given to consumers.", ("topic",)
+            "paceline_fetched_bytes",
+            "Bytes given to consumers: batches, or the replies of line protocols.",
+            ("topic",),
         )
         self._fsync_duration = Histograms(
             "paceline_fsync_duration_seconds", "Time of one group's fdatasync."

@@ -33,12 +33,7 @@ from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.admission import Admission
 from paceline_node.replication.isr import SimulatedSlots
 from paceline_node.replication.leader import Brokers
-from paceline_node.replication.pending import (
-    Done,
-    PendingProduce,
-    PendingProduces,
-    ProduceResult,
-)
+from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.replica import Replica, Role, Transition
 from paceline_node.replication.sequences import judge
 from paceline_node.replication.waiters import OffsetWaiters, Waiter
@@ -88,7 +83,6 @@ class PartitionContext:
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
     ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``simulate`` is
     on while this is the only registered node and simulated slots are allowed (spec v1 9).
-    ``traffic`` gives a topic's counters.
     """
 
     env: Env
@@ -264,9 +258,8 @@ class Partition:
         else:
             self._advance()
         context.appended(self)
-        base_offset, last_offset = appended.base_offset, appended.last_offset
-        self.traffic.appended(last_offset - base_offset + 1, appended.size_bytes)
-        return base_offset, last_offset
+        self.traffic.appended(appended.last_offset - appended.base_offset + 1, appended.size_bytes)
+        return appended.base_offset, appended.last_offset
 
     def _acknowledge(
         self,

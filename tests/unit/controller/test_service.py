@@ -31,6 +31,7 @@ from paceline.wire.peer.control import (
 )
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.context import ControllerSettings
+from paceline_node.controller.election_reasons import ElectionReason
 from paceline_node.controller.image import Image
 from paceline_node.controller.service import Controller
 from paceline_node.controller.state import HANDLED
@@ -396,7 +397,7 @@ async def test_lost_process_is_fenced_at_once() -> None:
         assert node.fenced() == {0}
         assert node.image.partition("orders", 0).leader == 1
         assert node.controller.statistics.fenced_by_proof == 1
-        assert node.controller.statistics.leader_changes == 1
+        assert node.controller.statistics.elections == {ElectionReason.FENCED: 1}
         node.controller.peer_lost(NodeId(0))
         node.controller.peer_lost(NodeId(77))
         await settle(node.quorum)
@@ -468,7 +469,7 @@ async def test_proof_that_cannot_be_used_now_is_used_later(
         assert node.fenced() == {1}
 
 
-async def test_unclean_elections_are_counted() -> None:
+async def test_elections_are_counted_by_their_reason() -> None:
     async with running() as node:
         await node.lead()
         await node.start(0, 1)
@@ -482,4 +483,4 @@ async def test_unclean_elections_are_counted() -> None:
         await settle(node.quorum)
         partition = node.image.partition("orders", 0)
         assert (partition.leader, partition.isr) == (NO_NODE, ())
-        assert node.controller.statistics.unclean_elections == 0
+        assert node.controller.statistics.elections == {ElectionReason.LEADERLESS: 1}

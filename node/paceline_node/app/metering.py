@@ -1,0 +1,149 @@
+"""What /metrics shows of a node's state, asked for at each scrape.
+
+Events are counted where they happen, on the instruments of the node's ``Metrics``; here stands
+where the states come from. Changes of in-sync sets are seen in the metadata, like everybody sees
+them, rather than in what this node asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from paceline.types import NodeId
+from paceline_node.app.metadata import Metadata
+from paceline_node.app.peering import Peering
+from paceline_node.controller.image import Image, changed_topics
+from paceline_node.controller.records import Partition as Registration
+from paceline_node.env import Disk
+from paceline_node.observe.metrics import Gauge, Metrics, PartitionSample, Sample, Total
+from paceline_node.observe.watchdog import LoopWatchdog
+from paceline_node.peers.link import LinkState
+from paceline_node.replication.manager import ReplicaManager
+from paceline_node.replication.partition import Partition
+
+
+def meter_process(metrics: Metrics, disk: Disk, watchdog: LoopWatchdog) -> None:
+    """The loop and the disk."""
+    metrics.provide(Gauge.LOOP_LAG, watchdog.samples)
+    metrics.provide(Gauge.DISK_FREE, lambda: _one(disk.free_bytes()))
+
+
+def meter_metadata(metrics: Metrics, metadata: Metadata) -> None:
+    """The quorum and the controller on this node."""
+    controller = metadata.controller
+    metrics.provide(Gauge.CONTROLLER_IS_LEADER, lambda: _one(controller.active))
+    metrics.provide(Gauge.CONTROLLER_TERM, lambda: _one(metadata.quorum.term))
+    metrics.provide(Gauge.METADATA_OFFSET, lambda: _one(metadata.image_offset()))
+    metrics.provide(
+        Gauge.CHANNEL_DEPTH, lambda: _named({"controller_requests": controller.waiting_count})
+    )
+
+    def elections() -> Iterator[Sample]:
+        for reason, count in controller.statistics.elections.items():
+            yield (reason.value,), count
+
+    def fencings() -> Iterator[Sample]:
+        statistics = controller.statistics
+        yield ("session",), statistics.fenced_by_session
+        yield ("process-gone",), statistics.fenced_by_proof
+
+    metrics.provide(Total.LEADER_ELECTIONS, elections)
+    metrics.provide(Total.BROKERS_FENCED, fencings)
+
+
+def meter_peers(metrics: Metrics, peering: Peering) -> None:
+    """Links to other nodes, and sessions from them."""
+    links, server = peering.links, peering.server
+
+    def up() -> Iterator[Sample]:
+        for link in links.states():
+            yield (str(link.node), link.lane.value), link.state is LinkState.OPEN
+
+    def queued() -> Iterator[Sample]:
+        for link in links.states():
+            yield (str(link.node), link.lane.value), link.queued_bytes
+
+    def outboxes() -> Iterable[Sample]:
+        waiting = sum(session.queued_bytes for session in server.sessions)
+        return _named({"peer_outbox_bytes": waiting})
+
+    metrics.provide(Gauge.PEER_LINK_UP, up)
+    metrics.provide(Gauge.PEER_QUEUED, queued)
+    metrics.provide(Gauge.CHANNEL_DEPTH, outboxes)
+    metrics.provide(Gauge.CONNECTIONS_ACTIVE, lambda: [(("peer",), len(server.sessions))])
+
+
+def meter_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
+    """The partitions here, and who waits for them."""
+    table, flusher = replicas.table, replicas.flusher
+
+    def waiting() -> Iterable[Sample]:
+        producers = sum(partition.waiting_count for partition in table.partitions)
+        return _named({"flusher_logs": flusher.waiting_count, "waiting_produces": producers})
+
+    metrics.provide_partitions(lambda: map(_sample_of, table.partitions))
+    metrics.provide(Gauge.CHANNEL_DEPTH, waiting)
+
+
+def _sample_of(partition: Partition) -> PartitionSample:
+    registration = partition.registration
+    replicas = () if registration is None else registration.replicas
+    # A follower that has not fetched from this leader yet is at an unknown place, not at 0.
+    leader = partition.replica.leader
+    followers = {} if leader is None else leader.followers
+    end = partition.log_end_offset
+    lags = tuple((node, end - known.fetch_offset) for node, known in sorted(followers.items()))
+    return PartitionSample(
+        topic=partition.topic,
+        partition=partition.partition,
+        log_start_offset=partition.log_start_offset,
+        high_watermark=partition.high_watermark,
+        log_end_offset=partition.log_end_offset,
+        leader_epoch=partition.leader_epoch,
+        leader=partition.leader,
+        is_leader=partition.is_leader,
+        in_sync_replicas=len(partition.isr),
+        replicas=len(replicas),
+        min_in_sync_replicas=partition.config.min_insync_replicas,
+        log_bytes=partition.log.size_bytes,
+        segments=len(partition.log.segments),
+        replica_lag=lags,
+    )
+
+
+def watch_images(metrics: Metrics, node_id: NodeId) -> Callable[[Image, Image], None]:
+    """A subscriber to the metadata: counts changes of in-sync sets that this node leads, and
+    forgets deleted topics."""
+
+    def on_image(old: Image, new: Image) -> None:
+        for topic_id in changed_topics(old, new):
+            before, after = old.topics.get(topic_id), new.topics.get(topic_id)
+            if before is not None and after is not None:
+                for change in isr_changes(node_id, before.partitions, after.partitions):
+                    metrics.isr_changes.of(change).add()
+            elif before is not None and new.find_topic(before.name) is None:
+                metrics.forget_topic(before.name)
+
+    return on_image
+
+
+def isr_changes(
+    leader: NodeId, before: Mapping[int, Registration], after: Mapping[int, Registration]
+) -> Iterator[str]:
+    """``shrink`` and ``expand`` for each partition of a topic that ``leader`` now leads."""
+    for number, now in after.items():
+        was = before.get(number)
+        if was is None or was is now or now.leader != leader:
+            continue
+        if set(was.isr) - set(now.isr):
+            yield "shrink"
+        if set(now.isr) - set(was.isr):
+            yield "expand"
+
+
+def _one(value: float) -> Iterable[Sample]:
+    return [((), value)]
+
+
+def _named(values: Mapping[str, float]) -> Iterable[Sample]:
+    return [((name,), value) for name, value in values.items()]
