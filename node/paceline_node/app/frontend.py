@@ -136,7 +136,7 @@ class Frontend:
             env,
             V1Settings(v1.max_line_bytes, v1.admin_commands.value),
             records,
-            V1Replicas(env, replicas.table, records, router),
+            V1Replicas(env, replicas.table, records, router, leader_wait_s=limits.leader_wait_s),
             V1Admin(topics),
             RoleService(env, node_id, store, controller, replicas.table),
             self._metrics,

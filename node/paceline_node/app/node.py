@@ -70,14 +70,17 @@ class Node:
         Raises ConfigurationError, PortInUse, DirectoryInUse, StorageError, maybe in a group.
         """
         take_lock(self._env.disk)
+        bound: list[BoundListener] = []
         try:
-            bound = [
-                await bind(self._env.net, config) for config in self._settings.effective_listeners
-            ]
+            for config in self._settings.effective_listeners:
+                bound.append(await bind(self._env.net, config))
             secret = auth.read_secret(self._settings.secret_path)
             boot = await self._identify(secret, bound)
             await self._run(boot, secret, bound, task_status)
         finally:
+            # Those that began to serve are closed already; a failed start leaves the others.
+            for listener in bound:
+                await listener.close()
             self._env.disk.close()
 
     # --- identity ---------------------------------------------------------------------------------
@@ -140,7 +143,7 @@ class Node:
             async with trio.open_nursery() as core:
                 await broker.start_core(core)
                 if not metadata.is_member:
-                    core.start_soon(self._join, identity, secret, bound, metadata)
+                    core.start_soon(self._join, identity, secret, bound, metadata, peering)
                 if await self._until_stop(broker, core):
                     await self._serve(broker, metadata, task_status)
                 await broker.close()
@@ -188,10 +191,11 @@ class Node:
         secret: auth.Secret,
         bound: list[BoundListener],
         metadata: Metadata,
+        peering: Peering,
     ) -> None:
         """Ask to listen to the quorum until it lists this node with this disk."""
         peers = self._settings.cluster.bootstrap
-        await ask_to_join(
+        reply = await ask_to_join(
             self._env,
             identity,
             secret,
@@ -199,6 +203,7 @@ class Node:
             [*((peer.host, peer.port) for peer in peers), *metadata.quorum.addresses.values()],
             until=lambda reply: reply.admitted,
         )
+        peering.introduce(reply.members)
 
     def _disk_failed(self, error: OSError) -> None:
         """The data directory failed: end at once, nothing in it may be used again (SETTLED B13)."""

@@ -14,6 +14,7 @@ from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.join import QuorumMember
 from paceline_node.app.joining import JoinHandler
 from paceline_node.controller.client import EXCHANGES, Exchange
 from paceline_node.controller.image import Image
@@ -69,6 +70,7 @@ class Peering:
         for exchange in EXCHANGES:
             self.server.register(exchange.api, _for_controller(exchange, controller))
         store.subscribe(self._on_image)
+        self._set_addresses()
 
     def on_session_closed(self, callback: Callable[[Session], None]) -> None:
         """Call ``callback`` for every peer session that ends."""
@@ -83,6 +85,13 @@ class Peering:
         self._quorum.receive(session.peer, frame.payload)
 
     # --- addresses ------------------------------------------------------------------------------
+
+    def introduce(self, members: Sequence[QuorumMember]) -> None:
+        """Who the quorum's members are, as one of them told this node when it joined: it must
+        answer them before it has heard of any configuration."""
+        if not self._members:
+            self._members = {member.node_id: (member.host, member.port) for member in members}
+            self._set_addresses()
 
     def on_config(self, config: Config) -> None:
         """The quorum's members changed."""

@@ -25,6 +25,12 @@ class BoundListener:
     sockets: Sequence[trio.abc.Listener[trio.abc.Stream]]
     address: tuple[str, int]
 
+    async def close(self) -> None:
+        """Free the port; idempotent, also when cancelled."""
+        with trio.CancelScope(shield=True):
+            for socket in self.sockets:
+                await trio.aclose_forcefully(socket)
+
 
 class PortInUse(Exception):
     """A listener cannot be bound; process exit code 78."""

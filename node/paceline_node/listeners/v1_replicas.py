@@ -54,12 +54,14 @@ class V1Replicas:
         records: V1Records,
         router: Router,
         *,
+        leader_wait_s: float = 2.0,
         status_wait_s: float = 0.5,
     ) -> None:
         self._env = env
         self._table = table
         self._records = records
         self._router = router
+        self._leader_wait_s = leader_wait_s
         self._status_wait_s = status_wait_s
 
     async def replica_fetch(self, request: ReplicaFetch, call: Call) -> bytes:
@@ -115,7 +117,9 @@ class V1Replicas:
             return payload(await self._progress(local, slot, offset))
 
         try:
-            return await self._router.on_leader(call, topic, partition, here, until=self._env.now())
+            return await self._router.on_leader(
+                call, topic, partition, here, until=self._env.now() + self._leader_wait_s
+            )
         except NotLeader:
             if call.forwarded:
                 raise
@@ -180,7 +184,11 @@ class V1Replicas:
 
         try:
             return await self._router.on_leader(
-                call, request.topic, request.partition, here, until=self._env.now()
+                call,
+                request.topic,
+                request.partition,
+                here,
+                until=self._env.now() + self._leader_wait_s,
             )
         except NotLeader:
             if call.forwarded:

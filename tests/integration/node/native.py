@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import trio
 
+from paceline.errors import error_for
 from paceline.types import Acks
 from paceline.wire.frame import Frame, FrameReader, Kind, encode_head
 from paceline.wire.message import Message
@@ -101,9 +102,12 @@ class NativeConnection:
         return await self.call(NativeApi.STATUS, Status(), StatusReply)
 
     async def describe(self, topic: str, partition: int) -> PartitionDescription:
+        """What the partition's leader knows; NotLeader from other nodes."""
         body = DescribeTopic(topic, (partition,))
         reply = await self.call(NativeApi.DESCRIBE_TOPIC, body, TopicDescription)
         [found] = reply.partitions
+        if found.error:
+            raise error_for(found.error, found.message)
         return found
 
     async def produce(

@@ -333,10 +333,14 @@ class Cluster:
         return (await self.wait_for(f"{topic}/{partition} has a leader", led)).leader
 
     async def describe(self, topic: str, partition: int) -> PartitionDescription:
-        """Offsets and the replicas' progress, from the partition's leader."""
-        leader = await self.leader(topic, partition)
-        async with NativeConnection(self.up[leader].addresses["native"]) as connection:
-            return await connection.describe(topic, partition)
+        """Offsets and the replicas' progress, from the partition's leader once there is one."""
+
+        async def told() -> PartitionDescription:
+            leader = await self.leader(topic, partition)
+            async with NativeConnection(self.up[leader].addresses["native"]) as connection:
+                return await connection.describe(topic, partition)
+
+        return await self.wait_for(f"the leader of {topic}/{partition} tells of it", told)
 
     async def in_sync(self, topic: str, partition: int, *nodes: int) -> PartitionInfo:
         """Wait until a partition's in-sync replicas are these nodes, and return it. Every node
