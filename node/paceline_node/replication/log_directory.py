@@ -57,6 +57,7 @@ class LogDirectory:
     def __init__(self, env: Env) -> None:
         self._env = env
         self._disk = env.disk
+        self._written: dict[Offsets, dict[PartitionKey, int]] = {}
         self._log = structlog.get_logger(component="logs")
 
     async def open_all(self, *, clean: bool, settings: LogSettings) -> OpenedLogs:
@@ -150,6 +151,12 @@ class LogDirectory:
             recovery[key] = min(await log.checkpoint(), high_watermark)
             high[key] = high_watermark
             start[key] = log.log_start_offset
-        await layout.write_offsets(self._disk, Offsets.LOG_START, start)
-        await layout.write_offsets(self._disk, Offsets.HIGH_WATERMARK, high)
-        await layout.write_offsets(self._disk, Offsets.RECOVERY, recovery)
+        await self._write(Offsets.LOG_START, start)
+        await self._write(Offsets.HIGH_WATERMARK, high)
+        await self._write(Offsets.RECOVERY, recovery)
+
+    async def _write(self, which: Offsets, offsets: dict[PartitionKey, int]) -> None:
+        """Replace a checkpoint, unless it says so already: an idle node leaves its disk alone."""
+        if self._written.get(which) != offsets:
+            await layout.write_offsets(self._disk, which, offsets)
+            self._written[which] = offsets

@@ -222,7 +222,7 @@ class ControllerSettings:
         60_000, "Pause between moves of leadership to preferred replicas; 0: never.", low=0
     )
     noop_interval_ms: int = setting(
-        1000, "Idle time after which an empty metadata record is written.", low=50, local=200
+        1000, "Idle time after which an empty metadata record is written.", low=50
     )
 
 
