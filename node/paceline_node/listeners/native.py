@@ -138,7 +138,8 @@ class _Session:
         arrived = trio.current_time()
         hello = Hello.unpack(frame.body)
         refusal = self._refusal(hello)
-        self._count(frame, arrived, 0 if refusal is None else refusal.code)
+        code = OK if refusal is None else code_label(refusal.code)
+        self._meters[frame.api].done(code, trio.current_time() - arrived)
         if refusal is not None:
             self._frames.send_error(frame, refusal)
             return False
@@ -229,13 +230,10 @@ class _Session:
             self._frames.send_error(frame, error)
 
     def _settled(self, frame: Frame, arrived: float, code: int) -> None:
-        self._count(frame, arrived, code)
-        self._unanswered -= 1
-        self._room.set()
-
-    def _count(self, frame: Frame, arrived: float, code: int) -> None:
         label = code_label(code) if code else OK
         self._meters[frame.api].done(label, trio.current_time() - arrived)
+        self._unanswered -= 1
+        self._room.set()
 
     def close(self) -> None:
         """Forget parked fetches; produce callbacks that still come find the stream closed."""
