@@ -42,13 +42,26 @@ def _unmeasured(seconds: float, logs: int, records: int) -> None:
     """Nobody counts."""
 
 
-class Flusher:
-    """Syncs logs in groups. ``on_failed`` is called once, with the error of the disk."""
+def _nothing() -> None:
+    """Nobody sums up."""
 
-    def __init__(self, env: Env, on_failed: OnFailed, *, on_synced: OnSynced = _unmeasured) -> None:
+
+class Flusher:
+    """Syncs logs in groups. ``on_failed`` is called once, with the error of the disk;
+    ``after_group`` after the callbacks of all logs that one sync covered."""
+
+    def __init__(
+        self,
+        env: Env,
+        on_failed: OnFailed,
+        *,
+        on_synced: OnSynced = _unmeasured,
+        after_group: Callable[[], None] = _nothing,
+    ) -> None:
         self._env = env
         self._on_failed = on_failed
         self._on_synced = on_synced
+        self._after_group = after_group
         self._callbacks: dict[Log, OnDurable] = {}
         self._waiting: dict[Log, None] = {}
         self._wake = trio.Event()
@@ -124,6 +137,7 @@ class Flusher:
             callback = self._callbacks.get(log)
             if callback is not None:
                 callback(log)
+        self._after_group()
         return True
 
     async def _sync(self, tickets: Sequence[SyncTicket]) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -118,7 +118,8 @@ class Log:
         )
         log = cls(env, path, identity, settings, parts)
         try:
-            await log._settle(parts, hints)
+            with log._disk_errors():
+                await log._settle(parts, hints)
         except BaseException:
             log.abandon()
             raise
@@ -164,10 +165,10 @@ class Log:
         Raises OSError: then the next open must not be. Files are closed in any case.
         """
         try:
-            if self.failed is not None:
-                raise self.failed
-            self._write_indexes(self._files.active)
-            self._write_snapshot()
+            with self._disk_errors():
+                self._check_usable()
+                with contextlib.suppress(StorageFull):  # the next open reads more instead
+                    self._seal_files(self._files.active)
             await self._sync()
             if self.epochs.entries != self._epochs_written:
                 await self._write_epochs()
@@ -278,6 +279,15 @@ class Log:
         if error.errno in _FULL:
             return StorageFull(f"{self.identity}: {error.strerror}")
         return self._broken(error)
+
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """Callers that look after the whole disk get the disk's own error."""
+        try:
+            yield
+        except StorageError:
+            assert self.failed is not None
+            raise self.failed from None
 
     def _broken(self, error: OSError) -> StorageError:
         self.fail(error)
@@ -501,7 +511,7 @@ class Log:
         self._durability.synced(ticket)
 
     async def checkpoint(self) -> int:
-        """Write what a recovery point relies on; return the offset it may name.
+        """Write what a recovery point relies on; return the offset it may name. Raises OSError.
 
         Put ``min(returned offset, high watermark)`` into ``recovery.ckpt``: a truncation never goes
         below the high watermark, so the point stays true without rewriting it first.
@@ -519,7 +529,7 @@ class Log:
         grown = active.size - self._checkpointed.get(active.base_offset, 0)
         if grown < self.settings.checkpoint_bytes or self.failed is not None:
             return
-        with contextlib.suppress(StorageFull):
+        with self._disk_errors(), contextlib.suppress(StorageFull):
             self._seal_files(active)
             self._checkpointed = {active.base_offset: active.size}
 

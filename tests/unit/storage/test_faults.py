@@ -75,6 +75,29 @@ async def test_a_disk_that_fills_up_while_sealing(room: int) -> None:
     again.abandon()
 
 
+async def test_a_clean_stop_on_a_full_disk() -> None:
+    """Indexes and snapshot do not fit: the stop is clean, the next start reads more."""
+    disk = MemoryDisk()
+    log = await new_log(disk, LogSettings(checkpoint_bytes=1, index_interval_bytes=150))
+    for sequence in range(20):
+        log.append_leader(batch(producer=(5, 0, sequence), timestamp=sequence), 1, 1_000)
+        if sequence == 10:
+            await flush(log, disk)
+            await log.checkpoint()
+    await flush(log, disk)
+    await log.checkpoint()
+    log.append_leader(batch(producer=(5, 0, 20), timestamp=99), 1, 1_000)
+    whole = content(log)
+    disk.capacity_bytes = disk.total_bytes() - disk.free_bytes()
+    await log.close()
+    disk.capacity_bytes = None
+    again = await reopen(disk, mark=21, clean=True, settings=log.settings)
+    assert content(again) == whole
+    assert again.producers == log.producers
+    assert again.offset_for_timestamp(20) == (20, 99)
+    again.abandon()
+
+
 async def test_retention_works_on_a_full_disk() -> None:
     disk = MemoryDisk()
     settings = LogSettings(segment_bytes=500, segment_ms=100, retention_ms=1_000)
@@ -151,6 +174,28 @@ async def test_a_failed_write_ends_the_log() -> None:
     assert content(log) == before  # readable still
     with pytest.raises(OSError, match="Input/output error"):
         await log.close()
+
+
+async def test_a_failed_checkpoint_says_what_the_disk_said() -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk, LogSettings(checkpoint_bytes=1))
+    log.append_leader(batch(), 1, 1_000)
+    disk.fail_next("write", path=".index")
+    with pytest.raises(OSError, match="Input/output error"):
+        await log.checkpoint()
+    assert log.failed is not None
+    log.abandon()
+
+
+async def test_a_failed_open_says_what_the_disk_said() -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk, SMALL)
+    for _ in range(20):
+        log.append_leader(batch(), 1, 1_000)
+    disk.kill()
+    disk.fail_next("write", path=".index")
+    with pytest.raises(OSError, match="Input/output error"):
+        await reopen(disk)
 
 
 async def test_a_failed_truncation_ends_the_log() -> None:
