@@ -130,15 +130,14 @@ class Fetchers:
         self._idle = trio.lowlevel.ParkingLot()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send acks and new requests a tick after what caused them; runs until cancelled."""
+        """Send new requests a tick after what caused them; runs until cancelled."""
         task_status.started()
         while True:
-            if not self._durable and not self._kicked:
+            if not self._kicked:
                 await self._idle.park()
             kicked, self._kicked = self._kicked, {}
             for fetcher in kicked:
                 fetcher.fetch()
-            self._send_acks()
 
     def follow(self, partition: Partition) -> None:
         """Fetch ``partition`` from its leader, in its present leader epoch."""
@@ -164,10 +163,9 @@ class Fetchers:
                 self._kicked.pop(fetcher, None)
 
     def durable(self, partition: Partition) -> None:
-        """A flush covered ``partition``: tell its leader."""
+        """A flush covered ``partition``; :meth:`send_acks` tells its leader."""
         if partition.key in self._leader_of:
             self._durable[partition.key] = None
-            self._idle.unpark()
 
     def kick(self, fetcher: LeaderFetcher) -> None:
         """Let ``fetcher`` send a request soon, though one may be under way."""
@@ -178,7 +176,8 @@ class Fetchers:
         self._nonce += 1
         return self._nonce
 
-    def _send_acks(self) -> None:
+    def send_acks(self) -> None:
+        """All partitions of a flush are named: one ack for each leader."""
         durable, self._durable = self._durable, {}
         by_leader: dict[NodeId, list[PartitionKey]] = {}
         for key in durable:

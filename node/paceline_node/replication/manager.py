@@ -95,7 +95,12 @@ class ReplicaManager:
         self.broker_epoch = NO_BROKER_EPOCH
         self._reported: frozenset[PartitionKey] = frozenset()
         self.deadlines = Deadlines()
-        self.flusher = Flusher(env, self._failed, on_synced=metrics.synced)
+        self.flusher = Flusher(
+            env,
+            self._failed,
+            on_synced=metrics.synced,
+            after_group=lambda: self.fetchers.send_acks(),
+        )
         self.directory = LogDirectory(env)
         self.context = self._context(env, identity, session_valid, settings)
         self.table = PartitionTable(
