@@ -62,7 +62,7 @@ def take_lock(disk: Disk) -> None:
     try:
         disk.lock()
     except BlockingIOError as error:
-        raise DirectoryInUse(str(error)) from error
+        raise DirectoryInUse(error.strerror or str(error)) from error
 
 
 async def open_directory(env: Env, node_id: NodeId) -> Boot | None:

@@ -22,10 +22,11 @@ from paceline.wire.native.data import (
     PartitionInfo,
     StatusReply,
 )
-from paceline_node.app.boot import format_node
+from paceline_node.app.boot import DirectoryInUse, format_node
 from paceline_node.app.node import Node, NodeAddresses
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env, RealHost
+from paceline_node.listeners.serving import PortInUse
 from paceline_node.peers.network import RealNetwork
 from paceline_node.settings import load
 from paceline_node.storage.disk import RealDisk
@@ -145,9 +146,14 @@ def listener_ports(peer_port: int = 0) -> dict[str, int]:
 
 
 def make_node(
-    directory: Path, number: int, ports: Mapping[str, int], flags: Mapping[str, str]
+    directory: Path,
+    number: int,
+    ports: Mapping[str, int],
+    flags: Mapping[str, str],
+    *,
+    data: Path | None = None,
 ) -> Node:
-    data = data_dir(directory, number)
+    data = data or data_dir(directory, number)
     listeners = ",".join(f"{kind}://127.0.0.1:{ports[kind]}" for kind in _KINDS)
     words = [
         f"node.id={number}",
@@ -385,11 +391,28 @@ class Cluster:
 
 
 def _exit_code(group: BaseExceptionGroup[NodeExited]) -> int:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_error(group)
     assert isinstance(error, NodeExited)
     return error.code
+
+
+def first_error(error: BaseException) -> BaseException:
+    """What a group of errors is about."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def refusal(node: Node) -> BaseException:
+    """Why a node does not start. One that does is a failure."""
+    with trio.fail_after(HANG_S):
+        async with trio.open_nursery() as nursery:
+            try:
+                await nursery.start(node.run)
+            except (PacelineError, OSError, DirectoryInUse, PortInUse, ExceptionGroup) as error:
+                return first_error(error)
+            nursery.cancel_scope.cancel()
+    raise AssertionError("the node started")
 
 
 @asynccontextmanager

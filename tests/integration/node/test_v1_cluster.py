@@ -233,7 +233,7 @@ async def test_a_refused_leader_changes_nothing(tmp_path) -> None:
     async with cluster(tmp_path) as nodes:
         await create(nodes, "single", factor=1)
         await create(nodes, "orders")
-        leader, rest = await others(nodes, "single")
+        _, rest = await others(nodes, "single")
         for number in rest:
             async with nodes.v1(number) as client:
                 for role in ("leader", "follower"):

@@ -1,0 +1,197 @@
+"""Nodes join, come back wiped, copied or killed; and what keeps a wrong one out."""
+
+from __future__ import annotations
+
+import shutil
+from uuid import uuid4
+
+import pytest
+import trio
+
+from paceline.errors import AuthenticationFailed, ConfigurationError, InconsistentClusterId
+from paceline_node.app.boot import DirectoryInUse
+from tests.integration.node.nodes import (
+    Cluster,
+    cluster,
+    data_dir,
+    format_to_join,
+    listener_ports,
+    make_node,
+    refusal,
+    write_secret,
+)
+from tests.integration.node.test_v1_cluster import create, others
+
+
+async def voters(nodes: Cluster, *expected: int) -> None:
+    """Wait until every node that serves knows these voters."""
+
+    async def agreed() -> bool:
+        seen = {(await nodes.status(number)).voters for number in nodes.up}
+        return seen == {expected}
+
+    await nodes.wait_for(f"voters are {expected}", agreed)
+
+
+async def write(nodes: Cluster, topic: str, *values: str) -> None:
+    async with nodes.v1(min(nodes.up)) as client:
+        for value in values:
+            await client.ok("PRODUCE", f"{topic} k:{value} acks=all")
+
+
+async def stored(nodes: Cluster, topic: str, via: int) -> list[str]:
+    """The values of the topic's only partition."""
+    async with nodes.v1(via) as client:
+        shown = await client.ok("CONSUME", f"{topic} 0 0")
+    return [item.split(":", 1)[1] for item in shown["messages"].split(",") if item]
+
+
+# --- joining --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["with ids", "addresses only"])
+async def test_a_lone_node_grows_to_three_voters(tmp_path, form: str) -> None:
+    async with cluster(tmp_path, 1) as nodes:
+        await create(nodes, "old", factor=1)
+        await write(nodes, "old", "a")
+        async with nodes.v1(0) as client:
+            # An id that somebody registered from outside is no obstacle to the real node.
+            await client.ok("ADMIN_REGISTER_BROKER", "1 elsewhere.example 1")
+        bootstrap = nodes.bootstrap
+        if form == "addresses only":
+            bootstrap = bootstrap.partition("@")[2]
+        await nodes.start(1, cluster__bootstrap=bootstrap)
+        assert (await nodes.status(1)).role == "learner"
+        await voters(nodes, 0)
+        await nodes.start(2, cluster__bootstrap=bootstrap)
+        await voters(nodes, 0, 1, 2)
+        async with nodes.v1(2) as client:
+            told = await client.call("ADMIN_GET_METADATA")
+            assert told == "OK|topics=[old] brokers=[0 1 2] fenced=[]"
+        await nodes.in_sync("__groups", 0, 0, 1, 2)
+        await create(nodes, "new")
+        await write(nodes, "new", "b")
+        assert await stored(nodes, "old", via=2) == ["a"]
+        await nodes.crash(0)
+        await nodes.in_sync("new", 0, 1, 2)
+        await write(nodes, "new", "c")
+        assert await stored(nodes, "new", via=1) == ["b", "c"]
+        await nodes.start(0)
+        await nodes.in_sync("new", 0, 0, 1, 2)
+
+
+# --- coming back ----------------------------------------------------------------------------------
+
+
+async def test_a_wiped_voter_votes_again_and_holds_everything_again(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        await create(nodes, "orders")
+        await write(nodes, "orders", "a", "b")
+        leader, (kept, _) = await others(nodes, "orders")
+        await nodes.crash(leader)
+        await write(nodes, "orders", "c")
+        directory_id = await nodes.wipe(leader)
+        await write(nodes, "orders", "d")
+        await nodes.start(leader)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        await voters(nodes, 0, 1, 2)
+        async with nodes.v1(leader) as client:
+            await client.ok("SET_PARTITION_ROLE", "orders 0 leader")
+        # The other copies away: what is shown now stands on the new disk.
+        await nodes.stop(kept)
+        assert await nodes.leader("orders", 0) == leader
+        assert await stored(nodes, "orders", via=leader) == ["a", "b", "c", "d"]
+        await write(nodes, "orders", "e")
+        assert str(directory_id) in (data_dir(tmp_path, leader) / "meta.json").read_text()
+
+
+async def test_three_nodes_killed_at_once_come_back_with_everything(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        await create(nodes, "orders")
+        await write(nodes, "orders", *"abc")
+        before = await nodes.partition("orders", 0)
+        for _ in range(2):
+            await nodes.crash(0, 1, 2)
+            await nodes.start_all(range(3))
+            after = await nodes.in_sync("orders", 0, 0, 1, 2)
+            assert after.leader_epoch > before.leader_epoch
+            before = after
+        assert await stored(nodes, "orders", via=0) == ["a", "b", "c"]
+        await write(nodes, "orders", "d")
+        await voters(nodes, 0, 1, 2)
+
+
+async def test_a_copied_directory_does_not_serve_beside_its_original(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        await create(nodes, "orders")
+        elsewhere = tmp_path / "copy"
+        shutil.copytree(data_dir(tmp_path, 2), data_dir(elsewhere, 2))
+        write_secret(elsewhere)
+        flags = {**nodes.flags, "cluster.bootstrap": nodes.bootstrap}
+        copy = make_node(elsewhere, 2, listener_ports(), flags)
+        served = trio.Event()
+
+        async def run(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+            async with trio.open_nursery() as inner:
+                task_status.started()
+                await inner.start(copy.run)
+                served.set()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run)
+            for number in range(20):
+                await write(nodes, "orders", str(number))
+                await trio.sleep(0.05)  # time in which the copy would do its harm
+            assert not served.is_set()
+            nursery.cancel_scope.cancel()
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        assert await stored(nodes, "orders", via=2) == [str(number) for number in range(20)]
+        assert not nodes.exits, "the original goes on"
+
+
+# --- who is kept out ------------------------------------------------------------------------------
+
+
+async def test_wrong_identities_are_refused_in_one_sentence(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        flags = {"cluster.bootstrap": nodes.bootstrap}
+
+        stranger = tmp_path / "stranger"
+        stranger.mkdir()
+        write_secret(stranger)
+        await format_to_join(stranger, 3, uuid4())
+        error = await refusal(make_node(stranger, 3, listener_ports(), flags))
+        assert isinstance(error, InconsistentClusterId)
+        assert str(nodes.up[0].cluster_id) in str(error), error
+
+        spy = tmp_path / "spy"
+        spy.mkdir()
+        write_secret(spy, "f" * 64)
+        error = await refusal(make_node(spy, 3, listener_ports(), flags))
+        assert isinstance(error, AuthenticationFailed)
+        assert "secret" in str(error), error
+
+        nobody = tmp_path / "nobody"
+        nobody.mkdir()
+        write_secret(nobody)
+        error = await refusal(make_node(nobody, 3, listener_ports(), {}))
+        assert isinstance(error, ConfigurationError)
+        assert str(data_dir(nobody, 3)) in str(error)
+        assert "cluster.bootstrap" in str(error)
+        assert "paceline node format" in str(error)
+
+        await nodes.stop(2)
+        error = await refusal(
+            make_node(tmp_path, 5, listener_ports(), {}, data=data_dir(tmp_path, 2))
+        )
+        assert isinstance(error, ConfigurationError)
+        assert str(error) == "the data directory belongs to node 2, node.id is 5"
+
+        error = await refusal(make_node(tmp_path, 0, listener_ports(), {}))
+        assert isinstance(error, DirectoryInUse)
+        assert str(data_dir(tmp_path, 0)) in str(error)
+
+        with pytest.raises(ConfigurationError, match="in use"):
+            await format_to_join(tmp_path, 2, nodes.up[0].cluster_id)
+        await nodes.start(2)
+        await voters(nodes, 0, 1, 2)
