@@ -11,6 +11,7 @@ Paths are ``str`` and relative to the data directory.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import time
@@ -23,6 +24,15 @@ import trio
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_full(error: OSError) -> bool:
+    """Whether an operation of :class:`File` or :class:`Disk` was undone for want of room, and may
+    be tried again once there is some (spec replication 2.2 rule 4). Never true of a failed sync:
+    what it was to keep may be gone, whatever the reason."""
+    return error.errno in _FULL
 
 
 class File(Protocol):
@@ -98,7 +108,8 @@ class Disk(Protocol):
         the call are on stable storage.
 
         After an OSError no file of the group may be used again: the kernel may have dropped the
-        pages, so a second sync may lie (spec replication 2.2 rule 3).
+        pages, so a second sync may lie (spec replication 2.2 rule 3). Its errno is EIO even where
+        the disk ran out of room while writing back.
         """
 
     async def fsync_dir(self, path: str) -> None:

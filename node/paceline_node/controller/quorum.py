@@ -7,11 +7,13 @@ Source: spec replication 5.1, 5.2; SETTLED R5, R6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 import msgpack
+import structlog
 import trio
 
 from paceline.errors import (
@@ -45,11 +47,12 @@ from paceline_node.controller.raft_types import (
     RoleInfo,
     Snapshot,
 )
-from paceline_node.env import Env
+from paceline_node.env import Env, is_full
 
 SNAPSHOT_ENTRIES = 5000
 SNAPSHOT_BYTES = 16 * 1024 * 1024
 PLAN_EVERY_S = 0.25
+ROOM_RETRY_S = 0.5
 MAX_QUEUED_BATCHES = 4096
 MAX_JOINING = 1024
 
@@ -143,6 +146,7 @@ class Quorum:
         self._asked: dict[int, list[_Barrier]] = {}
         self._contexts = 0
         self._joining: dict[NodeId, Member] = {}
+        self._log = structlog.get_logger(component="quorum", node=node_id)
 
     # --- what others may know --------------------------------------------------------------------
 
@@ -244,10 +248,8 @@ class Quorum:
             self._wake_writer = trio.Event()
             batches, self._queue = self._queue, []
             self._writing = True
-            try:
-                await self._store.write([batch for batch in batches if batch.sequence])
-            except OSError as error:
-                raise StorageError(f"metadata log: {error}") from error
+            written = [batch for batch in batches if batch.sequence]
+            await self._with_room("log", partial(self._store.write, written))
             self._writing = False
             for batch in batches:
                 self._post(batch.after_persist)
@@ -261,12 +263,28 @@ class Quorum:
             self._wake_saver = trio.Event()
             snapshot = self._saving
             assert snapshot is not None
-            try:
-                await self._store.save_snapshot(snapshot)
-            except OSError as error:
-                raise StorageError(f"metadata snapshot {snapshot.index}: {error}") from error
+            await self._with_room("snapshot", partial(self._store.save_snapshot, snapshot))
             self._saving = None
             self._core.compacted(snapshot)
+
+    async def _with_room(self, what: str, write: Callable[[], Awaitable[None]]) -> None:
+        """Write, and wait for room as long as there is none: this member promises nothing
+        meanwhile, and the others go on without it. Raises StorageError when the disk fails."""
+        told = False
+        while True:
+            try:
+                await write()
+            except OSError as error:
+                if not is_full(error):
+                    raise StorageError(f"metadata {what}: {error}") from error
+                if not told:
+                    self._log.error("no room for metadata", file=what, reason=str(error))
+                    told = True
+                await trio.sleep(ROOM_RETRY_S)
+            else:
+                if told:
+                    self._log.info("metadata has room again", file=what)
+                return
 
     # --- effects ---------------------------------------------------------------------------------
 

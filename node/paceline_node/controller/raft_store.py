@@ -85,7 +85,8 @@ class Recovery:
 
 class RaftStore:
     """Durable state of one member. All methods raise OSError when the disk fails; then the store
-    must not be used any more (a failed sync may have dropped what it was to keep)."""
+    must not be used any more (a failed sync may have dropped what it was to keep). Only when it is
+    merely full (:func:`~paceline_node.env.is_full`) may the same call be made again."""
 
     def __init__(self, disk: Disk, path: str, cluster_id: UUID, recovery: Recovery) -> None:
         self.recovery = recovery
@@ -218,11 +219,18 @@ class RaftStore:
 
     async def _roll(self) -> None:
         """Begin a new segment; everything before it is synced."""
+        number = self._number + 1
+        path = f"{self._path}/{segment_name(number)}"
+        active = self._disk.create(path)
+        try:
+            active.append([encode_header(*self._last)])
+        except OSError:  # perhaps a full disk: a file without its header must not stay behind
+            active.close()
+            self._disk.remove(path)
+            raise
         self.close()
-        self._number += 1
-        active = self._disk.create(f"{self._path}/{segment_name(self._number)}")
         self._active = active
-        active.append([encode_header(*self._last)])
+        self._number = number
         await self._disk.sync([active])
         await self._disk.fsync_dir(self._path)
         self._synced = HEADER_BYTES

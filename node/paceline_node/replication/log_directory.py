@@ -16,7 +16,7 @@ import trio
 
 from paceline.errors import CorruptMessage
 from paceline.types import TopicId
-from paceline_node.env import Env
+from paceline_node.env import Env, is_full
 from paceline_node.storage import layout
 from paceline_node.storage.layout import Offsets, PartitionKey
 from paceline_node.storage.log import Log
@@ -109,7 +109,12 @@ class LogDirectory:
         path = layout.partition_path(identity.topic, identity.topic_id, identity.partition)
         if self._disk.list(path):
             await self._set_aside(path, "a new log is made in its place")
-        return await Log.create(self._env, path, identity, settings)
+        try:
+            return await Log.create(self._env, path, identity, settings)
+        except OSError as error:
+            if is_full(error):  # nothing of it was ever promised, and it will be made anew
+                self._disk.remove_tree(path)
+            raise
 
     async def retire(self, log: Log, *, delete: bool) -> None:
         """Close a log that is no longer ours; delete its files, or keep them as a stray. Raises

@@ -12,7 +12,7 @@ import trio
 
 from paceline.errors import StorageError, StorageFull
 from paceline_node.controller.topic_config import FlushMode
-from paceline_node.env import Env
+from paceline_node.env import Env, is_full
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.storage.flusher import Flusher
@@ -128,7 +128,10 @@ class Maintenance:
             await self._directory.write_checkpoints(watermarks)
             await self._directory.remove_strays(self._is_elsewhere)
         except OSError as error:
-            self._disk_error(error)
+            if not is_full(error):
+                self._disk_error(error)
+            else:  # the old checkpoints hold as well; recovery only reads more
+                self._log.warning("no room for checkpoints", reason=str(error))
 
     async def _retention(self) -> None:
         while True:

@@ -31,7 +31,7 @@ from paceline.wire.native.admin import Done
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.control import ReportDamagedRequest
 from paceline.wire.peer.replica import EpochSpan, FetchRange, RangeFetched, SuspectCorrupt
-from paceline_node.env import Env
+from paceline_node.env import Env, is_full
 from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
@@ -153,9 +153,13 @@ class Repairs:
         try:
             scrubbed = await upkeep.scrub(self._env.disk, log, offset)
         except OSError as error:
-            self._failed(error)
-            return None
-        if scrubbed.damaged and self._find(partition.key) is partition:
+            if not is_full(error):
+                self._failed(error)
+                return None
+            # What was found is known all the same, only not written down.
+            scrubbed = None
+        damaged = log.damaged if scrubbed is None else scrubbed.damaged
+        if damaged and self._find(partition.key) is partition:
             self.report(partition)
         return scrubbed
 
@@ -224,7 +228,10 @@ class Repairs:
             self._log.warning("repair failed", partition=str(partition), reason=str(error))
             return
         except OSError as error:
-            self._failed(error)
+            if is_full(error):
+                self._log.warning("no room to repair", partition=str(partition), reason=str(error))
+            else:
+                self._failed(error)
             return
         self._damaged.pop(partition.key, None)
         self.repaired_count += 1

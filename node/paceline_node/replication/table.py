@@ -20,6 +20,7 @@ from paceline_node.controller.image import Image, TopicImage, changed_topics
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.store import MetadataStore
 from paceline_node.controller.topic_config import FlushMode, TopicConfig
+from paceline_node.env import is_full
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.partition import (
     Partition,
@@ -34,6 +35,7 @@ from paceline_node.storage.partition_file import PartitionIdentity
 
 _STRENGTH = (FlushMode.BATCH, FlushMode.GROUP, FlushMode.INTERVAL, FlushMode.NONE)
 _PARALLEL_CREATES = 8
+_ROOM_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class PartitionTable:
         self._unclaimed: dict[PartitionKey, Log] = {}
         self._image: Image | None = None
         self._work = _Work()
+        self._no_room: dict[PartitionKey, None] = {}
         self._worker = trio.lowlevel.ParkingLot()
         self._log = structlog.get_logger(component="partitions", node=context.node_id)
 
@@ -165,6 +168,7 @@ class PartitionTable:
                     await self._worker.park()
                 work, self._work = self._work, _Work()
                 await self._do(work)
+                await self._await_room()
         finally:
             unsubscribe()
 
@@ -358,6 +362,15 @@ class PartitionTable:
             for key in work.create:
                 nursery.start_soon(self._create, key, slots)
 
+    async def _await_room(self) -> None:
+        """Queue again, after a pause, the logs that found no room; a deletion ends the pause."""
+        if self._no_room:
+            with trio.move_on_after(_ROOM_RETRY_S):
+                if not self._work:
+                    await self._worker.park()
+            self._work.create.update(self._no_room)
+            self._no_room.clear()
+
     def _reconfigure(self) -> None:
         image = self._image
         assert image is not None
@@ -375,7 +388,14 @@ class PartitionTable:
             topic, _ = assigned
             config = TopicConfig.of(topic.configs, self._settings.topic_defaults)
             identity = PartitionIdentity(key[0], topic.name, key[1])
-            log = await self._directory.create(identity, self._log_settings(config))
+            try:
+                log = await self._directory.create(identity, self._log_settings(config))
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._log.warning("no room for a new log", partition=str(identity))
+                self._no_room[key] = None
+                return
         # The image may have moved on meanwhile.
         assigned = self._assigned(key)
         if assigned is None:

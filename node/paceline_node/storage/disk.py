@@ -203,6 +203,8 @@ class RealDisk:
             lanes = min(THREADS, len(descriptors))
             parts = [partial(_sync_all, descriptors[lane::lanes]) for lane in range(lanes)]
             await self._syncs.run(parts)
+        except OSError as error:
+            raise _sync_failed(error) from error
         finally:
             for file in pinned:
                 file.unpin()
@@ -211,6 +213,8 @@ class RealDisk:
         descriptor = os.open(self._at(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             await self._syncs.run([partial(os.fsync, descriptor)])
+        except OSError as error:
+            raise _sync_failed(error) from error
         finally:
             os.close(descriptor)
 
@@ -248,6 +252,11 @@ class RealDisk:
 
     def _at(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
+
+
+def _sync_failed(error: OSError) -> OSError:
+    """A failed sync as callers see it: never for want of room alone, which could be waited for."""
+    return OSError(errno.EIO, f"sync failed ({error.strerror})", error.filename)
 
 
 def _sync_all(descriptors: Sequence[int]) -> None:
