@@ -57,11 +57,12 @@ async def _ask(address: str, api: NativeApi, body: Message, reply: type[M]) -> M
         async with trio.open_nursery() as nursery:
             await nursery.start(connection.run)
             try:
-                return await connection.call(api, body, reply)
+                answer = await connection.call(api, body, reply)
             finally:
                 connection.close()
     except BaseExceptionGroup as group:
         raise only(group) from None
+    return answer
 
 
 def _ignore_change() -> None:

@@ -6,13 +6,13 @@ import os
 import platform
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import trio
 
-from paceline.client import ClientSettings, connect
+from paceline.client import Client, ClientSettings, connect
 from paceline_cluster.bench import latency, moments, rig, throughput
 from paceline_cluster.bench.figures import Aim, Figure, table
 from paceline_cluster.bench.rig import Rig
@@ -66,45 +66,53 @@ def _environment() -> dict[str, object]:
 async def _measure(
     made: Rig, groups: set[str], seconds: float, failovers: int, say: Callable[[str], None]
 ) -> list[Figure]:
-    figures = []
-    async for figure in _figures(made, groups, seconds, failovers):
+    figures: list[Figure] = []
+
+    def add(figure: Figure) -> None:
         say(f"{figure.name}: {figure.value:g} {figure.unit}")
         figures.append(figure)
+
+    first = await moments.start(made)
+    if "start" in groups:
+        add(first)
+        add(await moments.memory(made))
+    async with connect(made.addresses, ClientSettings(client_id="bench")) as client:
+        if "latency" in groups:
+            await _latency(client, made, add)
+        if "produce" in groups:
+            await _produce(client, seconds, add)
+        if "produce" in groups or "consume" in groups:
+            for size, partitions in BATCHES:
+                add(
+                    await throughput.produce_batches(
+                        client, size=size, partitions=partitions, seconds=seconds
+                    )
+                )
+        if "consume" in groups:
+            topic = throughput.batches_topic(*BATCHES[1])
+            for figure in await throughput.consume(client, topic=topic, seconds=seconds):
+                add(figure)
+        if "failover" in groups:
+            add(await moments.failover(client, made, times=failovers))
     return figures
 
 
-async def _figures(
-    made: Rig, groups: set[str], seconds: float, failovers: int
-) -> AsyncIterator[Figure]:
-    first = await moments.start(made)
-    if "start" in groups:
-        yield first
-        yield await moments.memory(made)
-    async with connect(made.addresses, ClientSettings(client_id="bench")) as client:
-        if "latency" in groups:
-            for measure in (latency.native, latency.v1):
-                yield await measure(client, made, in_flight=1, count=SINGLE_WRITES)
-                windowed = await measure(client, made, in_flight=WINDOW, count=WINDOWED_WRITES)
-                yield windowed
-                yield _rate_of(windowed)
-        if "produce" in groups:
-            for size in SIZES:
-                for partitions in PARTITIONS:
-                    yield await throughput.produce_records(
-                        client, size=size, partitions=partitions, seconds=seconds
-                    )
-        if "produce" in groups or "consume" in groups:
-            for size, partitions in BATCHES:
-                yield await throughput.produce_batches(
+async def _latency(client: Client, made: Rig, add: Callable[[Figure], None]) -> None:
+    for measure in (latency.native, latency.v1):
+        add(await measure(client, made, in_flight=1, count=SINGLE_WRITES))
+        windowed = await measure(client, made, in_flight=WINDOW, count=WINDOWED_WRITES)
+        add(windowed)
+        add(_rate_of(windowed))
+
+
+async def _produce(client: Client, seconds: float, add: Callable[[Figure], None]) -> None:
+    for size in SIZES:
+        for partitions in PARTITIONS:
+            add(
+                await throughput.produce_records(
                     client, size=size, partitions=partitions, seconds=seconds
                 )
-        if "consume" in groups:
-            for figure in await throughput.consume(
-                client, topic=f"batches-{BATCHES[1][0]}-12", seconds=seconds
-            ):
-                yield figure
-        if "failover" in groups:
-            yield await moments.failover(client, made, times=failovers)
+            )
 
 
 def _rate_of(windowed: Figure) -> Figure:

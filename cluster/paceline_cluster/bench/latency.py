@@ -130,10 +130,11 @@ async def v1(client: Client, rig: Rig, *, in_flight: int, count: int) -> Figure:
     host, _, port = rig.state.node(leader).listeners["v1"].rpartition(":")
     line = f"V1|1|PRODUCE|{topic} key:{'x' * VALUE_BYTES} acks=all\n".encode()
     seconds: list[float] = []
+    timeouts = 0
     left = count + WARM_UP
 
     async def write() -> None:
-        nonlocal left
+        nonlocal left, timeouts
         async with await trio.open_tcp_stream(host, int(port)) as stream:
             while left > 0:
                 left -= 1
@@ -141,7 +142,9 @@ async def v1(client: Client, rig: Rig, *, in_flight: int, count: int) -> Figure:
                 await stream.send_all(line)
                 reply = await _line(stream)
                 seconds.append(time.monotonic() - begin)
-                if not reply.startswith(b"V1|1|OK|"):
+                if reply.startswith(b"V1|1|ERR|REPLICATION_TIMEOUT|"):
+                    timeouts += 1  # the machine stalled: it shows as latency, and is counted
+                elif not reply.startswith(b"V1|1|OK|"):
                     raise RemoteProtocolError(f"V1 answered {reply!r}")
 
     begin = time.monotonic()
@@ -151,7 +154,10 @@ async def v1(client: Client, rig: Rig, *, in_flight: int, count: int) -> Figure:
     wall_s = time.monotonic() - begin
     share = count / (count + WARM_UP)
     aim = SINGLE_AIM if in_flight == 1 else None
-    return latency(f"V1 acks=all, {in_flight} in flight", seconds[WARM_UP:], wall_s * share, aim)
+    name = f"V1 acks=all, {in_flight} in flight"
+    figure = latency(name, seconds[WARM_UP:], wall_s * share, aim)
+    figure.details["timeouts"] = timeouts
+    return figure
 
 
 async def _line(stream: trio.SocketStream) -> bytes:

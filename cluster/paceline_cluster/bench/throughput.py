@@ -47,7 +47,7 @@ async def produce_records(client: Client, *, size: int, partitions: int, seconds
 
 async def produce_batches(client: Client, *, size: int, partitions: int, seconds: float) -> Figure:
     """Batches of about ``size`` bytes that are built once and sent again and again."""
-    topic = f"batches-{size}-{partitions}"
+    topic = batches_topic(size, partitions)
     await client.admin.create_topic(
         topic, partitions=partitions, replication_factor=REPLICATION_FACTOR
     )
@@ -64,6 +64,11 @@ async def produce_batches(client: Client, *, size: int, partitions: int, seconds
         total, records, wall_s = await _repeat(steps, seconds)
     name = f"produce {size // 1024} KiB batches, {partitions} partitions, acks=all, RF 3"
     return rate(name, total, records, wall_s, PRODUCE_AIM)
+
+
+def batches_topic(size: int, partitions: int) -> str:
+    """The topic that :func:`produce_batches` writes."""
+    return f"batches-{size}-{partitions}"
 
 
 def _batch_step(

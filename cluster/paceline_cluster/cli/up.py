@@ -115,7 +115,8 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
             current = launch.start_nodes(options.directory, node_ids, children)
             seen = await launch.wait_until_ready(current, children, timeout_s=options.timeout_s)
         except BaseException:  # Ctrl-C as well
-            await _stop_children(options.directory, children)
+            with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
+                await _stop_children(options.directory, children)
             raise
     profiles.select(options.directory)
     _show(current, seen, printer)
@@ -185,12 +186,11 @@ def _port_numbers(listeners: dict[str, str]) -> ports.NodePorts:
 
 async def _stop_children(directory: Path, children: Children) -> None:
     """A failed ``up`` leaves nothing running that it started."""
-    with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIMEOUT_S):
-        current = state.load(directory)
-        for node_id, child in children.by_node.items():
-            child.kill()
-            await launch.wait_ended(current.node(node_id), timeout_s=10)
-            launch.mark_stopped(directory, current.node(node_id))
+    current = state.load(directory)
+    for node_id, child in children.by_node.items():
+        child.kill()
+        await launch.wait_ended(current.node(node_id), timeout_s=10)
+        launch.mark_stopped(directory, current.node(node_id))
 
 
 async def _stay(directory: Path, children: Children, printer: Printer) -> None:
