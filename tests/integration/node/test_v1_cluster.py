@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
-
 from paceline.wire.v1.partitioner import partition_for
 from tests.integration.node.nodes import Cluster, V1Client, cluster
 
@@ -253,18 +251,18 @@ async def test_a_refused_leader_changes_nothing(tmp_path) -> None:
         assert await nodes.leader("orders", 0) == marked
 
 
-@pytest.mark.parametrize(
-    ("args", "text"),
-    [
-        ("orders 0 auto", "invalid role"),
-        ("orders 0 king", "invalid role"),
-        ("orders x leader", "invalid partition"),
-        ("orders -1 leader", "partition must be >= 0"),
-        ("orders 7 leader", "partition not found: topic=orders partition=7"),
-        ("orders 0", "SET_PARTITION_ROLE requires: <topic> <partition> <leader|follower>"),
-    ],
-)
-async def test_wrong_role_requests(tmp_path, args: str, text: str) -> None:
+WRONG_ROLES = {
+    "orders 0 auto": "invalid role",
+    "orders 0 king": "invalid role",
+    "orders x leader": "invalid partition",
+    "orders -1 leader": "partition must be >= 0",
+    "orders 7 leader": "partition not found: topic=orders partition=7",
+    "orders 0": "SET_PARTITION_ROLE requires: <topic> <partition> <leader|follower>",
+}
+
+
+async def test_wrong_role_requests(tmp_path) -> None:
     async with cluster(tmp_path, 1) as nodes, nodes.v1(0) as client:
-        told = await client.call("SET_PARTITION_ROLE", args)
-        assert told == f"ERR|BAD_REQUEST|{text}"
+        for args, text in WRONG_ROLES.items():
+            told = await client.call("SET_PARTITION_ROLE", args)
+            assert told == f"ERR|BAD_REQUEST|{text}"

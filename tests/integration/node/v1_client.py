@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import struct
 
 import trio
 
@@ -34,6 +36,12 @@ class V1Client:
     async def finish_sending(self) -> None:
         assert self._stream is not None
         await self._stream.send_eof()
+
+    async def reset(self) -> None:
+        """Close with a reset: what was not read is refused, not just ignored."""
+        assert self._stream is not None
+        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await trio.aclose_forcefully(self._stream)
 
     async def read_line(self) -> str | None:
         """The next reply without its LF; None at the end of the stream."""
