@@ -111,6 +111,7 @@ class Frontend:
             requests.handlers(),
             NativeLimits(limits.frame_bytes, limits.requests_per_connection),
             self._metrics,
+            after_burst=replicas.tell_followers,
         )
 
     def _make_v1(

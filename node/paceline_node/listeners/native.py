@@ -67,6 +67,8 @@ class NativeService:
         requests: Mapping[int, RequestHandler],
         limits: NativeLimits,
         metrics: Metrics,
+        *,
+        after_burst: Callable[[], None],
     ) -> None:
         self.cluster_id = cluster_id
         self.node_id = node_id
@@ -75,6 +77,7 @@ class NativeService:
         self.fetch = fetch
         self.requests = requests
         self.limits = limits
+        self.after_burst = after_burst
         self.meters = metrics.requests_by("native", _API_NAMES)
         self._streams: set[FrameStream] = set()
 
@@ -119,15 +122,26 @@ class _Session:
             self._frames.finish()
             return
         while (frame := await self._frames.receive()) is not None:
-            if frame.kind != Kind.REQUEST:
-                raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
-            self._unanswered += 1
-            self._dispatch(frame, nursery)
+            self._take(frame, nursery)
+            while self._has_room and (more := self._frames.receive_buffered()) is not None:
+                self._take(more, nursery)
+            # What came together goes to the followers together, and at once.
+            self._service.after_burst()
             await self._frames.drain()
-            while self._unanswered >= self._service.limits.max_in_flight:
+            while not self._has_room:
                 self._room = trio.Event()
                 await self._room.wait()
         self._frames.finish()
+
+    @property
+    def _has_room(self) -> bool:
+        return self._unanswered < self._service.limits.max_in_flight
+
+    def _take(self, frame: Frame, nursery: trio.Nursery) -> None:
+        if frame.kind != Kind.REQUEST:
+            raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
+        self._unanswered += 1
+        self._dispatch(frame, nursery)
 
     async def _greet(self) -> bool:
         frame = await self._frames.receive()

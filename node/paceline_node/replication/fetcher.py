@@ -1,9 +1,10 @@
 """The follower's side: fetching from every leader that this node follows (spec replication 3.4).
 
 One :class:`LeaderFetcher` per leader, with one request in flight. It has no task: an answer is
-applied where it arrives and the next request leaves at once, so that a fetch is always waiting at
-the leader while this node flushes. What a flush made durable is told by a one-way REPLICA_ACK,
-sent once for all partitions of the flush, and the leader need not wait for the next fetch.
+applied where it arrives. After a large answer the next request leaves at once, so that a fetch is
+waiting at the leader while this node flushes, and what the flush made durable is told by a one-way
+REPLICA_ACK, sent once for all partitions of the flush. After a small one the next request waits for
+the flush and tells it too: one frame instead of two, and company for the records to come.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.partition import Partition, PartitionKey
 
 LANE = "fetch"
+_HOLD_BYTES = 64 * 1024
+"""After an answer of at most this many bytes the next request waits for the flush of them."""
+_HOLD_S = 0.02
+"""But no longer than this: a hanging disk must not keep its node from hearing of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +210,8 @@ class LeaderFetcher:
         self._ticket: Ticket | None = None
         self._backoff = Backoff(owner.env, owner.settings)
         self._retry: Deadline | None = None
+        self._held: Deadline | None = None
+        self._flush_comes = False
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -234,6 +241,12 @@ class LeaderFetcher:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.cancel()
+            self._held = None
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -245,6 +258,7 @@ class LeaderFetcher:
         """
         if self._retry is not None or not self._followed:
             return
+        self._let_go()
         if self._ticket is not None:
             self._ticket.cancel()
             self._full = True
@@ -288,6 +302,10 @@ class LeaderFetcher:
 
     def acknowledge(self, keys: list[PartitionKey]) -> None:
         """Tell the leader what is durable now, where it does not know."""
+        if self._held is not None:
+            self._changed.update(dict.fromkeys(keys))
+            self.fetch()
+            return
         size = self._owner.settings.partition_max_bytes
         positions = []
         for key in keys:
@@ -337,7 +355,10 @@ class LeaderFetcher:
             self._lost(error)
             return
         self._backoff.reset()
-        self.fetch()
+        if self._flush_comes and len(answer.payload) <= _HOLD_BYTES:
+            self._held = self._owner.deadlines.after(_HOLD_S, self.fetch)
+        else:
+            self.fetch()
 
     def _lost(self, error: PacelineError) -> None:
         """The connection or the request failed: begin anew after a pause."""
@@ -353,6 +374,7 @@ class LeaderFetcher:
 
     def _apply(self, fetched: ReplicaFetched, payload: memoryview) -> None:
         position = 0
+        self._flush_comes = False
         for answer in fetched.partitions:
             records = payload[position : position + answer.records_bytes]
             position += answer.records_bytes
@@ -387,6 +409,7 @@ class LeaderFetcher:
             partition.on_fetched()
             if outcome is not FetchOutcome.IDLE:
                 self._owner.request_flush(partition)
+                self._flush_comes = partition.replica.counts_durable
             if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.RESET):
                 self._tell_cut(partition, outcome, answer)
         elif outcome is FetchOutcome.CORRUPT:

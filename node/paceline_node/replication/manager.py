@@ -223,6 +223,10 @@ class ReplicaManager:
         """Flush and close all logs, once ``run`` has ended. Raises OSError: not a clean stop."""
         await self.table.close()
 
+    def tell_followers(self) -> None:
+        """All that was just appended belongs together: followers need not wait for more."""
+        self.serving.answer_now()
+
     def session_closed(self, session: Session) -> None:
         """A connection from another node ended."""
         self.serving.closed(session)

@@ -124,10 +124,15 @@ class ReplicaServer:
         while True:
             if not (self._due or self._appended or self._advanced):
                 await self._idle.park()
-            self._spread_news()
-            due, self._due = self._due, {}
-            for follower in due:
-                self._answer_parked(follower, at_any_rate=False)
+            self.answer_now()
+
+    def answer_now(self) -> None:
+        """Answer parked fetches with what has come. :meth:`run` does so a tick after the first
+        news; whoever knows that nothing more comes at once saves that tick."""
+        self._spread_news()
+        due, self._due = self._due, {}
+        for follower in due:
+            self._answer_parked(follower, at_any_rate=False)
 
     # --- news ------------------------------------------------------------------------------------
 
