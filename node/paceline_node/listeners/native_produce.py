@@ -50,10 +50,10 @@ class ProduceHandler:
         request = Produce.unpack(frame.body)
         if request.transactional_id is not None:
             raise InvalidRequest("transactions are not served by this version")
-        if sum(part.records_bytes for part in request.partitions) != len(frame.payload):
+        sizes = [part.records_bytes for part in request.partitions]
+        if sum(sizes) != len(frame.payload) or min(sizes, default=0) < 0:
             raise InvalidRequest(
-                f"payload of {len(frame.payload)} bytes, the partitions name "
-                f"{sum(part.records_bytes for part in request.partitions)}"
+                f"payload of {len(frame.payload)} bytes, the partitions name {sizes}"
             )
         pending = _PendingReply(request, answer)
         timeout_s = max(0, min(request.timeout_ms, self._max_timeout_ms)) / 1000
