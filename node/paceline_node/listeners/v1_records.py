@@ -206,14 +206,18 @@ class V1Records:
             if found is None:
                 return read.high_watermark
             data = await found.read_async() if found.size > _INLINE_BYTES else found.read()
-            for batch_position, header in iter_batches(data):
-                position = header.next_offset
-                if header.is_control:
-                    continue
-                verify(data, batch_position)
-                records = await self._decode(data, batch_position, header.compression)
-                if not _add_all(messages, records, offset):
-                    return read.high_watermark
+            try:
+                for batch_position, header in iter_batches(data):
+                    if not header.is_control:
+                        verify(data, batch_position)
+                        records = await self._decode(data, batch_position, header.compression)
+                        if not _add_all(messages, records, offset):
+                            return read.high_watermark
+                    position = header.next_offset
+            except CorruptMessage as error:
+                # It was sound when it was appended: the disk changed it, another replica has it.
+                replica.suspect(position)
+                raise V1Error(V1Code.INTERNAL, str(error)) from error
             if position >= read.high_watermark:
                 return read.high_watermark
 

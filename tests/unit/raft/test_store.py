@@ -23,6 +23,7 @@ from paceline_node.controller.raft_types import (
     HardState,
     Snapshot,
 )
+from paceline_node.env import is_full
 from paceline_node.storage.memory import MemoryDisk
 from tests.sim.raft.durable import CLUSTER, member, member_id
 
@@ -292,6 +293,26 @@ async def test_failed_sync_is_reported() -> None:
     disk.fail_next("sync", path=".raft")
     with pytest.raises(OSError, match="error"):
         await store.write([batch(entry(2))])
+
+
+@pytest.mark.parametrize("room", range(0, 600, 20))
+async def test_writing_again_once_there_is_room(room: int) -> None:
+    disk = MemoryDisk()
+    store = await fresh(disk)
+    await store.write([batch(entry(2), hard_state=HardState(2))])
+    installed = Effects(snapshot=snapshot(50, 5), hard_state=HardState(6), sequence=2)
+    disk.capacity_bytes = disk.total_bytes() - disk.free_bytes() + room
+    for _ in range(2):
+        with pytest.raises(OSError, match="space") as refused:
+            await store.write([installed, batch(entry(51, 6, bytes(600)))])
+        assert is_full(refused.value)
+    disk.capacity_bytes = None
+    await store.write([installed, batch(entry(51, 6, bytes(600)))])
+    disk.power_cut(random.Random(room))
+    again = await reopen(disk)
+    assert entries(again) == [entry(51, 6, bytes(600))]
+    assert again.recovery.hard_state == HardState(6)
+    assert again.recovery.log.snapshot == snapshot(50, 5)
 
 
 async def test_leftover_temporary_files_are_removed() -> None:

@@ -1,0 +1,101 @@
+"""Bits that flip below the high watermark while the nodes run: found by whoever reads them, never
+served, repaired from another replica (spec replication 2.5, failure table rows 21 and 22)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.faults.faulty import FaultyCluster, faulty_cluster
+from tests.integration.faults.writing import assert_complete, create, lead, stored, writing
+from tests.integration.node.nodes import data_dir
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def segment_of(nodes: FaultyCluster, number: int) -> Path:
+    topics = data_dir(nodes.directory, number) / "topics"
+    [segment] = topics.glob("t-0.*/*.log")
+    return segment
+
+
+def flip(segment: Path, value: str) -> bytes:
+    """Flip one bit of a value in a segment, behind the node's back; the bytes as they were."""
+    whole = segment.read_bytes()
+    position = whole.index(value.encode())
+    with segment.open("r+b") as file:
+        file.seek(position)
+        file.write(bytes([whole[position] ^ 0x10]))
+    return whole
+
+
+def is_whole(nodes: FaultyCluster, number: int, expected: bytes) -> bool:
+    """Whether a node's log has the bytes that it had before the flip again."""
+    topics = data_dir(nodes.directory, number) / "topics"
+    segments = sorted(topics.glob("t-0.*/*.log"))
+    return b"".join(segment.read_bytes() for segment in segments).startswith(expected)
+
+
+async def test_a_reader_finds_it_on_the_leader(tmp_path: Path) -> None:
+    async with faulty_cluster(tmp_path) as nodes:
+        leader = await create(nodes, "t")
+        async with writing(nodes, "t", via=(leader + 1) % 3) as writer:
+            await writer.more(50)
+        await nodes.in_sync("t", 0, 0, 1, 2)
+        whole = flip(segment_of(nodes, leader), writer.acked[20])
+        async with nodes.v1(leader) as client:
+            answer = await client.call("CONSUME", "t 0 20")
+            assert answer.startswith("ERR|"), "bad bytes were served"
+        await repaired(nodes, leader, whole)
+        assert await nodes.leader("t", 0) != leader, "a damaged replica goes on leading"
+        await assert_complete(nodes, writer)
+        await lead(nodes, "t", leader)
+        await assert_complete(nodes, writer)
+
+
+async def repaired(nodes: FaultyCluster, number: int, whole: bytes) -> None:
+    async def done() -> bool:
+        return is_whole(nodes, number, whole)
+
+    await nodes.wait_for(f"node {number} is repaired", done)
+    await nodes.in_sync("t", 0, 0, 1, 2)
+
+
+async def test_a_follower_that_fetches_finds_it_on_the_leader(tmp_path: Path) -> None:
+    async with faulty_cluster(tmp_path) as nodes:
+        leader = await create(nodes, "t")
+        empty, via = (leader + 1) % 3, (leader + 2) % 3
+        async with writing(nodes, "t", via=via) as writer:
+            await writer.more(50)
+        await nodes.crash(empty)
+        whole = flip(segment_of(nodes, leader), writer.acked[20])
+        await nodes.wipe(empty)
+        await nodes.start(empty)
+        await repaired(nodes, leader, whole)
+        assert is_whole(nodes, empty, whole), "the damage was copied"
+        assert await nodes.leader("t", 0) == via
+        await assert_complete(nodes, writer)
+
+
+async def test_a_replica_damaged_as_a_follower_does_not_serve_it_when_it_leads(
+    tmp_path: Path,
+) -> None:
+    """Nobody reads a follower, so it may be elected with damage that nobody knows of."""
+    async with faulty_cluster(tmp_path) as nodes:
+        leader = await create(nodes, "t")
+        damaged, via = (leader + 1) % 3, (leader + 2) % 3
+        async with writing(nodes, "t", via=via) as writer:
+            await writer.more(50)
+            await nodes.in_sync("t", 0, 0, 1, 2)
+            whole = flip(segment_of(nodes, damaged), writer.acked[20])
+            await lead(nodes, "t", damaged)
+            await writer.more()
+            async with nodes.v1(via) as client:
+                before = await client.call("CONSUME", "t 0 20")
+                assert before.startswith("ERR|"), "bad bytes were served"
+                await repaired(nodes, damaged, whole)
+                await writer.more()
+                found = await stored(client, "t")
+                assert found[20] == writer.acked[20]
+        await assert_complete(nodes, writer)
