@@ -79,7 +79,10 @@ async def open_directory(env: Env, node_id: NodeId) -> Boot | None:
         )
     previous = await incarnation.read(env.disk)
     boot_id = incarnation.boot_identity(env)
-    return Boot(meta, previous, incarnation.judge(previous, boot_id), boot_id)
+    verdict = incarnation.judge(previous, boot_id)
+    if incarnation.has_failed(env.disk):
+        verdict = Verdict.UNTRUSTED
+    return Boot(meta, previous, verdict, boot_id)
 
 
 def new_meta(env: Env, cluster_id: UUID, node_id: NodeId) -> DirectoryMeta:

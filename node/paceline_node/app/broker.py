@@ -149,6 +149,7 @@ class Broker:
             boot.verdict, reached_durable_mark=opened.reached_durable_mark
         )
         await self._incarnation.write(incarnation.begin(boot.previous, verdict))
+        incarnation.forget_failure(self._env.disk)
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         floor = self.replicas.table.weakest_flush_mode()

@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 import trio
 
-from paceline.errors import ConfigurationError
+from paceline.errors import ConfigurationError, StorageError
 from paceline.types import NodeId
 from paceline_node.app.boot import Boot, format_node, new_meta, open_directory, take_lock
 from paceline_node.app.broker import Broker
@@ -25,6 +25,7 @@ from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.peers import auth
 from paceline_node.peers.server import ServerLimits
 from paceline_node.settings import ListenerKind, Settings
+from paceline_node.storage import incarnation
 
 EXIT_DISK_FAILED = 69
 _HAND_OVER_S = 2.0
@@ -148,6 +149,8 @@ class Node:
                     await self._serve(broker, metadata, task_status)
                 await broker.close()
                 core.cancel_scope.cancel("the node stops")
+        except* StorageError as group:
+            self._disk_failed(group.exceptions[0])
         finally:
             metadata.store_on_disk.close()
 
@@ -205,9 +208,12 @@ class Node:
         )
         peering.introduce(reply.members)
 
-    def _disk_failed(self, error: OSError) -> None:
+    def _disk_failed(self, error: Exception) -> None:
         """The data directory failed: end at once, nothing in it may be used again (SETTLED B13)."""
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
         self._log.error("data directory failed", error=str(error))
+        incarnation.mark_failed(self._env.disk)
         self._env.host.exit(EXIT_DISK_FAILED)
 
 

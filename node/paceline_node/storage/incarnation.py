@@ -13,12 +13,17 @@ The decision is pure. Its life in a process:
 3. registered: :func:`registered`, :func:`write`, and only then append or truncate any log;
 4. orderly stop, after every log is closed: :func:`stopped`, :func:`write`, exit.
 
+A process whose disk failed cannot write the file any more. It leaves an empty file ``disk-failed``
+(:func:`mark_failed`): the kernel's boot is the same, but its page cache may show what never reached
+the disk, so the next start is not trusted (2.2 rule 3, failure table row 20).
+
 ``tainted`` is sticky until a registration has succeeded: a start after a power loss that is stopped
 in an orderly way before it registered must not look clean to the next one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from dataclasses import dataclass, replace
 
@@ -30,6 +35,7 @@ from paceline_node.env import Disk, Env
 from paceline_node.storage import checkpoint
 
 NAME = "incarnation"
+FAILED = "disk-failed"
 
 
 class FlushMode(enum.IntEnum):
@@ -145,6 +151,23 @@ def lowered(current: Incarnation, flush_floor: FlushMode) -> Incarnation:
 def stopped(current: Incarnation) -> Incarnation:
     """The state to write when every log is flushed and closed."""
     return replace(current, clean=True)
+
+
+def mark_failed(disk: Disk) -> None:
+    """Leave word that the disk failed, as well as it can be done on such a disk: synchronously, and
+    without waiting for it to be durable, since a power loss is noticed anyway."""
+    with contextlib.suppress(OSError):
+        disk.create(FAILED).close()
+
+
+def has_failed(disk: Disk) -> bool:
+    """Whether a former process left word that the disk failed."""
+    return disk.exists(FAILED)
+
+
+def forget_failure(disk: Disk) -> None:
+    """The failure is part of a written incarnation (``tainted``) now."""
+    disk.remove(FAILED)
 
 
 async def write(disk: Disk, incarnation: Incarnation) -> None:

@@ -40,6 +40,11 @@ def is_log(path: str) -> bool:
     return path.startswith("topics/") and path.endswith(".log")
 
 
+def is_metadata(path: str) -> bool:
+    """Whether a path is that of the metadata quorum's log."""
+    return path.startswith("metadata/") and path.endswith(".raft")
+
+
 class FaultyFile:
     """A file of a :class:`FaultyDisk`; only appends and overwrites can be made to fail."""
 
@@ -74,14 +79,14 @@ class FaultyDisk:
         self.refused_writes: list[str] = []
         self.lost_group: tuple[str, ...] = ()
         self.synced_after_loss: list[str] = []
-        self._fail_next_sync = False
+        self._lose: Callable[[str], bool] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._disk, name)
 
-    def fail_next_sync(self) -> None:
-        """Let the next sync that covers records fail, and all others succeed."""
-        self._fail_next_sync = True
+    def fail_next_sync(self, of: Callable[[str], bool]) -> None:
+        """Let the next sync that covers such a file fail, and all others succeed."""
+        self._lose = of
 
     def check_write(self, path: str) -> None:
         if self.write_error and self.broken(path):
@@ -98,8 +103,8 @@ class FaultyDisk:
         paths = [file.path for file in files]
         if self.lost_group:
             self.synced_after_loss += paths
-        if self._fail_next_sync and any(map(is_log, paths)):
-            self._fail_next_sync = False
+        if self._lose is not None and any(map(self._lose, paths)):
+            self._lose = None
             self.lost_group = tuple(paths)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if self.sync_delay_s:
