@@ -33,6 +33,8 @@ from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.watchdog import LoopWatchdog
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
 from paceline_node.replication.table import refs
+from paceline_node.security.principals import Policy
+from paceline_node.services.surface import Surface
 from paceline_node.settings import ListenerKind, Settings
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
@@ -54,6 +56,7 @@ class Broker:
         metadata: Metadata,
         bound: list[BoundListener],
         *,
+        policy: Policy,
         failed: Callable[[OSError], None],
         stop_with_cluster: Callable[[], None],
     ) -> None:
@@ -63,6 +66,7 @@ class Broker:
         self._peering = peering
         self._metadata = metadata
         self._bound = bound
+        self._policy = policy
         self._stop_with_cluster = stop_with_cluster
         self._incarnation = IncarnationFile(env.disk, boot.previous or _UNKNOWN)
         self._watchdog = LoopWatchdog()
@@ -195,22 +199,32 @@ class Broker:
 
     async def serve_clients(self, clients: trio.Nursery) -> None:
         """Open the client listeners in ``clients``."""
-        frontend = Frontend(
-            self._settings,
+        meta = self._boot.meta
+        surface = Surface.over(
             self._env,
-            self._boot.meta,
-            SOFTWARE,
+            meta.node_id,
             self._metadata.image_store,
             self._controller,
-            self.replicas,
+            self.replicas.table,
             self.lifecycle,
-            self._peering,
-            self._metrics,
+            self._policy,
+            software=SOFTWARE,
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
         )
+        frontend = Frontend(
+            self._settings,
+            self._env,
+            meta,
+            surface,
+            self._metadata.image_store,
+            self.replicas,
+            self._peering,
+            self._metrics,
+            software=SOFTWARE,
+        )
         # From here on: changes applied earlier, while catching up, happened in another life.
-        self._metadata.image_store.subscribe(watch_images(self._metrics, self._boot.meta.node_id))
+        self._metadata.image_store.subscribe(watch_images(self._metrics, meta.node_id))
         await frontend.start(clients, self._bound)
 
     # --- stop -------------------------------------------------------------------------------------

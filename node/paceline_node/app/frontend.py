@@ -1,17 +1,14 @@
-"""The client side of a broker: services, listeners, pages."""
+"""The client side of a broker: which listener serves what of the service surface."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import trio
 
-from paceline.types import NodeId
 from paceline.wire.peer.api import PeerApi
 from paceline_node.app.peering import Peering
-from paceline_node.controller.client import ControllerClient
-from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.http.pages import standard_pages
@@ -20,7 +17,7 @@ from paceline_node.listeners.native import NativeLimits, NativeService
 from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.native_requests import NativeRequests
-from paceline_node.listeners.serving import BoundListener, Serve, serve_clients
+from paceline_node.listeners.serving import BoundListener, Client, Serve, serve_clients
 from paceline_node.listeners.v1 import V1Listener, V1Settings
 from paceline_node.listeners.v1_admin import V1Admin
 from paceline_node.listeners.v1_records import RecordLimits, V1Records
@@ -31,10 +28,7 @@ from paceline_node.peers.accepting import AcceptGate, OpenConnections
 from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
-from paceline_node.services.producer_ids import ProducerIdService
-from paceline_node.services.roles import RoleService
-from paceline_node.services.status import QuorumView, StatusService
-from paceline_node.services.topics import TopicService
+from paceline_node.services.surface import Surface
 from paceline_node.settings import ListenerKind, Settings
 from paceline_node.storage.layout import DirectoryMeta
 
@@ -49,32 +43,24 @@ class Frontend:
         settings: Settings,
         env: Env,
         meta: DirectoryMeta,
-        software: str,
+        surface: Surface,
         store: MetadataStore,
-        controller: ControllerClient,
         replicas: ReplicaManager,
-        lifecycle: Lifecycle,
         peering: Peering,
         metrics: Metrics,
         *,
-        quorum: Callable[[], QuorumView],
-        stop_with_cluster: Callable[[], None],
+        software: str,
     ) -> None:
         self._settings = settings
-        self._peering = peering
+        self._surface = surface
         self._metrics = metrics
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
-        topics = TopicService(env, store, controller, auto_create=True)
-        self.status = StatusService(
-            env, meta.node_id, software, store, replicas.table, lifecycle, quorum
-        )
-        self._native = self._make_native(
-            meta, software, topics, replicas, controller, lifecycle, quorum, stop_with_cluster
-        )
-        self._v1 = self._make_v1(env, meta.node_id, store, topics, replicas, controller)
+        self._native = self._make_native(meta, software, replicas)
+        self._v1 = self._make_v1(env, Router(env, meta.node_id, store, peering.links))
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
-        metrics.provide(Gauge.READY, lambda: [((), not self.status.reasons())])
+        peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
+        metrics.provide(Gauge.READY, lambda: [((), not surface.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(
             Gauge.CHANNEL_DEPTH, lambda: [(("native_outbox_bytes",), self._native.outbox_bytes)]
@@ -83,48 +69,28 @@ class Frontend:
     # --- what serves which protocol ---------------------------------------------------------------
 
     def _make_native(
-        self,
-        meta: DirectoryMeta,
-        software: str,
-        topics: TopicService,
-        replicas: ReplicaManager,
-        controller: ControllerClient,
-        lifecycle: Lifecycle,
-        quorum: Callable[[], QuorumView],
-        stop_with_cluster: Callable[[], None],
+        self, meta: DirectoryMeta, software: str, replicas: ReplicaManager
     ) -> NativeService:
+        surface = self._surface
         limits = self._settings.limits
         requests = NativeRequests(
-            topics,
-            replicas.table,
-            ProducerIdService(meta.node_id, controller, lambda: lifecycle.broker_epoch),
-            self.status,
-            controller_id=lambda: quorum().leader,
-            stop=stop_with_cluster,
+            surface.topics, surface.records, surface.producer_ids, surface.status
         )
         return NativeService(
             meta.cluster_id,
             meta.node_id,
             software,
-            ProduceHandler(replicas.table, topics),
-            FetchHandler(replicas.table, topics, replicas.deadlines, FetchLimits()),
+            ProduceHandler(surface.records),
+            FetchHandler(surface.records, replicas.deadlines, FetchLimits()),
             requests.handlers(),
             NativeLimits(limits.frame_bytes, limits.requests_per_connection),
             self._metrics,
             after_burst=replicas.tell_followers,
         )
 
-    def _make_v1(
-        self,
-        env: Env,
-        node_id: NodeId,
-        store: MetadataStore,
-        topics: TopicService,
-        replicas: ReplicaManager,
-        controller: ControllerClient,
-    ) -> V1Listener:
+    def _make_v1(self, env: Env, router: Router) -> V1Listener:
+        surface = self._surface
         v1 = self._settings.v1
-        router = Router(env, node_id, store, self._peering.links)
         limits = RecordLimits(
             v1.ack_timeout_ms / 1000,
             v1.leader_wait_ms / 1000,
@@ -132,18 +98,16 @@ class Frontend:
             v1.consume_max_bytes,
             v1.forward_produce,
         )
-        records = V1Records(env, replicas.table, topics, router, limits)
-        listener = V1Listener(
+        records = V1Records(env, surface.records, surface.topics, router, limits)
+        return V1Listener(
             env,
             V1Settings(v1.max_line_bytes, v1.admin_commands.value),
             records,
-            V1Replicas(env, replicas.table, records, router, leader_wait_s=limits.leader_wait_s),
-            V1Admin(topics),
-            RoleService(env, node_id, store, controller, replicas.table),
+            V1Replicas(env, surface.records, records, router),
+            V1Admin(surface.topics),
+            surface.roles,
             self._metrics,
         )
-        self._peering.server.register(PeerApi.V1_LINE, listener.serve_forwarded)
-        return listener
 
     def _make_http(self) -> HttpServer:
         http = self._settings.http
@@ -155,10 +119,10 @@ class Frontend:
         ]
 
         async def native_over_websocket(stream: trio.abc.Stream, name: str) -> None:
-            await self._native.serve(stream, name=name)
+            await self._native.serve(stream, Client(name, is_loopback=False))
 
         return HttpServer(
-            standard_pages(self._metrics, self.status.reasons),
+            standard_pages(self._metrics, self._surface.status.reasons),
             sockets={NATIVE_PATH: native_over_websocket},
             browsers=BrowserCheck(
                 hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins
@@ -182,9 +146,9 @@ class Frontend:
         for item in bound:
             match item.config.kind:
                 case ListenerKind.V1:
-                    await self._serve(nursery, item, self._serve_v1)
+                    await self._serve(nursery, item, self._v1.serve)
                 case ListenerKind.NATIVE:
-                    await self._serve(nursery, item, self._serve_native)
+                    await self._serve(nursery, item, self._native.serve)
                 case ListenerKind.HTTP:
                     await nursery.start(
                         partial(
@@ -213,9 +177,3 @@ class Frontend:
                 opened=self._opened[bound.config.kind],
             )
         )
-
-    async def _serve_v1(self, stream: trio.abc.Stream, name: str, is_loopback: bool) -> None:
-        await self._v1.serve(stream, name=name, is_loopback=is_loopback)
-
-    async def _serve_native(self, stream: trio.abc.Stream, name: str, is_loopback: bool) -> None:
-        await self._native.serve(stream, name=name)

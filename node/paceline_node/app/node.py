@@ -24,6 +24,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.peers import auth
 from paceline_node.peers.server import ServerLimits
+from paceline_node.security.principals import AllowAll, Policy
 from paceline_node.settings import ListenerKind, Settings
 from paceline_node.storage import incarnation
 
@@ -40,11 +41,13 @@ class NodeAddresses:
 
 
 class Node:
-    """One broker. :meth:`run` once; :meth:`stop` from anywhere in the same loop."""
+    """One broker. :meth:`run` once; :meth:`stop` from anywhere in the same loop. ``policy`` decides
+    what clients may do; without one, everything."""
 
-    def __init__(self, settings: Settings, env: Env) -> None:
+    def __init__(self, settings: Settings, env: Env, *, policy: Policy | None = None) -> None:
         self._settings = settings
         self._env = env
+        self._policy = policy or AllowAll()
         self._node_id = NodeId(settings.node.id)
         self._log = structlog.get_logger().bind(node=self._node_id)
         self._stop = trio.Event()
@@ -137,6 +140,7 @@ class Node:
             peering,
             metadata,
             bound,
+            policy=self._policy,
             failed=self._disk_failed,
             stop_with_cluster=self.stop_with_cluster,
         )

@@ -37,11 +37,13 @@ from paceline.wire.native.data import (
 )
 from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
 from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.peers.framestream import FrameStream
 from paceline_node.peers.transport import FilePart
+from paceline_node.security.principals import Principal
 
-RequestHandler = Callable[[Frame], Awaitable[Message]]
+RequestHandler = Callable[[Frame, Principal], Awaitable[Message]]
 _API_NAMES = {int(api): api.name.lower() for api in NativeApi}
 
 
@@ -86,10 +88,11 @@ class NativeService:
         """Bytes that clients have not taken yet, over all connections."""
         return sum(stream.queued_bytes for stream in self._streams)
 
-    async def serve(self, stream: trio.abc.Stream, *, name: str) -> None:
+    async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
         """Serve one connection until it ends; owns and closes ``stream``."""
+        name = client.name
         frames = FrameStream(stream, name=name, max_frame_bytes=64 * 1024)
-        session = _Session(self, frames)
+        session = _Session(self, frames, client.principal)
         self._streams.add(frames)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.run_writer)
@@ -106,8 +109,9 @@ class NativeService:
 
 
 class _Session:
-    def __init__(self, service: NativeService, frames: FrameStream) -> None:
+    def __init__(self, service: NativeService, frames: FrameStream, principal: Principal) -> None:
         self._service = service
+        self._principal = principal
         self._meters = service.meters
         self._frames = frames
         self._unanswered = 0
@@ -188,12 +192,15 @@ class _Session:
         try:
             if frame.api == NativeApi.PRODUCE:
                 self._service.produce.handle(
-                    frame, lambda reply: self._answer(frame, arrived, reply, _error_of(reply))
+                    frame,
+                    self._principal,
+                    lambda reply: self._answer(frame, arrived, reply, _error_of(reply)),
                 )
             elif frame.api == NativeApi.FETCH:
                 self._fetch(frame, arrived)
             elif frame.api == NativeApi.LIST_OFFSETS:
-                found = self._service.fetch.list_offsets(ListOffsets.unpack(frame.body))
+                wanted = ListOffsets.unpack(frame.body)
+                found = self._service.fetch.list_offsets(wanted, self._principal)
                 self._answer(frame, arrived, found, _error_of(found))
             elif frame.api in self._service.requests:
                 handler = self._service.requests[frame.api]
@@ -205,7 +212,7 @@ class _Session:
 
     async def _handle(self, frame: Frame, arrived: float, handler: RequestHandler) -> None:
         try:
-            self._answer(frame, arrived, await handler(frame))
+            self._answer(frame, arrived, await handler(frame, self._principal))
         except PacelineError as error:
             self._refuse(frame, arrived, error)
 
@@ -217,7 +224,7 @@ class _Session:
                 self._parked.discard(parked)
             self._answer(frame, arrived, reply, _error_of(reply), parts)
 
-        parked = self._service.fetch.handle(frame, answer)
+        parked = self._service.fetch.handle(frame, self._principal, answer)
         if parked is not None:
             self._parked.add(parked)
 

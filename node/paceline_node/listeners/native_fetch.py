@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline.errors import NotLeader, PacelineError, UnknownTopicOrPartition
-from paceline.types import NO_EPOCH, NO_NODE, Isolation, LeaderEpoch, NodeId
+from paceline.errors import PacelineError
+from paceline.types import Isolation, LeaderEpoch
 from paceline.wire.frame import Frame
 from paceline.wire.native.data import (
     Fetch,
@@ -26,8 +26,8 @@ from paceline.wire.native.data import (
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.transport import FilePart
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.table import PartitionTable
-from paceline_node.services.topics import TopicService
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.records import RecordService
 
 Answer = Callable[[FetchReply, list[FilePart]], None]
 
@@ -45,37 +45,41 @@ class FetchHandler:
 
     def __init__(
         self,
-        table: PartitionTable,
-        topics: TopicService,
+        records: RecordService,
         deadlines: Deadlines,
         limits: FetchLimits,
     ) -> None:
-        self._table = table
-        self._topics = topics
+        self._records = records
         self._deadlines = deadlines
         self._limits = limits
 
-    def handle(self, frame: Frame, answer: Answer) -> ParkedFetch | None:
+    def handle(self, frame: Frame, principal: Principal, answer: Answer) -> ParkedFetch | None:
         """Answer now, or return the fetch as parked: it answers by itself later, unless
         :meth:`ParkedFetch.abandon` is called because its connection ended."""
         request = Fetch.unpack(frame.body)
-        reply, parts, ready = self._read(request)
+        reply, parts, ready = self._read(request, principal)
         if ready or request.max_wait_ms <= 0:
             self._count(request, reply)
             answer(reply, parts)
             return None
         wait_s = min(request.max_wait_ms, self._limits.max_wait_ms) / 1000
-        return ParkedFetch(self, request, answer, self._deadlines, wait_s)
+        return ParkedFetch(self, request, principal, answer, self._deadlines, wait_s)
 
-    def _read(self, request: Fetch) -> tuple[FetchReply, list[FilePart], bool]:
+    def _read(
+        self, request: Fetch, principal: Principal
+    ) -> tuple[FetchReply, list[FilePart], bool]:
         """What can be answered now, and whether that is enough to answer at once."""
         budget = min(request.max_bytes, self._limits.max_bytes)
         results = []
         parts: list[FilePart] = []
         ready = False
         total = 0
+        permitted = None
         for wanted in request.partitions:
             try:
+                if wanted.topic != permitted:
+                    self._records.permit(principal, Operation.CONSUME, wanted.topic)
+                    permitted = wanted.topic
                 result, part = self._read_one(wanted, request.isolation, budget - total, total == 0)
             except PacelineError as error:
                 result, part = self._refusal(wanted, error), None
@@ -89,7 +93,7 @@ class FetchHandler:
 
     def _count(self, request: Fetch, reply: FetchReply) -> None:
         for wanted, result in zip(request.partitions, reply.partitions, strict=True):
-            partition = self._table.get(wanted.topic, wanted.partition)
+            partition = self._records.hosted(wanted.topic, wanted.partition)
             if result.records_bytes and partition is not None:
                 # From the offset asked for: what its batch holds before it is not for the client.
                 count = result.next_offset - wanted.offset
@@ -98,7 +102,9 @@ class FetchHandler:
     def _read_one(
         self, wanted: FetchPartition, isolation: Isolation, budget: int, first: bool
     ) -> tuple[FetchedPartition, FilePart | None]:
-        partition = self._leader_of(wanted)
+        partition = self._records.leader(
+            wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
+        )
         read = partition.read(wanted.offset, min(wanted.max_bytes, max(budget, 1)), isolation)
         found = read.slice
         # A batch larger than what is left of the budget travels alone, as the first (3.3 rule 11).
@@ -121,16 +127,8 @@ class FetchHandler:
             part,
         )
 
-    def _leader_of(self, wanted: FetchPartition | OffsetQuery) -> Partition:
-        partition = self._table.get(wanted.topic, wanted.partition)
-        if partition is None:
-            self._topics.partition(wanted.topic, wanted.partition)
-            raise NotLeader(f"{wanted.topic}/{wanted.partition}: not hosted on this node")
-        partition.check_epoch(wanted.current_leader_epoch)
-        return partition
-
     def _refusal(self, wanted: FetchPartition, error: PacelineError) -> FetchedPartition:
-        leader, leader_epoch = self._known_leader(wanted)
+        leader, leader_epoch = self._records.leader_to_tell(error, wanted.topic, wanted.partition)
         return FetchedPartition(
             wanted.topic,
             wanted.partition,
@@ -144,22 +142,19 @@ class FetchHandler:
             leader=leader,
         )
 
-    def _known_leader(self, wanted: FetchPartition | OffsetQuery) -> tuple[NodeId, LeaderEpoch]:
-        try:
-            registration = self._topics.partition(wanted.topic, wanted.partition)
-        except UnknownTopicOrPartition:
-            return NO_NODE, NO_EPOCH
-        return registration.leader, registration.leader_epoch
-
-    def list_offsets(self, request: ListOffsets) -> ListOffsetsReply:
+    def list_offsets(self, request: ListOffsets, principal: Principal) -> ListOffsetsReply:
         """Offsets by time or symbol, each partition with its own error."""
-        return ListOffsetsReply(tuple(self._find(query) for query in request.partitions))
+        return ListOffsetsReply(tuple(self._find(query, principal) for query in request.partitions))
 
-    def _find(self, query: OffsetQuery) -> OffsetFound:
+    def _find(self, query: OffsetQuery, principal: Principal) -> OffsetFound:
         try:
-            offset, timestamp_ms, epoch = self._leader_of(query).list_offset(query.spec)
+            self._records.permit(principal, Operation.DESCRIBE, query.topic)
+            partition = self._records.leader(
+                query.topic, query.partition, current_leader_epoch=query.current_leader_epoch
+            )
+            offset, timestamp_ms, epoch = partition.list_offset(query.spec)
         except PacelineError as error:
-            leader, leader_epoch = self._known_leader(query)
+            leader, leader_epoch = self._records.leader_to_tell(error, query.topic, query.partition)
             return OffsetFound(
                 query.topic,
                 query.partition,
@@ -178,18 +173,20 @@ class FetchHandler:
 class ParkedFetch:
     """A long poll: woken by any of its partitions or by its deadline."""
 
-    __slots__ = ("_answer", "_deadline", "_handler", "_request", "_tokens")
+    __slots__ = ("_answer", "_deadline", "_handler", "_principal", "_request", "_tokens")
 
     def __init__(
         self,
         handler: FetchHandler,
         request: Fetch,
+        principal: Principal,
         answer: Answer,
         deadlines: Deadlines,
         wait_s: float,
     ) -> None:
         self._handler = handler
         self._request = request
+        self._principal = principal
         self._answer = answer
         self._tokens: list[tuple[Partition, object]] = []
         self._deadline: Deadline | None = deadlines.after(wait_s, self._expired)
@@ -197,7 +194,7 @@ class ParkedFetch:
 
     def _park(self) -> None:
         for wanted in self._request.partitions:
-            partition = self._handler._table.get(wanted.topic, wanted.partition)
+            partition = self._handler._records.hosted(wanted.topic, wanted.partition)
             if partition is not None:
                 # Beyond what is there already: less than min_bytes does not wake it again.
                 offset = max(wanted.offset, partition.high_watermark)
@@ -208,14 +205,14 @@ class ParkedFetch:
         if self._deadline is None:
             return
         self._release_tokens()
-        reply, parts, ready = self._handler._read(self._request)
+        reply, parts, ready = self._handler._read(self._request, self._principal)
         if ready:
             self._finish(reply, parts)
         else:
             self._park()
 
     def _expired(self) -> None:
-        reply, parts, _ = self._handler._read(self._request)
+        reply, parts, _ = self._handler._read(self._request, self._principal)
         self._finish(reply, parts)
 
     def _finish(self, reply: FetchReply, parts: list[FilePart]) -> None:

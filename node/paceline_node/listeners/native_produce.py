@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paceline.errors import (
-    InvalidRequest,
-    NotLeader,
-    PacelineError,
-    PolicyViolation,
-    UnknownTopicOrPartition,
-)
+from paceline.errors import InvalidRequest, PacelineError, PolicyViolation
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, is_internal_topic
 from paceline.wire.batch import validate_client_batches
 from paceline.wire.frame import Frame
@@ -25,8 +19,8 @@ from paceline.wire.native.data import (
     ProduceReply,
 )
 from paceline_node.replication.partition import Partition, ProduceResult
-from paceline_node.replication.table import PartitionTable
-from paceline_node.services.topics import TopicService
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.records import RecordService
 
 Answer = Callable[[ProduceReply], None]
 
@@ -34,14 +28,11 @@ Answer = Callable[[ProduceReply], None]
 class ProduceHandler:
     """Appends for native clients. ``max_timeout_ms`` caps what a client may ask to wait."""
 
-    def __init__(
-        self, table: PartitionTable, topics: TopicService, *, max_timeout_ms: int = 120_000
-    ) -> None:
-        self._table = table
-        self._topics = topics
+    def __init__(self, records: RecordService, *, max_timeout_ms: int = 120_000) -> None:
+        self._records = records
         self._max_timeout_ms = max_timeout_ms
 
-    def handle(self, frame: Frame, answer: Answer) -> None:
+    def handle(self, frame: Frame, principal: Principal, answer: Answer) -> None:
         """Append what ``frame`` carries; ``answer`` is called once, maybe before this returns.
 
         Raises RemoteProtocolError or InvalidRequest when the request as a whole is wrong; nothing
@@ -58,10 +49,14 @@ class ProduceHandler:
         pending = _PendingReply(request, answer)
         timeout_s = max(0, min(request.timeout_ms, self._max_timeout_ms)) / 1000
         position = 0
+        permitted = None
         for index, part in enumerate(request.partitions):
             data = frame.payload[position : position + part.records_bytes]
             position += part.records_bytes
             try:
+                if part.topic != permitted:
+                    self._records.permit(principal, Operation.PRODUCE, part.topic)
+                    permitted = part.topic
                 partition = self._leader_of(part)
                 # Offsets and epochs are stamped in place, so the batch must be writable.
                 batches = bytearray(data)
@@ -74,26 +69,18 @@ class ProduceHandler:
                     done=pending.slot(index),
                 )
             except PacelineError as error:
-                pending.refuse(index, error, *self._known_leader(part))
+                pending.refuse(
+                    index, error, *self._records.leader_to_tell(error, part.topic, part.partition)
+                )
 
     def _leader_of(self, part: ProducePartition) -> Partition:
         if is_internal_topic(part.topic):
             raise PolicyViolation(f"{part.topic}: internal topics take no records from clients")
         if part.records_bytes <= 0:
             raise InvalidRequest(f"{part.topic}/{part.partition}: no batch for it in the payload")
-        partition = self._table.get(part.topic, part.partition)
-        if partition is None:
-            self._topics.partition(part.topic, part.partition)
-            raise NotLeader(f"{part.topic}/{part.partition}: not hosted on this node")
-        partition.check_epoch(part.current_leader_epoch)
-        return partition
-
-    def _known_leader(self, part: ProducePartition) -> tuple[int, int]:
-        try:
-            registration = self._topics.partition(part.topic, part.partition)
-        except UnknownTopicOrPartition:
-            return NO_NODE, NO_EPOCH
-        return registration.leader, registration.leader_epoch
+        return self._records.leader(
+            part.topic, part.partition, current_leader_epoch=part.current_leader_epoch
+        )
 
 
 class _PendingReply:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from paceline.errors import (
+    AuthorizationFailed,
     ErrorCode,
     InvalidRequest,
     InvalidTopic,
@@ -13,7 +14,7 @@ from paceline.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from paceline.types import NO_EPOCH, NO_NODE, NodeId, is_internal_topic
+from paceline.types import NO_EPOCH, NO_NODE, is_internal_topic
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.native import admin, data
@@ -22,37 +23,32 @@ from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.table import PartitionTable
+from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.producer_ids import ProducerIdService
+from paceline_node.services.records import RecordService
 from paceline_node.services.status import StatusService, broker_info
 from paceline_node.services.topics import TopicService
 
 MAX_METADATA_WAIT_S = 30.0
 _PRODUCER_EPOCH = 0
 
-Handler = Callable[[Frame], Awaitable[Message]]
+Handler = Callable[[Frame, Principal], Awaitable[Message]]
 
 
 class NativeRequests:
-    """Handlers by api number, in :meth:`handlers`. ``controller_id`` returns the node that the
-    quorum follows, -1 while none is known; ``stop`` begins the stop of a whole cluster."""
+    """Handlers by api number, in :meth:`handlers`."""
 
     def __init__(
         self,
         topics: TopicService,
-        table: PartitionTable,
+        records: RecordService,
         producer_ids: ProducerIdService,
         status: StatusService,
-        *,
-        controller_id: Callable[[], NodeId],
-        stop: Callable[[], None],
     ) -> None:
         self._topics = topics
-        self._table = table
+        self._records = records
         self._producer_ids = producer_ids
         self._status = status
-        self._controller_id = controller_id
-        self._stop = stop
 
     def handlers(self) -> dict[int, Handler]:
         """What the native listener serves besides PRODUCE, FETCH and LIST_OFFSETS."""
@@ -70,71 +66,73 @@ class NativeRequests:
 
     # --- metadata ---------------------------------------------------------------------------------
 
-    async def _metadata(self, frame: Frame) -> Message:
+    async def _metadata(self, frame: Frame, principal: Principal) -> Message:
         request = data.MetadataRequest.unpack(frame.body)
         if request.min_metadata_offset >= 0:
             wait_s = min(request.timeout_ms / 1000, MAX_METADATA_WAIT_S)
             await self._topics.wait_offset(request.min_metadata_offset, timeout_s=wait_s)
         topics = []
         if request.topics is None:
-            topics = [_topic_info(topic) for topic in self._topics.image.topics.values()]
+            topics = [_topic_info(topic) for topic in self._topics.visible(principal)]
         else:
             for name in request.topics:
-                topics.append(await self._topic(name, create=request.allow_auto_create))
+                topics.append(await self._topic(name, principal, create=request.allow_auto_create))
         image = self._topics.image
         return data.MetadataReply(
             image.cluster_id,
-            self._controller_id(),
+            self._status.controller,
             image.offset,
             tuple(broker_info(broker) for _, broker in sorted(image.brokers.items())),
             tuple(topics),
         )
 
-    async def _topic(self, name: str, *, create: bool) -> data.TopicInfo:
+    async def _topic(self, name: str, principal: Principal, *, create: bool) -> data.TopicInfo:
         topic = self._topics.find(name)
         try:
+            self._topics.permit(principal, Operation.DESCRIBE, name)
             if topic is None and create:
-                topic = await self._topics.ensure(name, timeout_s=MAX_METADATA_WAIT_S)
+                topic = await self._topics.ensure(principal, name, timeout_s=MAX_METADATA_WAIT_S)
             elif topic is None:
                 raise UnknownTopicOrPartition(name)
         except (UnknownTopicOrPartition, PolicyViolation):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return data.TopicInfo(name, code, None, ())
-        except InvalidTopic as error:
+        except (AuthorizationFailed, InvalidTopic) as error:
             return data.TopicInfo(name, error.code, None, ())
         return _topic_info(topic)
 
     # --- producers --------------------------------------------------------------------------------
 
-    async def _init_producer(self, frame: Frame) -> Message:
+    async def _init_producer(self, frame: Frame, principal: Principal) -> Message:
         request = data.InitProducer.unpack(frame.body)
         if request.transactional_id is not None:
             raise InvalidRequest("transactions are not served by this version")
-        return data.ProducerIdentity(await self._producer_ids.next_id(), _PRODUCER_EPOCH)
+        return data.ProducerIdentity(await self._producer_ids.next_id(principal), _PRODUCER_EPOCH)
 
     # --- administration ---------------------------------------------------------------------------
 
     def _administer(self, request: type[Message], response: type[Message]) -> Handler:
-        async def handle(frame: Frame) -> Message:
+        async def handle(frame: Frame, principal: Principal) -> Message:
             wish = request.unpack(frame.body)
             _refuse_internal(wish)
-            return await self._topics.administer(wish, response)
+            return await self._topics.administer(principal, wish, response)
 
         return handle
 
-    async def _stop_cluster(self, frame: Frame) -> Message:
+    async def _stop_cluster(self, frame: Frame, principal: Principal) -> Message:
         data.StopCluster.unpack(frame.body)
-        self._stop()
+        self._status.stop_with_cluster(principal)
         return admin.Done(self._topics.image.offset)
 
-    async def _report(self, frame: Frame) -> Message:
+    async def _report(self, frame: Frame, principal: Principal) -> Message:
         data.Status.unpack(frame.body)
-        return self._status.report()
+        return self._status.report(principal)
 
     # --- descriptions -----------------------------------------------------------------------------
 
-    async def _describe(self, frame: Frame) -> Message:
+    async def _describe(self, frame: Frame, principal: Principal) -> Message:
         request = data.DescribeTopic.unpack(frame.body)
+        self._topics.permit(principal, Operation.DESCRIBE, request.topic)
         topic = self._topics.image.topic(request.topic)
         numbers = request.partitions or tuple(sorted(topic.partitions))
         return data.TopicDescription(
@@ -147,7 +145,7 @@ class NativeRequests:
 
     def _describe_partition(self, topic: TopicImage, number: int) -> data.PartitionDescription:
         registration = topic.partitions.get(number)
-        local = self._table.get(topic.name, number)
+        local = self._records.hosted(topic.name, number)
         if registration is None:
             return _undescribed(number, None, UnknownTopicOrPartition(f"{topic.name}/{number}"))
         if local is None or not local.is_leader:

@@ -11,10 +11,22 @@ import trio
 
 from paceline_node.env import Network
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, serve
+from paceline_node.security.principals import ANONYMOUS, Principal
 from paceline_node.settings import Listener
 
-Serve = Callable[[trio.abc.Stream, str, bool], Awaitable[None]]
-"""Serves one connection and closes it; gets the client's address and whether it is loopback."""
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is on the other side of a connection: address for logs, whether it is this machine, and
+    as whom its requests are judged."""
+
+    name: str
+    is_loopback: bool
+    principal: Principal = ANONYMOUS
+
+
+Serve = Callable[[trio.abc.Stream, Client], Awaitable[None]]
+"""Serves one connection and closes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +72,19 @@ async def serve_clients(
     """Serve a client listener until cancelled."""
 
     async def one(stream: trio.abc.Stream) -> None:
-        name, is_loopback = _client(stream)
+        client = client_of(stream)
         try:
-            await handle(stream, name, is_loopback)
+            await handle(stream, client)
         except* AssertionError:
             # A broken invariant: going on could lose what was acknowledged.
             raise
         except* Exception as group:  # noqa: BLE001  see below
             # One client's connection must not end the others'.
             structlog.get_logger().error(
-                "connection failed", protocol=bound.config.kind.value, client=name, exc_info=group
+                "connection failed",
+                protocol=bound.config.kind.value,
+                client=client.name,
+                exc_info=group,
             )
 
     await serve(
@@ -82,15 +97,15 @@ async def serve_clients(
     )
 
 
-def _client(stream: trio.abc.Stream) -> tuple[str, bool]:
-    """The client's address, and whether it is on this machine. In-memory streams are."""
+def client_of(stream: trio.abc.Stream) -> Client:
+    """Who connected, as far as the stream tells. In-memory streams are of this machine."""
     if not isinstance(stream, trio.SocketStream):
-        return "memory", True
+        return Client("memory", is_loopback=True)
     try:
         host, port = stream.socket.getpeername()[:2]
     except OSError:
-        return "gone", False
-    return f"{host}:{port}", _is_loopback(host.partition("%")[0])
+        return Client("gone", is_loopback=False)
+    return Client(f"{host}:{port}", _is_loopback(host.partition("%")[0]))
 
 
 def _is_loopback(host: str) -> bool:

@@ -29,6 +29,7 @@ from paceline.wire.v1.lines import LineReader
 from paceline.wire.v1.replies import error_line, ok_line, role_payload
 from paceline.wire.v1.text import decode, encode
 from paceline_node.env import Env
+from paceline_node.listeners.serving import Client
 from paceline_node.listeners.v1_admin import AdminRequest, V1Admin
 from paceline_node.listeners.v1_errors import as_v1
 from paceline_node.listeners.v1_records import V1Records
@@ -36,6 +37,7 @@ from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Call
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.peers.server import Session
+from paceline_node.security.principals import node_principal
 from paceline_node.services.roles import RoleService
 
 REQUEST_BUDGET_S = 4.0
@@ -98,31 +100,31 @@ class V1Listener:
 
     # --- connections ------------------------------------------------------------------------------
 
-    async def serve(self, stream: trio.abc.Stream, *, name: str, is_loopback: bool) -> None:
+    async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
         """Serve one connection to its end; owns and closes ``stream``. A broken connection is the
         client's affair and ends quietly."""
         async with stream:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._converse(stream, is_loopback=is_loopback)
+                await self._converse(stream, client)
 
-    async def _converse(self, stream: trio.abc.Stream, *, is_loopback: bool) -> None:
+    async def _converse(self, stream: trio.abc.Stream, client: Client) -> None:
         reader = LineReader(max_line_bytes=self._settings.max_line_bytes)
         while True:
             data = await stream.receive_some(_RECEIVE_BYTES)
             reader.feed(data)
             try:
                 while (line := reader.next_line()) is not None:
-                    await stream.send_all(await self._reply(line, is_loopback=is_loopback))
+                    await stream.send_all(await self._reply(line, client))
                 if not data:
                     if (rest := reader.finish()) is not None:
-                        await stream.send_all(await self._reply(rest, is_loopback=is_loopback))
+                        await stream.send_all(await self._reply(rest, client))
                     return
             except LineTooLong:
                 await stream.send_all(error_line(UNREADABLE_ID, bad_request(LINE_TOO_LONG)))
                 await _let_read(stream)
                 return
 
-    async def _reply(self, line: bytes, *, is_loopback: bool) -> bytes:
+    async def _reply(self, line: bytes, client: Client) -> bytes:
         arrived = self._env.now()
         try:
             envelope = parse_envelope(line)
@@ -130,10 +132,16 @@ class V1Listener:
             self._count("", arrived, error.reason.lower())
             return error_line(UNREADABLE_ID, error)
         command = envelope.command
-        call = Call(command, encode(envelope.args), arrived + REQUEST_BUDGET_S, forwarded=False)
+        call = Call(
+            command,
+            encode(envelope.args),
+            arrived + REQUEST_BUDGET_S,
+            client.principal,
+            forwarded=False,
+        )
         try:
             request = self._parse(envelope)
-            self._authorize(request, is_loopback=is_loopback)
+            self._check_admin_commands(request, client)
             payload = await self._serve_request(request, call)
         except PacelineError as error:
             refusal = as_v1(error)
@@ -155,11 +163,11 @@ class V1Listener:
             raise V1Error(V1Code.UNKNOWN_COMMAND, "unsupported command")
         return request
 
-    def _authorize(self, request: requests.Request, *, is_loopback: bool) -> None:
+    def _check_admin_commands(self, request: requests.Request, client: Client) -> None:
         if not isinstance(request, _ADMIN):
             return
         policy = self._settings.admin_commands
-        if policy == "allow" or (policy == "loopback" and is_loopback):
+        if policy == "allow" or (policy == "loopback" and client.is_loopback):
             return
         raise V1Error(V1Code.NOT_AUTHORIZED, "admin commands disabled")
 
@@ -170,10 +178,11 @@ class V1Listener:
             handler = self._handlers.get(type(request))
             if handler is not None:
                 return await handler(request, call)
-            return await self._admin.handle(cast(AdminRequest, request))
+            return await self._admin.handle(cast(AdminRequest, request), call.principal)
         raise V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
 
     async def _set_role(self, request: requests.SetPartitionRole, call: Call) -> bytes:
+        self._roles.permit(call.principal, request.topic)
         topic = await self._records.ensure(request.topic, call)
         if request.partition < 0:
             raise bad_request("partition must be >= 0")
@@ -183,7 +192,7 @@ class V1Listener:
             )
         try:
             result = await self._roles.set_role(
-                request.topic, request.partition, request.role.value
+                call.principal, request.topic, request.partition, request.role.value
             )
         except PreferredLeaderNotAvailable:
             if self._roles.is_in_sync(request.topic, request.partition):
@@ -204,7 +213,13 @@ class V1Listener:
         """
         line = V1Line.unpack(frame.body)
         budget_s = min(line.budget_ms / 1000, REQUEST_BUDGET_S)
-        call = Call(line.command, line.args, self._env.now() + budget_s, forwarded=True)
+        call = Call(
+            line.command,
+            line.args,
+            self._env.now() + budget_s,
+            node_principal(session.peer),
+            forwarded=True,
+        )
         try:
             request = parse_request(line.command, decode(line.args))
             topic = getattr(request, "topic", None)

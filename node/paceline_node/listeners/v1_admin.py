@@ -9,6 +9,7 @@ from paceline.wire.v1 import replies, requests
 from paceline.wire.v1.errors import bad_request
 from paceline_node.controller.image import Image, TopicImage
 from paceline_node.controller.records import Partition
+from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.topics import TopicService
 
 AdminRequest = (
@@ -31,36 +32,38 @@ class V1Admin:
     def __init__(self, topics: TopicService) -> None:
         self._topics = topics
 
-    async def handle(self, request: AdminRequest) -> bytes:
+    async def handle(self, request: AdminRequest, principal: Principal) -> bytes:
         """The payload of the OK line."""
         match request:
             case requests.AdminCreateTopic():
-                return await self._create_topic(request)
+                return await self._create_topic(request, principal)
             case requests.AdminRegisterBroker():
-                return await self._register_broker(request)
+                return await self._register_broker(request, principal)
             case requests.AdminBrokerHeartbeat(broker_id):
-                return await self._heartbeat(broker_id)
+                return await self._heartbeat(broker_id, principal)
             case requests.AdminSetPartitionLeader():
-                return await self._set_leader(request)
+                return await self._set_leader(request, principal)
             case requests.AdminFenceBroker(broker_id):
-                return await self._fence(broker_id, fenced=True)
+                return await self._fence(broker_id, principal, fenced=True)
             case requests.AdminUnfenceBroker(broker_id):
-                return await self._fence(broker_id, fenced=False)
+                return await self._fence(broker_id, principal, fenced=False)
             case requests.AdminReconcileBrokerHealth(timeout_ms):
                 wish = admin.ReconcileExternal(timeout_ms)
-                done = await self._topics.administer(wish, admin.Reconciled)
+                done = await self._topics.administer(principal, wish, admin.Reconciled)
                 return replies.reconcile_payload(done.count)
             case requests.AdminElectTopicLeaders(topic):
-                return await self._elect(topic)
+                return await self._elect(topic, principal)
             case requests.AdminGetMetadata():
-                return _metadata(self._topics.image)
+                return _metadata(self._topics.overview(principal))
 
-    async def _create_topic(self, request: requests.AdminCreateTopic) -> bytes:
+    async def _create_topic(
+        self, request: requests.AdminCreateTopic, principal: Principal
+    ) -> bytes:
         wish = admin.CreateTopic(
             request.topic, request.partitions, request.replication_factor, if_not_exists=True
         )
         try:
-            created = await self._topics.administer(wish, admin.TopicCreated)
+            created = await self._topics.administer(principal, wish, admin.TopicCreated)
         except TopicAlreadyExists:
             raise bad_request("topic already exists") from None
         return replies.create_topic_payload(
@@ -71,11 +74,13 @@ class V1Admin:
             index=created.metadata_offset,
         )
 
-    async def _register_broker(self, request: requests.AdminRegisterBroker) -> bytes:
+    async def _register_broker(
+        self, request: requests.AdminRegisterBroker, principal: Principal
+    ) -> bytes:
         wish = admin.RegisterExternal(
             NodeId(request.broker_id), request.host, request.port, request.epoch or 0
         )
-        done = await self._topics.administer(wish, admin.Done)
+        done = await self._topics.administer(principal, wish, admin.Done)
         host, port = request.host, request.port
         broker = self._topics.image.brokers.get(NodeId(request.broker_id))
         if broker is not None and (real := broker.endpoint(_LISTENER)) is not None:
@@ -88,27 +93,30 @@ class V1Admin:
             index=done.metadata_offset,
         )
 
-    async def _heartbeat(self, broker_id: int) -> bytes:
+    async def _heartbeat(self, broker_id: int, principal: Principal) -> bytes:
         wish = admin.RegisterExternal(NodeId(broker_id), "", 0, 0)
-        done = await self._topics.administer(wish, admin.Done)
+        done = await self._topics.administer(principal, wish, admin.Done)
         return replies.broker_heartbeat_payload(
             broker_id=broker_id, term=done.term, index=done.metadata_offset
         )
 
-    async def _fence(self, broker_id: int, *, fenced: bool) -> bytes:
+    async def _fence(self, broker_id: int, principal: Principal, *, fenced: bool) -> bytes:
         done = await self._topics.administer(
-            admin.FenceBroker(NodeId(broker_id), fenced), admin.Done
+            principal, admin.FenceBroker(NodeId(broker_id), fenced), admin.Done
         )
         return replies.fence_payload(
             broker_id=broker_id, fenced=fenced, term=done.term, index=done.metadata_offset
         )
 
-    async def _set_leader(self, request: requests.AdminSetPartitionLeader) -> bytes:
+    async def _set_leader(
+        self, request: requests.AdminSetPartitionLeader, principal: Principal
+    ) -> bytes:
         """An orderly move to a real node in the real ISR; the ISR a caller claims is not believed.
 
         On a lone node, where other ids are external, it marks and unmarks the node instead and
         echoes the list, as the original does.
         """
+        self._topics.permit(principal, Operation.MOVE_LEADER, request.topic)
         image = self._topics.image
         topic = _existing(image, request.topic)
         partition = _existing_partition(topic, request.partition)
@@ -121,7 +129,7 @@ class V1Admin:
             role = admin.SetRole(request.topic, request.partition, me, "follower")
         else:
             raise bad_request("not a replica")
-        done = await self._topics.administer(role, admin.RoleSet)
+        done = await self._topics.administer(principal, role, admin.RoleSet)
         now = _existing_partition(_existing(self._topics.image, request.topic), request.partition)
         return replies.partition_leader_payload(
             topic=request.topic,
@@ -132,9 +140,10 @@ class V1Admin:
             index=done.metadata_offset,
         )
 
-    async def _elect(self, name: str) -> bytes:
+    async def _elect(self, name: str, principal: Principal) -> bytes:
         """First unfenced in-sync replica for partitions without a working leader: what the
         controller does by itself, so usually nothing is left to change."""
+        self._topics.permit(principal, Operation.MOVE_LEADER, name)
         topic = self._topics.find(name)
         if topic is None:
             raise bad_request(f"topic not found: {name}")
@@ -143,7 +152,7 @@ class V1Admin:
             if partition.leader >= 0 or not partition.isr:
                 continue
             wish = admin.ElectLeader(name, number, partition.isr[0])
-            await self._topics.administer(wish, admin.RoleSet)
+            await self._topics.administer(principal, wish, admin.RoleSet)
             changes += 1
         return replies.elect_payload(topic=name, elected_changes=changes)
 

@@ -26,8 +26,9 @@ from paceline_node.env import Env
 from paceline_node.listeners.v1_errors import ACKS_TIMEOUT, NO_LEADER_HERE
 from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition, ProduceResult, ReadResult
-from paceline_node.replication.table import PartitionTable
+from paceline_node.security.principals import Operation
 from paceline_node.services.answer import Answer
+from paceline_node.services.records import RecordService
 from paceline_node.services.topics import TopicService
 
 _INLINE_BYTES = 64 * 1024
@@ -51,13 +52,13 @@ class V1Records:
     def __init__(
         self,
         env: Env,
-        table: PartitionTable,
+        service: RecordService,
         topics: TopicService,
         router: Router,
         limits: RecordLimits,
     ) -> None:
         self._env = env
-        self._table = table
+        self._service = service
         self._topics = topics
         self._router = router
         self._limits = limits
@@ -65,12 +66,14 @@ class V1Records:
     async def ensure(self, name: str, call: Call) -> TopicImage:
         """The topic, created when it is unknown (spec v1 5)."""
         left_s = max(0.0, call.deadline - self._env.now())
-        return await self._topics.ensure(name, timeout_s=min(left_s, self._limits.leader_wait_s))
+        wait_s = min(left_s, self._limits.leader_wait_s)
+        return await self._topics.ensure(call.principal, name, timeout_s=wait_s)
 
     # --- PRODUCE ----------------------------------------------------------------------------------
 
     async def produce(self, request: Produce, call: Call) -> bytes:
         """Append one record; the payload of the OK line. Raises V1Error as spec v1 5 and 7."""
+        self._service.permit(call.principal, Operation.PRODUCE, request.topic)
         topic = await self._ensure_for_produce(request.topic, call)
         partition = partition_for(request.key, len(topic.partitions))
         if not (call.forwarded or self._may_take(request.topic, partition)):
@@ -132,7 +135,7 @@ class V1Records:
         )
 
     def _leading(self, topic: str, partition: int) -> Partition:
-        local = self._table.get(topic, partition)
+        local = self._service.hosted(topic, partition)
         if local is None or not local.is_leader:
             raise NotLeader(f"{topic}/{partition}: this node does not lead it")
         return local
@@ -141,6 +144,7 @@ class V1Records:
 
     async def consume(self, request: Consume, call: Call) -> bytes:
         """Committed records from an offset; served by the leader, else by a replica here."""
+        self._service.permit(call.principal, Operation.CONSUME, request.topic)
         if request.offset < 0:
             raise bad_request("invalid offset")
         topic = await self.ensure(request.topic, call)
@@ -151,14 +155,14 @@ class V1Records:
             return await self._consume(self._leading(request.topic, request.partition), request)
 
         # A replica here can answer at once without the leader; a topic just made has neither yet.
-        has_replica = self._table.get(request.topic, request.partition) is not None
+        has_replica = self._service.hosted(request.topic, request.partition) is not None
         until = self._env.now() + (0.0 if has_replica else self._limits.leader_wait_s)
         try:
             return await self._router.on_leader(
                 call, request.topic, request.partition, read_here, until=until
             )
         except (NotLeader, RequestTimedOut):
-            replica = self._table.get(request.topic, request.partition)
+            replica = self._service.hosted(request.topic, request.partition)
             if replica is None or call.forwarded:
                 raise self._unavailable(request) from None
             return await self._consume(replica, request)

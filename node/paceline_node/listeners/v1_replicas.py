@@ -28,7 +28,7 @@ from paceline_node.listeners.v1_errors import NO_LEADER_HERE
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.table import PartitionTable
+from paceline_node.services.records import RecordService
 
 NOT_LEADER_HERE = bad_request("partition is not leader")
 _FETCH_BYTES = 1024 * 1024
@@ -50,7 +50,7 @@ class V1Replicas:
     def __init__(
         self,
         env: Env,
-        table: PartitionTable,
+        service: RecordService,
         records: V1Records,
         router: Router,
         *,
@@ -58,7 +58,7 @@ class V1Replicas:
         status_wait_s: float = 0.5,
     ) -> None:
         self._env = env
-        self._table = table
+        self._service = service
         self._records = records
         self._router = router
         self._leader_wait_s = leader_wait_s
@@ -126,6 +126,7 @@ class V1Replicas:
             raise NOT_LEADER_HERE from None
 
     async def _check(self, call: Call, topic: str, partition: int, slot: int) -> None:
+        self._service.permit_replica(call.principal)
         found = await self._records.ensure(topic, call)
         if partition not in found.partitions:
             raise bad_request("invalid partition")
@@ -133,7 +134,7 @@ class V1Replicas:
             raise bad_request("invalid replica id")
 
     def _leading(self, topic: str, partition: int) -> Partition:
-        local = self._table.get(topic, partition)
+        local = self._service.hosted(topic, partition)
         if local is None or not local.is_leader:
             raise NotLeader(f"{topic}/{partition}: this node does not lead it")
         return local

@@ -20,6 +20,7 @@ from paceline.wire.v1.errors import V1Code, V1Error
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.peers.links import PeerLinks
+from paceline_node.security.principals import Principal
 
 _RETRY_S = 0.05
 _MIN_FORWARD_S = 0.05
@@ -28,11 +29,13 @@ _MIN_FORWARD_S = 0.05
 @dataclass(frozen=True, slots=True)
 class Call:
     """One V1 request under way. ``deadline`` is when its answer must be out; ``forwarded`` tells
-    that another node sent it here, so that it goes no further."""
+    that another node sent it here, so that it goes no further. ``principal`` asks for it; where it
+    is forwarded, that is the node which has judged it (SETTLED R11)."""
 
     command: str
     args: bytes
     deadline: float
+    principal: Principal
     forwarded: bool
 
 

@@ -1,14 +1,17 @@
-"""Who asks, what for, and whether they may (SETTLED P11).
+"""Who asks, what for, and who says whether they may (SETTLED P11).
 
-Every request on the service surface passes :func:`authorize`. Until credentials exist it allows
-everything that makes sense; what does not (producing to a group) is a bug of ours, not a refusal.
+Every request on the service surface is put to the node's :class:`Policy`. Until credentials exist
+that is :class:`AllowAll`, which allows everything that makes sense; what does not (producing to a
+group) is a bug of ours, not a refusal.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple, NoReturn, Protocol
 
+from paceline.errors import AuthorizationFailed
 from paceline.types import NodeId
 
 
@@ -45,8 +48,7 @@ class ResourceKind(enum.Enum):
     CLUSTER = "cluster"
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """What is asked for; the cluster has no name."""
 
     kind: ResourceKind
@@ -58,45 +60,48 @@ class Resource:
 
 CLUSTER = Resource(ResourceKind.CLUSTER)
 
-
-class Operation(enum.Enum):
-    """What is done to a resource."""
-
-    PRODUCE = "produce"
-    CONSUME = "consume"
-    DESCRIBE = "describe"
-    CREATE = "create"
-    DELETE = "delete"
-    ALTER = "alter"
-    MOVE_LEADER = "move-leader"
-    JOIN_GROUP = "join-group"
-    COMMIT_OFFSETS = "commit-offsets"
-    TRANSACT = "transact"
-    ADMINISTER = "administer"
-    REPLICATE = "replicate"
-
-
 _TOPIC, _GROUP = ResourceKind.TOPIC, ResourceKind.GROUP
 _TRANSACTION, _CLUSTER = ResourceKind.TRANSACTION, ResourceKind.CLUSTER
 
-APPLIES_TO: dict[Operation, frozenset[ResourceKind]] = {
-    Operation.PRODUCE: frozenset({_TOPIC}),
-    Operation.CONSUME: frozenset({_TOPIC}),
-    Operation.DESCRIBE: frozenset({_TOPIC, _GROUP, _TRANSACTION, _CLUSTER}),
-    Operation.CREATE: frozenset({_TOPIC}),
-    Operation.DELETE: frozenset({_TOPIC, _GROUP}),
-    Operation.ALTER: frozenset({_TOPIC, _GROUP}),
-    Operation.MOVE_LEADER: frozenset({_TOPIC}),
-    Operation.JOIN_GROUP: frozenset({_GROUP}),
-    Operation.COMMIT_OFFSETS: frozenset({_GROUP}),
-    Operation.TRANSACT: frozenset({_TRANSACTION}),
-    Operation.ADMINISTER: frozenset({_CLUSTER}),
-    Operation.REPLICATE: frozenset({_CLUSTER}),
-}
-"""Which operations make sense on which kinds of resource."""
+
+class Operation(enum.Enum):
+    """What is done to a resource; ``kinds`` are those that it makes sense for."""
+
+    PRODUCE = ("produce", _TOPIC)
+    IDENTIFY_PRODUCER = ("identify-producer", _CLUSTER)
+    CONSUME = ("consume", _TOPIC)
+    DESCRIBE = ("describe", _TOPIC, _GROUP, _TRANSACTION, _CLUSTER)
+    CREATE = ("create", _TOPIC)
+    DELETE = ("delete", _TOPIC, _GROUP)
+    ALTER = ("alter", _TOPIC, _GROUP)
+    MOVE_LEADER = ("move-leader", _TOPIC)
+    JOIN_GROUP = ("join-group", _GROUP)
+    COMMIT_OFFSETS = ("commit-offsets", _GROUP)
+    TRANSACT = ("transact", _TRANSACTION)
+    ADMINISTER = ("administer", _CLUSTER)
+    REPLICATE = ("replicate", _CLUSTER)
+
+    def __init__(self, label: str, *kinds: ResourceKind) -> None:
+        self.label = label
+        self.kinds = kinds
 
 
-def authorize(principal: Principal, operation: Operation, resource: Resource) -> None:
-    """Return when ``principal`` may do ``operation`` to ``resource``; otherwise raise
-    AuthorizationFailed, naming all three. At present nothing is refused."""
-    assert resource.kind in APPLIES_TO[operation], f"{principal}: {operation} on {resource}"
+class Policy(Protocol):
+    """Decides who may do what. Asked for every request, so it must be quick, and never waits."""
+
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> None:
+        """Return when ``principal`` may do ``operation`` to ``resource``; otherwise raise
+        AuthorizationFailed, as :func:`refuse` does."""
+
+
+class AllowAll:
+    """The policy of a cluster without credentials."""
+
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> None:
+        """Allow it."""
+        assert resource.kind in operation.kinds, f"{principal}: {operation} on {resource}"
+
+
+def refuse(principal: Principal, operation: Operation, resource: Resource) -> NoReturn:
+    """Raise AuthorizationFailed, naming all three."""
+    raise AuthorizationFailed(f"{principal} may not {operation.label} {resource}")

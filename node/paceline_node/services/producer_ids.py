@@ -9,6 +9,8 @@ import trio
 from paceline.types import BrokerEpoch, NodeId
 from paceline.wire.peer.control import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from paceline_node.controller.client import ControllerClient
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.access import Access
 
 _TIMEOUT_S = 10.0
 
@@ -21,15 +23,19 @@ class ProducerIdService:
         node_id: NodeId,
         controller: ControllerClient,
         broker_epoch: Callable[[], BrokerEpoch],
+        access: Access,
     ) -> None:
         self._node_id = node_id
         self._controller = controller
         self._broker_epoch = broker_epoch
+        self._access = access
         self._ids = iter(range(0))
         self._refill = trio.Lock()
 
-    async def next_id(self) -> int:
-        """A fresh producer id. Raises ControllerUnavailable or the controller's error."""
+    async def next_id(self, principal: Principal) -> int:
+        """A fresh producer id. Raises AuthorizationFailed, ControllerUnavailable or the
+        controller's error."""
+        self._access.cluster(principal, Operation.IDENTIFY_PRODUCER)
         async with self._refill:
             for producer_id in self._ids:
                 return producer_id

@@ -14,6 +14,8 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.table import PartitionTable
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.access import Access
 
 ROLE_BUDGET_S = 3.5
 _LOOK_AGAIN_S = 0.01
@@ -38,20 +40,30 @@ class RoleService:
         store: MetadataStore,
         controller: ControllerClient,
         table: PartitionTable,
+        access: Access,
     ) -> None:
         self._env = env
         self._node_id = node_id
         self._store = store
         self._controller = controller
         self._table = table
+        self._access = access
 
-    async def set_role(self, topic: str, partition: int, role: str) -> RoleResult:
+    def permit(self, principal: Principal, topic: str) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may move leaderships of a topic."""
+        self._access.topic(principal, Operation.MOVE_LEADER, topic)
+
+    async def set_role(
+        self, principal: Principal, topic: str, partition: int, role: str
+    ) -> RoleResult:
         """Make this node ``leader`` or ``follower`` of a partition, or ``auto``: no wish.
 
-        Returns once this node acts in the role. Raises NotAReplica, PreferredLeaderNotAvailable
-        (not in sync, or nobody else can lead), UnknownTopicOrPartition; RequestTimedOut after
-        3.5 s, outcome unknown. A refused ``leader`` changes nothing.
+        Returns once this node acts in the role. Raises AuthorizationFailed, NotAReplica,
+        PreferredLeaderNotAvailable (not in sync, or nobody else can lead),
+        UnknownTopicOrPartition; RequestTimedOut after 3.5 s, outcome unknown. A refused ``leader``
+        changes nothing.
         """
+        self.permit(principal, topic)
         deadline = self._env.now() + ROLE_BUDGET_S
         request = SetRole(topic, partition, self._node_id, role)
         reply = await self._controller.call(request, RoleSet, timeout_s=ROLE_BUDGET_S)

@@ -13,6 +13,8 @@ from paceline_node.controller.lifecycle import BrokerState, Lifecycle
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.replication.table import PartitionTable
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.access import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def broker_info(broker: Broker) -> BrokerInfo:
 
 
 class StatusService:
-    """Reports this node's state."""
+    """Reports this node's state, and hears that the cluster stops."""
 
     def __init__(
         self,
@@ -65,6 +67,8 @@ class StatusService:
         table: PartitionTable,
         lifecycle: Lifecycle,
         quorum: Callable[[], QuorumView],
+        access: Access,
+        stop_with_cluster: Callable[[], None],
     ) -> None:
         self._env = env
         self._node_id = node_id
@@ -73,6 +77,8 @@ class StatusService:
         self._table = table
         self._lifecycle = lifecycle
         self._quorum = quorum
+        self._access = access
+        self._stop_with_cluster = stop_with_cluster
         self._started = env.now()
 
     def reasons(self) -> tuple[str, ...]:
@@ -89,8 +95,20 @@ class StatusService:
             reasons.append("the disk is slow or nearly full")
         return tuple(reasons)
 
-    def report(self) -> StatusReply:
-        """The native STATUS reply."""
+    @property
+    def controller(self) -> NodeId:
+        """The node that the quorum follows; -1 while none is known."""
+        return self._quorum().leader
+
+    def stop_with_cluster(self, principal: Principal) -> None:
+        """Take note that the whole cluster is going to stop (SETTLED R9). Raises
+        AuthorizationFailed."""
+        self._access.cluster(principal, Operation.ADMINISTER)
+        self._stop_with_cluster()
+
+    def report(self, principal: Principal) -> StatusReply:
+        """The native STATUS reply. Raises AuthorizationFailed."""
+        self._access.cluster(principal, Operation.DESCRIBE)
         image = self._store.image
         counts = count_partitions(image)
         quorum = self._quorum()

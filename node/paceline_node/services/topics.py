@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from paceline.errors import InvalidTopic, PolicyViolation, UnknownTopicOrPartition
+from paceline.errors import (
+    AuthorizationFailed,
+    InvalidTopic,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
 from paceline.types import is_internal_topic, is_valid_topic_name
 from paceline.wire.message import Message
 from paceline.wire.native import admin
@@ -13,6 +18,9 @@ from paceline_node.controller.image import Image, TopicImage
 from paceline_node.controller.records import Partition
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.access import Access
+from paceline_node.services.needs import need_of
 
 M = TypeVar("M", bound=Message)
 
@@ -25,6 +33,7 @@ class TopicService:
         env: Env,
         store: MetadataStore,
         controller: ControllerClient,
+        access: Access,
         *,
         auto_create: bool,
         admin_timeout_s: float = 10.0,
@@ -32,6 +41,7 @@ class TopicService:
         self._env = env
         self._store = store
         self._controller = controller
+        self._access = access
         self._auto_create = auto_create
         self._admin_timeout_s = admin_timeout_s
 
@@ -56,15 +66,37 @@ class TopicService:
             )
         return found
 
-    async def ensure(self, name: str, *, timeout_s: float) -> TopicImage:
+    def permit(self, principal: Principal, operation: Operation, name: str) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may do this to a topic."""
+        self._access.topic(principal, operation, name)
+
+    def visible(self, principal: Principal) -> list[TopicImage]:
+        """All topics that ``principal`` may see."""
+        topics = []
+        for topic in self._store.image.topics.values():
+            try:
+                self._access.topic(principal, Operation.DESCRIBE, topic.name)
+            except AuthorizationFailed:
+                continue
+            topics.append(topic)
+        return topics
+
+    def overview(self, principal: Principal) -> Image:
+        """The whole cluster's metadata. Raises AuthorizationFailed."""
+        self._access.cluster(principal, Operation.DESCRIBE)
+        return self._store.image
+
+    async def ensure(self, principal: Principal, name: str, *, timeout_s: float) -> TopicImage:
         """The topic, created with the cluster's defaults when it does not exist and the broker
         creates on first use. Internal names are never created (SETTLED B3).
 
-        Raises InvalidTopic, PolicyViolation, UnknownTopicOrPartition, or the controller's error.
+        Raises AuthorizationFailed (creation only: what is done with it is asked apart),
+        InvalidTopic, PolicyViolation, UnknownTopicOrPartition, or the controller's error.
         """
         topic = self.find(name)
         if topic is not None:
             return topic
+        self._access.topic(principal, Operation.CREATE, name)
         if not is_valid_topic_name(name):
             raise InvalidTopic(f"{name!r}: expected 1 to 249 of A-Z a-z 0-9 . _ -, not . or ..")
         if is_internal_topic(name):
@@ -79,9 +111,10 @@ class TopicService:
             raise UnknownTopicOrPartition(f"topic {name!r} was deleted while it was created")
         return topic
 
-    async def administer(self, request: Message, response: type[M]) -> M:
+    async def administer(self, principal: Principal, request: Message, response: type[M]) -> M:
         """Send an administrative request to the active controller and return once this node has
-        applied its result. Raises the controller's typed error."""
+        applied its result. Raises AuthorizationFailed or the controller's typed error."""
+        self._access.resource(principal, *need_of(request))
         timeout_s = self._admin_timeout_s
         reply = await self._controller.call(request, response, timeout_s=timeout_s)
         offset = getattr(reply, "metadata_offset", None)

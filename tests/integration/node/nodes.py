@@ -28,6 +28,7 @@ from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env, RealHost
 from paceline_node.listeners.serving import PortInUse
 from paceline_node.peers.network import RealNetwork
+from paceline_node.security.principals import Policy
 from paceline_node.settings import load
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta
@@ -152,6 +153,7 @@ def make_node(
     flags: Mapping[str, str],
     *,
     data: Path | None = None,
+    policy: Policy | None = None,
 ) -> Node:
     data = data or data_dir(directory, number)
     listeners = ",".join(f"{kind}://127.0.0.1:{ports[kind]}" for kind in _KINDS)
@@ -165,7 +167,7 @@ def make_node(
     ]
     settings = load(flags=words)
     env = Env(SharedHost(), RealDisk(str(data)), RealNetwork(), random.SystemRandom())
-    return Node(settings, env)
+    return Node(settings, env, policy=policy)
 
 
 # --- one node -------------------------------------------------------------------------------------
@@ -186,12 +188,12 @@ async def running(node: Node, directory: Path) -> AsyncIterator[RunningNode]:
 
 @asynccontextmanager
 async def lone_node(
-    directory: Path, flags: Mapping[str, str] | None = None
+    directory: Path, flags: Mapping[str, str] | None = None, *, policy: Policy | None = None
 ) -> AsyncIterator[RunningNode]:
     """A cluster of one, formatted afresh."""
     (port,) = free_ports(1)
     await format_nodes(directory, [port])
-    node = make_node(directory, 0, listener_ports(port), flags or {})
+    node = make_node(directory, 0, listener_ports(port), flags or {}, policy=policy)
     async with running(node, directory) as up:
         yield up
 

@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.errors import AuthorizationFailed
 from paceline.types import NodeId
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import (
     ANONYMOUS,
-    APPLIES_TO,
     CLUSTER,
+    AllowAll,
     Operation,
     Resource,
     ResourceKind,
-    authorize,
     node_principal,
+    refuse,
 )
 
 CHECK = BrowserCheck(hosts=["broker-0", "Console.Example"], origins=["https://ops.example:8443/"])
@@ -65,13 +66,21 @@ def test_origins(origin: str | None, allowed: bool) -> None:
 
 def test_every_operation_that_makes_sense_is_allowed() -> None:
     for operation in Operation:
-        for kind in APPLIES_TO[operation]:
-            authorize(ANONYMOUS, operation, Resource(kind, "x"))
-            authorize(node_principal(NodeId(1)), operation, Resource(kind, "x"))
+        assert operation.kinds
+        for kind in operation.kinds:
+            AllowAll().authorize(ANONYMOUS, operation, Resource(kind, "x"))
+            AllowAll().authorize(node_principal(NodeId(1)), operation, Resource(kind, "x"))
 
 
 def test_asking_for_what_makes_no_sense_is_a_bug() -> None:
     with pytest.raises(AssertionError, match=r"anonymous.*PRODUCE.*group g"):
-        authorize(ANONYMOUS, Operation.PRODUCE, Resource(ResourceKind.GROUP, "g"))
+        AllowAll().authorize(ANONYMOUS, Operation.PRODUCE, Resource(ResourceKind.GROUP, "g"))
     with pytest.raises(AssertionError):
-        authorize(ANONYMOUS, Operation.CONSUME, CLUSTER)
+        AllowAll().authorize(ANONYMOUS, Operation.CONSUME, CLUSTER)
+
+
+def test_a_refusal_names_who_what_and_whereof() -> None:
+    with pytest.raises(AuthorizationFailed, match=r"^anonymous may not produce topic orders$"):
+        refuse(ANONYMOUS, Operation.PRODUCE, Resource(ResourceKind.TOPIC, "orders"))
+    with pytest.raises(AuthorizationFailed, match=r"^node:3 may not administer cluster$"):
+        refuse(node_principal(NodeId(3)), Operation.ADMINISTER, CLUSTER)

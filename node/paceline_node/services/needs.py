@@ -1,0 +1,45 @@
+"""What each administrative request does to what, for the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.wire.message import Message
+from paceline.wire.native import admin
+from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
+
+Need = tuple[Operation, Resource]
+
+
+def need_of(request: Message) -> Need:
+    """The operation and the resource that a request asks for."""
+    return NEEDS[type(request)](request)
+
+
+def _by_name(operation: Operation) -> Callable[[Any], Need]:
+    return lambda request: (operation, Resource(ResourceKind.TOPIC, request.name))
+
+
+def _by_topic(operation: Operation) -> Callable[[Any], Need]:
+    return lambda request: (operation, Resource(ResourceKind.TOPIC, request.topic))
+
+
+def _cluster(_: Any) -> Need:
+    return Operation.ADMINISTER, CLUSTER
+
+
+NEEDS: Mapping[type[Message], Callable[[Any], Need]] = {
+    admin.CreateTopic: _by_name(Operation.CREATE),
+    admin.DeleteTopic: _by_name(Operation.DELETE),
+    admin.AlterTopic: _by_name(Operation.ALTER),
+    admin.AddPartitions: _by_name(Operation.ALTER),
+    admin.ElectLeader: _by_topic(Operation.MOVE_LEADER),
+    admin.SetRole: _by_topic(Operation.MOVE_LEADER),
+    admin.ReassignPartition: _cluster,
+    admin.FenceBroker: _cluster,
+    admin.RegisterExternal: _cluster,
+    admin.ReconcileExternal: _cluster,
+    admin.UnregisterBroker: _cluster,
+}
+"""Every request of ``wire/native/admin.py`` that the controller answers."""

@@ -1,0 +1,60 @@
+"""The service surface as one object: everything a listener may ask of this broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.types import NodeId
+from paceline_node.controller.client import ControllerClient
+from paceline_node.controller.lifecycle import Lifecycle
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+from paceline_node.replication.table import PartitionTable
+from paceline_node.security.principals import Policy
+from paceline_node.services.access import Access
+from paceline_node.services.producer_ids import ProducerIdService
+from paceline_node.services.records import RecordService
+from paceline_node.services.roles import RoleService
+from paceline_node.services.status import QuorumView, StatusService
+from paceline_node.services.topics import TopicService
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """Every method that does or tells something takes the principal it is done for, and puts it to
+    the policy first (SETTLED P11)."""
+
+    records: RecordService
+    topics: TopicService
+    roles: RoleService
+    producer_ids: ProducerIdService
+    status: StatusService
+
+    @classmethod
+    def over(
+        cls,
+        env: Env,
+        node_id: NodeId,
+        store: MetadataStore,
+        controller: ControllerClient,
+        table: PartitionTable,
+        lifecycle: Lifecycle,
+        policy: Policy,
+        *,
+        software: str,
+        quorum: Callable[[], QuorumView],
+        stop_with_cluster: Callable[[], None],
+    ) -> Surface:
+        """The surface of a node made of these parts."""
+        access = Access(policy)
+        topics = TopicService(env, store, controller, access, auto_create=True)
+        return cls(
+            RecordService(access, table, topics),
+            topics,
+            RoleService(env, node_id, store, controller, table, access),
+            ProducerIdService(node_id, controller, lambda: lifecycle.broker_epoch, access),
+            StatusService(
+                env, node_id, software, store, table, lifecycle, quorum, access, stop_with_cluster
+            ),
+        )

@@ -1,0 +1,213 @@
+"""A policy that refuses: every request is refused in its protocol's words, and nothing happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from paceline.errors import AuthorizationFailed, ErrorCode
+from paceline.types import Acks, Isolation, NodeId
+from paceline.wire.batch import build_batch
+from paceline.wire.message import Message
+from paceline.wire.native import admin, data
+from paceline.wire.native.api import NativeApi
+from paceline.wire.records import Record
+from paceline.wire.v1.commands import COMMANDS
+from paceline_node.security.principals import (
+    ANONYMOUS,
+    CLUSTER,
+    AllowAll,
+    Operation,
+    Principal,
+    Resource,
+    ResourceKind,
+    refuse,
+)
+from tests.integration.node.native import NativeConnection
+from tests.integration.node.nodes import V1Client, lone_node
+
+ALONE = {
+    "topics.partitions": "1",
+    "topics.replication_factor": "1",
+    "topics.min_insync_replicas": "1",
+}
+TOPIC = Resource(ResourceKind.TOPIC, "orders")
+NEW = Resource(ResourceKind.TOPIC, "new")
+NOTHING_YET = ("JOIN", "SYNC", "HEARTBEAT", "LEAVE", "COMMIT", "OFFSET")
+"""Group commands; not served before the group engine."""
+
+
+class Guard:
+    """Allows everything, or nothing; notes what it was asked while it refused."""
+
+    def __init__(self) -> None:
+        self._allow = AllowAll()
+        self._shut = False
+        self.refused: list[tuple[Operation, Resource]] = []
+
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        self._shut = True
+        yield
+        self._shut = False
+
+    def authorize(self, principal: Principal, operation: Operation, resource: Resource) -> None:
+        self._allow.authorize(principal, operation, resource)
+        if self._shut:
+            assert principal == ANONYMOUS
+            self.refused.append((operation, resource))
+            refuse(principal, operation, resource)
+
+
+def batch() -> bytes:
+    return bytes(build_batch([Record(-1, 1_700_000_000_000, b"k", b"v")]))
+
+
+NODE = NodeId(0)
+PRODUCE = data.Produce(1000, Acks.LEADER, (data.ProducePartition("orders", 0, len(batch())),))
+FETCH = data.Fetch(
+    0, 1, 1000, Isolation.READ_COMMITTED, (data.FetchPartition("orders", 0, 0, 1000),)
+)
+LIST = data.ListOffsets(Isolation.READ_COMMITTED, (data.OffsetQuery("orders", 0, -1),))
+ALTER = admin.AlterTopic("orders", {"retention.ms": "5000"})
+REASSIGN = admin.ReassignPartition("orders", 0, (NODE,))
+EXTERNAL = admin.RegisterExternal(NodeId(7), "host", 1, 1)
+
+WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
+    NativeApi.INIT_PRODUCER: (data.InitProducer(), Operation.IDENTIFY_PRODUCER, CLUSTER),
+    NativeApi.CREATE_TOPIC: (admin.CreateTopic("new"), Operation.CREATE, NEW),
+    NativeApi.DELETE_TOPIC: (admin.DeleteTopic("orders"), Operation.DELETE, TOPIC),
+    NativeApi.ALTER_TOPIC: (ALTER, Operation.ALTER, TOPIC),
+    NativeApi.ADD_PARTITIONS: (admin.AddPartitions("orders", 9), Operation.ALTER, TOPIC),
+    NativeApi.DESCRIBE_TOPIC: (data.DescribeTopic("orders"), Operation.DESCRIBE, TOPIC),
+    NativeApi.ELECT_LEADER: (
+        admin.ElectLeader("orders", 0, NODE),
+        Operation.MOVE_LEADER,
+        TOPIC,
+    ),
+    NativeApi.SET_ROLE: (
+        admin.SetRole("orders", 0, NODE, "follower"),
+        Operation.MOVE_LEADER,
+        TOPIC,
+    ),
+    NativeApi.FENCE_BROKER: (admin.FenceBroker(NODE, True), Operation.ADMINISTER, CLUSTER),
+    NativeApi.REGISTER_EXTERNAL: (EXTERNAL, Operation.ADMINISTER, CLUSTER),
+    NativeApi.RECONCILE_EXTERNAL: (admin.ReconcileExternal(1), Operation.ADMINISTER, CLUSTER),
+    NativeApi.REASSIGN_PARTITION: (REASSIGN, Operation.ADMINISTER, CLUSTER),
+    NativeApi.UNREGISTER_BROKER: (admin.UnregisterBroker(NODE), Operation.ADMINISTER, CLUSTER),
+    NativeApi.STATUS: (data.Status(), Operation.DESCRIBE, CLUSTER),
+    NativeApi.STOP_CLUSTER: (data.StopCluster(), Operation.ADMINISTER, CLUSTER),
+}
+"""Requests that are refused as a whole."""
+BY_PARTITION = {
+    NativeApi.PRODUCE: (Operation.PRODUCE, PRODUCE, data.ProduceReply),
+    NativeApi.FETCH: (Operation.CONSUME, FETCH, data.FetchReply),
+    NativeApi.LIST_OFFSETS: (Operation.DESCRIBE, LIST, data.ListOffsetsReply),
+}
+NOT_JUDGED = {NativeApi.HELLO, NativeApi.ADD_VOTER, NativeApi.REMOVE_VOTER}
+"""The greeting, and what no listener serves."""
+
+V1 = {
+    "PRODUCE": ("orders k:v", Operation.PRODUCE, TOPIC),
+    "CONSUME": ("orders 0 0", Operation.CONSUME, TOPIC),
+    "REPLICA_FETCH": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
+    "BROKER_FETCH": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
+    "BROKER_REPLICA_ACK": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
+    "SET_PARTITION_ROLE": ("new 0 follower", Operation.MOVE_LEADER, NEW),
+    "ADMIN_CREATE_TOPIC": ("new 1 1", Operation.CREATE, NEW),
+    "ADMIN_REGISTER_BROKER": ("7 host 9000", Operation.ADMINISTER, CLUSTER),
+    "ADMIN_BROKER_HEARTBEAT": ("7", Operation.ADMINISTER, CLUSTER),
+    "ADMIN_SET_PARTITION_LEADER": ("orders 0 -1 0", Operation.MOVE_LEADER, TOPIC),
+    "ADMIN_FENCE_BROKER": ("0", Operation.ADMINISTER, CLUSTER),
+    "ADMIN_UNFENCE_BROKER": ("0", Operation.ADMINISTER, CLUSTER),
+    "ADMIN_RECONCILE_BROKER_HEALTH": ("1", Operation.ADMINISTER, CLUSTER),
+    "ADMIN_ELECT_TOPIC_LEADERS": ("orders", Operation.MOVE_LEADER, TOPIC),
+    "ADMIN_GET_METADATA": ("", Operation.DESCRIBE, CLUSTER),
+}
+
+
+async def state(native: NativeConnection) -> object:
+    """Everything that one of the requests could have changed."""
+    seen = await native.metadata(None)
+    status = await native.status()
+    return (
+        seen.brokers,
+        seen.topics,
+        await native.describe("orders", 0),
+        status.state,
+        status.reasons,
+    )
+
+
+def test_every_request_is_tried() -> None:
+    tried = {*WHOLE, *BY_PARTITION, NativeApi.METADATA}
+    assert tried == set(NativeApi) - NOT_JUDGED
+    assert {*V1, *NOTHING_YET} == set(COMMANDS)
+
+
+async def test_native_requests(tmp_path) -> None:
+    guard = Guard()
+    async with (
+        lone_node(tmp_path, ALONE, policy=guard) as node,
+        NativeConnection(node.addresses["native"]) as native,
+        V1Client(node.v1) as v1,
+    ):
+        await v1.ok("PRODUCE", "orders k:v acks=all")
+        before = await state(native)
+        with guard.shut():
+            for api, (body, operation, resource) in WHOLE.items():
+                with pytest.raises(AuthorizationFailed, match="anonymous may not"):
+                    await native.call(api, body, Message)
+                assert guard.refused == [(operation, resource)], api
+                guard.refused.clear()
+            for api, (operation, body, reply) in BY_PARTITION.items():
+                payload = batch() if api == NativeApi.PRODUCE else b""
+                [result] = (await native.call(api, body, reply, payload)).partitions
+                assert result.error == ErrorCode.AUTHORIZATION_FAILED, api
+                assert result.leader == -1, "a refusal tells nothing"
+                assert guard.refused == [(operation, TOPIC)], api
+                guard.refused.clear()
+        assert await state(native) == before
+
+
+async def test_native_metadata(tmp_path) -> None:
+    guard = Guard()
+    async with (
+        lone_node(tmp_path, ALONE, policy=guard) as node,
+        NativeConnection(node.addresses["native"]) as native,
+        V1Client(node.v1) as v1,
+    ):
+        await v1.ok("PRODUCE", "orders k:v acks=all")
+        with guard.shut():
+            asked = data.MetadataRequest(("orders", "new"), allow_auto_create=True)
+            reply = await native.call(NativeApi.METADATA, asked, data.MetadataReply)
+            refused = ErrorCode.AUTHORIZATION_FAILED
+            assert [(t.name, t.error, t.partitions) for t in reply.topics] == [
+                ("orders", refused, ()),
+                ("new", refused, ()),
+            ]
+            assert guard.refused == [(Operation.DESCRIBE, TOPIC), (Operation.DESCRIBE, NEW)]
+            assert (await native.metadata(None)).topics == ()
+        names = [topic.name for topic in (await native.metadata(None)).topics]
+        assert "orders" in names
+        assert "new" not in names
+
+
+async def test_v1_commands(tmp_path) -> None:
+    guard = Guard()
+    async with (
+        lone_node(tmp_path, ALONE, policy=guard) as node,
+        NativeConnection(node.addresses["native"]) as native,
+        V1Client(node.v1) as v1,
+    ):
+        await v1.ok("PRODUCE", "orders k:v acks=all")
+        before = await state(native)
+        with guard.shut():
+            for command, (args, operation, resource) in V1.items():
+                reply = await v1.call(command, args)
+                assert reply.startswith("ERR|NOT_AUTHORIZED|anonymous may not "), (command, reply)
+                assert guard.refused == [(operation, resource)], command
+                guard.refused.clear()
+        assert await state(native) == before
