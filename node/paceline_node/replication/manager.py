@@ -116,20 +116,7 @@ class ReplicaManager:
         self.serving = ReplicaServer(
             env, identity.cluster_id, self.table.find, self.deadlines, settings.serving
         )
-        self.fetchers = Fetchers(
-            env,
-            FetchIdentity(
-                identity.cluster_id,
-                identity.node_id,
-                identity.directory_id,
-                self._current_broker_epoch,
-            ),
-            links,
-            self.deadlines,
-            failed=self._failed,
-            request_flush=self._request_flush,
-            settings=settings.fetch,
-        )
+        self.fetchers = self._fetchers(env, identity, links, settings)
         self.proposals = Proposals(env, self.context, controller, self._current_broker_epoch)
         self.repairs = self._repairs(env, links, controller, settings)
         self.maintenance = Maintenance(
@@ -165,6 +152,29 @@ class ReplicaManager:
             traffic=self._traffic,
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
+        )
+
+    def _fetchers(
+        self,
+        env: Env,
+        identity: ReplicationIdentity,
+        links: PeerLinks,
+        settings: ReplicationSettings,
+    ) -> Fetchers:
+        whose = FetchIdentity(
+            identity.cluster_id,
+            identity.node_id,
+            identity.directory_id,
+            self._current_broker_epoch,
+        )
+        return Fetchers(
+            env,
+            whose,
+            links,
+            self.deadlines,
+            failed=self._failed,
+            request_flush=self._request_flush,
+            settings=settings.fetch,
         )
 
     def _repairs(
