@@ -4,7 +4,7 @@
 
     meta.json                          cluster, node and directory id; written by format
     LOCK                               held for the life of the process
-    incarnation                        incarnation.py
+    incarnation, disk-failed           incarnation.py
     recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below)
     topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: README.md
     topics/stray-<ms>-<name>/          a log whose partition is not ours (any more)

@@ -98,7 +98,7 @@ async def test_a_topic_made_while_a_disk_is_full_comes_to_be(tmp_path: Path) -> 
 
 
 async def test_a_follower_without_room_leaves_and_comes_back(tmp_path: Path) -> None:
-    async with faulty_cluster(tmp_path) as nodes:
+    async with faulty_cluster(tmp_path, replication__lag_max_ms="1000") as nodes:
         leader = await create(nodes, "t")
         full, via = (leader + 1) % 3, (leader + 2) % 3
         async with writing(nodes, "t", via=via) as writer:
