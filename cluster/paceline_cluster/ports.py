@@ -81,6 +81,21 @@ def free_ports(node_ids: Iterable[int]) -> Iterator[dict[int, NodePorts]]:
         yield _choose(node_ids)
 
 
+@contextlib.contextmanager
+def planned(
+    node_ids: Iterable[int], *, any_port: bool, offset: int
+) -> Iterator[dict[int, NodePorts]]:
+    """Free ports if ``any_port``, else the documented ones, each of them free now. Raises
+    BadSetting."""
+    if any_port:
+        with free_ports(node_ids) as plan:
+            yield plan
+        return
+    plan = fixed_ports(node_ids, offset=offset)
+    require_free(plan)
+    yield plan
+
+
 def _lock_path() -> Path:
     return Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
 

@@ -30,6 +30,7 @@ def cluster() -> None:
     help="Where to make them; must be empty or new.",
 )
 @click.option("--nodes", type=MANY, help="So many nodes on this machine; 'up --dir' starts them.")
+@click.option("--any-port", is_flag=True, help="With --nodes: free ports, not the documented ones.")
 @click.option("--host", "hosts", multiple=True, help="A node on a machine of this name; repeat it.")
 @click.option(
     "--bind", default=EVERYWHERE, show_default=True, help="With --host: the address to listen on."
@@ -47,6 +48,7 @@ def cluster() -> None:
 def init(
     directory: Path,
     nodes: int | None,
+    any_port: bool,
     hosts: tuple[str, ...],
     bind: str,
     data_dir: Path,
@@ -62,13 +64,13 @@ def init(
     if (nodes is None) == (not hosts):
         raise click.UsageError("give either --nodes or --host")
     wanted = None if voters is None else int(voters)
-    if hosts:
+    if nodes is None:
         spec = create.hosts_spec(
             hosts, bind=bind, data_dir=data_dir, settings=settings, voters=wanted
         )
     else:
-        plan = ports.fixed_ports(range(nodes or 0))
-        spec = create.local_spec(plan, settings=settings, voters=wanted)
+        with ports.planned(range(nodes), any_port=any_port, offset=0) as plan:
+            spec = create.local_spec(plan, settings=settings, voters=wanted)
     made = trio.run(partial(create.create, directory.resolve(), spec))
     names = sorted(ports.BASE_PORTS)
     rows = [(node.id, node.dir, *(node.listeners[name] for name in names)) for node in made.nodes]

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,21 +134,11 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
         yield _existing(options, printer)
         return
     count = DEFAULT_NODES if options.nodes is None else options.nodes
-    with _ports(options, count) as plan:
+    chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
+    with chosen as plan:
         printer.say(f"starting {count} nodes in {options.directory}")
         spec = create.local_spec(plan, settings=options.settings, voters=options.voters)
         yield await create.create(options.directory, spec)
-
-
-@contextlib.contextmanager
-def _ports(options: UpOptions, count: int) -> Iterator[dict[int, ports.NodePorts]]:
-    if options.any_port:
-        with ports.free_ports(range(count)) as plan:
-            yield plan
-        return
-    plan = ports.fixed_ports(range(count), offset=options.port_offset)
-    ports.require_free(plan)
-    yield plan
 
 
 def _existing(options: UpOptions, printer: Printer) -> ClusterState:
