@@ -1,0 +1,66 @@
+"""A launcher that dies at a bad moment leaves a directory that the next one can use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paceline_cluster.processes import find_node
+from tests.e2e.cluster import PACELINE, Cluster, wait_until
+
+
+@pytest.fixture
+def stray(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster directory that tests bring up in their own way."""
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.purge()
+
+
+def _begin(cluster: Cluster) -> subprocess.Popen[bytes]:
+    words = ("up", "--any-port", "--nodes", "3", "--dir", str(cluster.dir))
+    return subprocess.Popen(
+        [*PACELINE, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=cluster.env,
+    )
+
+
+@pytest.mark.parametrize("moment", ["half made", "one node started", "all nodes started"])
+def test_up_goes_on_where_a_killed_launcher_stopped(stray: Cluster, moment: str) -> None:
+    signs = {
+        "half made": stray.dir / ".creating",
+        "one node started": stray.dir / "node-0" / "node.log",
+        "all nodes started": stray.dir / "node-2" / "node.log",
+    }
+    launcher = _begin(stray)
+    wait_until(moment, lambda: signs[moment].exists() or launcher.poll() is not None)
+    launcher.kill()
+    launcher.wait()
+    stray.run("up", "--detach", "--any-port", "--nodes", "3", "--dir", str(stray.dir))
+    state = stray.state()
+    for node in state["nodes"]:
+        assert find_node(Path(node["dir"]) / "node.toml") == node["pid"]
+    stray.run("health", "--exit-when-healthy")
+    assert not (stray.dir / ".creating").exists()
+
+
+def test_recorded_pid_of_another_process_is_left_alone(stray: Cluster) -> None:
+    """After a reboot a recorded number may belong to anybody: nobody is signalled."""
+    stray.up("--nodes", "1")
+    stray.run("down")
+    path = stray.dir / "cluster.json"
+    state = json.loads(path.read_text())
+    state["nodes"][0].update({"pid": os.getpid(), "pid_started": 1})
+    path.write_text(json.dumps(state))
+    assert stray.json("status")["nodes"][0]["state"] == "stopped"
+    stray.run("node", "kill", "0", exit_code=69)
+    stray.run("down")
+    stray.run("up", "--detach", "--dir", str(stray.dir))

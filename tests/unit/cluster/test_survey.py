@@ -1,0 +1,122 @@
+"""Judging a cluster from its nodes' answers: ready, healthy, and why not."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from paceline.types import NodeId
+from paceline.wire.native.data import BrokerInfo, StatusReply
+from paceline_cluster.processes import ProcessState
+from paceline_cluster.survey import NodeView, Survey
+
+ALL_WELL = StatusReply(
+    node_id=NodeId(0),
+    cluster_id=UUID(int=1),
+    software="paceline",
+    state="running",
+    reasons=(),
+    role="follower",
+    term=3,
+    controller=NodeId(1),
+    voters=(NodeId(0), NodeId(1), NodeId(2)),
+    image_offset=10,
+    commit_offset=10,
+    brokers=tuple(BrokerInfo(NodeId(node), ()) for node in range(3)),
+    topic_count=2,
+    partition_count=17,
+    leaderless_count=0,
+    under_replicated_count=0,
+    under_min_isr_count=0,
+    leading_count=6,
+    hosting_count=17,
+    degraded=False,
+    uptime_ms=1000,
+)
+
+
+def _view(node: int, status: StatusReply | None = ALL_WELL, *, error: str = "") -> NodeView:
+    found = None if status is None else replace(status, node_id=NodeId(node))
+    return NodeView(node, f"h:{node}", ProcessState.RUNNING, found, error)
+
+
+def _survey(*changes: StatusReply | None) -> Survey:
+    answers = (*changes, *[ALL_WELL] * (3 - len(changes)))
+    return Survey(tuple(_view(node, status) for node, status in enumerate(answers)))
+
+
+def test_all_well() -> None:
+    seen = _survey()
+    assert seen.is_ready()
+    assert seen.is_healthy()
+    assert seen.controller == 1
+    assert seen.reasons() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (None, "node 0 is unreachable"),
+        (replace(ALL_WELL, state="fenced", reasons=("no quorum",)), "node 0 is fenced (no quorum)"),
+        (replace(ALL_WELL, controller=NodeId(2)), "the nodes do not agree on the controller yet"),
+        (replace(ALL_WELL, image_offset=11, topic_count=1), "the internal topics are not made yet"),
+        (
+            replace(ALL_WELL, image_offset=11, brokers=ALL_WELL.brokers[:2]),
+            "node 2 is not an active broker",
+        ),
+        (
+            replace(
+                ALL_WELL,
+                image_offset=11,
+                brokers=(*ALL_WELL.brokers[:2], BrokerInfo(NodeId(2), (), fenced=True)),
+            ),
+            "node 2 is not an active broker",
+        ),
+        (
+            replace(ALL_WELL, image_offset=11, leaderless_count=4),
+            "4 of 17 partitions without leader",
+        ),
+    ],
+)
+def test_what_keeps_a_cluster_from_being_ready(changed: StatusReply | None, reason: str) -> None:
+    seen = _survey(changed)
+    assert not seen.is_ready()
+    assert reason in seen.reasons()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"under_replicated_count": 2}, "2 of 17 partitions under-replicated"),
+        ({"under_min_isr_count": 1}, "1 of 17 partitions below min.insync.replicas"),
+    ],
+)
+def test_ready_but_not_healthy(changed: dict[str, int], reason: str) -> None:
+    seen = _survey(replace(ALL_WELL, image_offset=11, **changed))  # type: ignore[arg-type]
+    assert seen.is_ready()
+    assert seen.reasons() == [reason]
+
+
+def test_counts_come_from_the_newest_metadata() -> None:
+    seen = _survey(replace(ALL_WELL, leaderless_count=9, image_offset=3))
+    assert seen.is_ready()
+
+
+def test_no_controller_anywhere() -> None:
+    nobody = replace(ALL_WELL, controller=NodeId(-1))
+    seen = _survey(nobody, nobody, nobody)
+    assert seen.controller is None
+    assert "there is no controller" in seen.reasons()
+
+
+def test_nobody_answers() -> None:
+    seen = Survey(tuple(_view(node, None, error="refused") for node in range(2)))
+    assert not seen.is_ready()
+    assert seen.reasons() == [f"node {node} is unreachable (refused)" for node in range(2)]
+
+
+@pytest.mark.parametrize("process", [ProcessState.STOPPED, ProcessState.SUSPENDED])
+def test_state_of_the_process_comes_first(process: ProcessState) -> None:
+    view = NodeView(0, "h:0", process, None)
+    assert view.state == str(process)
+    assert view.problems() == [f"node 0 is {process}"]

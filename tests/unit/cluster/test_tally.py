@@ -1,0 +1,67 @@
+"""Produce's book-keeping: every line is acknowledged or failed, and the file says which."""
+
+import json
+from pathlib import Path
+
+from paceline.client import ProducerSettings
+from paceline.errors import ErrorCode, PolicyViolation, RequestTimedOut
+from paceline.wire.native.api import NativeApi
+from paceline_cluster.cli.acked import AckedFile
+from paceline_cluster.cli.tally import Tally
+from tests.unit.client.harness import cluster_and_client
+
+
+async def test_lines_are_written_down_where_they_lie(
+    autojump_clock: object, tmp_path: Path
+) -> None:
+    path = tmp_path / "acked"
+    progress: list[int] = []
+    async with cluster_and_client() as (cluster, client):
+        cluster.create("orders", 3)
+        with AckedFile(path) as file:
+            tally = Tally(file, progress.append)
+            keys = [None if number % 4 == 0 else b"k%d" % (number % 5) for number in range(200)]
+            values: list[bytes | None] = [b"%d" % number for number in range(200)]
+            async with client.producer(ProducerSettings(batch_bytes=1024)) as producer:
+                for portion in await producer.submit_many("orders", values, keys=keys):
+                    tally.follow(portion, 1000, keys)
+                single = await producer.submit("orders", b"last", key=b"\xff")
+                tally.follow_one(single, 1200, b"\xff")
+                await producer.flush()
+        stored = {
+            (number, offset): value
+            for number, log in enumerate(cluster.topics["orders"])
+            for offset, value in enumerate(log.values())
+        }
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert sorted(line["line"] for line in lines) == list(range(1000, 1201))
+    for line in lines[:200]:
+        if line["line"] < 1200:
+            value = stored[line["partition"], line["offset"]]
+            assert value == b"%d" % (line["line"] - 1000)
+    assert {"base64": "/w=="} in [line["key"] for line in lines]
+    assert all(line["leader_epoch"] >= 0 for line in lines)
+    assert (tally.acked, tally.failed) == (201, 0)
+    assert progress[-1] == 201
+
+
+async def test_first_failure_is_kept_with_its_line_and_outcome(autojump_clock: object) -> None:
+    async with cluster_and_client() as (cluster, client):
+        cluster.create("orders", 1)
+        cluster.fault(NativeApi.PRODUCE, error=ErrorCode.POLICY_VIOLATION)
+        tally = Tally(None, lambda _done: None)
+        told: list[bool] = []
+        tally.on_failure = lambda: told.append(True)
+        async with client.producer() as producer:
+            [portion] = await producer.submit_many("orders", [b"a", b"b"])
+            tally.follow(portion, 7, None)
+            await producer.flush()
+            [portion] = await producer.submit_many("orders", [b"c"])
+            tally.follow(portion, 9, None)
+            await producer.flush()
+    assert (tally.acked, tally.failed, tally.first_failed_line) == (1, 2, 7)
+    assert isinstance(tally.error, PolicyViolation)
+    assert tally.outcome() == "they are not stored"
+    assert told == [True]
+    tally.error = RequestTimedOut("late")
+    assert tally.outcome() == "they may be stored all the same"
