@@ -90,14 +90,14 @@ def unpack_array(data: bytes | memoryview) -> list[Any]:
     try:
         value = msgpack.unpackb(
             data,
-            strict_map_key=False,
+            strict_map_key=True,  # other keys, which need not even be hashable, name no field
             use_list=True,
             max_str_len=len(data),
             max_bin_len=len(data),
             max_array_len=len(data),
             max_map_len=len(data),
         )
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+    except (ValueError, TypeError, msgpack.UnpackException, RecursionError) as error:
         raise RemoteProtocolError(f"not a msgpack header: {error}") from None
     if type(value) is not list:
         raise RemoteProtocolError(f"expected a msgpack array, got {_kind(value)}")

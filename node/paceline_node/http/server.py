@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from paceline_node.http.upgrade import ReplayStream, serve_websocket
-from paceline_node.peers.accepting import AcceptGate, OpenConnections, serve
+from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.security.origins import BrowserCheck
 
 _READ_BYTES = 16 * 1024
@@ -94,6 +94,10 @@ class HttpServer:
     async def handle(self, stream: trio.abc.Stream) -> None:
         """Serve one connection to its end and close it. Never raises for what a client does."""
         connection = _Connection(stream, self._limits)
+        async with contained("http", "browser or program"):
+            await self._converse(stream, connection)
+
+    async def _converse(self, stream: trio.abc.Stream, connection: _Connection) -> None:
         try:
             while await self._serve_one(connection):
                 pass
@@ -178,13 +182,21 @@ class _Head:
         origin = headers.get(b"origin")
         return cls(
             method=request.method.decode("ascii"),
-            path=urlsplit(request.target.decode("latin-1")).path,
+            path=_path(request.target.decode("latin-1")),
             host=headers.get(b"host", b"").decode("latin-1"),
             origin=None if origin is None else origin.decode("latin-1"),
             has_body=b"transfer-encoding" in headers
             or headers.get(b"content-length", b"0").strip() != b"0",
             wants_websocket=headers.get(b"upgrade", b"").lower() == b"websocket",
         )
+
+
+def _path(target: str) -> str:
+    """The path that a request asks for; a target that is no URL is one that no page has."""
+    try:
+        return urlsplit(target).path
+    except ValueError:
+        return target
 
 
 class _Connection:

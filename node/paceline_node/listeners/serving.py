@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
-import structlog
 import trio
 
 from paceline_node.env import Network
-from paceline_node.peers.accepting import AcceptGate, OpenConnections, serve
+from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.security.principals import ANONYMOUS, Principal
 from paceline_node.settings import Listener
 
@@ -73,19 +72,8 @@ async def serve_clients(
 
     async def one(stream: trio.abc.Stream) -> None:
         client = client_of(stream)
-        try:
+        async with contained(bound.config.kind.value, client.name):
             await handle(stream, client)
-        except* AssertionError:
-            # A broken invariant: going on could lose what was acknowledged.
-            raise
-        except* Exception as group:  # noqa: BLE001  see below
-            # One client's connection must not end the others'.
-            structlog.get_logger().error(
-                "connection failed",
-                protocol=bound.config.kind.value,
-                client=client.name,
-                exc_info=group,
-            )
 
     await serve(
         bound.sockets,

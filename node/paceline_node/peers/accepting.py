@@ -9,7 +9,8 @@ used up, and a client connection that would need it waits in the listen backlog 
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import structlog
@@ -59,6 +60,21 @@ class OpenConnections:
 
     def __init__(self) -> None:
         self.count = 0
+
+
+@asynccontextmanager
+async def contained(protocol: str, client: str) -> AsyncIterator[None]:
+    """Around the service of one client's connection, which must not end the others': whatever it
+    fails with is logged. A broken invariant is raised all the same, for going on could lose what
+    was acknowledged."""
+    try:
+        yield
+    except* AssertionError:
+        raise
+    except* Exception as group:  # noqa: BLE001  see above
+        structlog.get_logger().error(
+            "connection failed", protocol=protocol, client=client, exc_info=group
+        )
 
 
 class _Accepting:

@@ -30,7 +30,7 @@ from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.hello import MAX_HANDSHAKE_FRAME_BYTES
 from paceline_node.env import Env
-from paceline_node.peers.accepting import AcceptGate, serve
+from paceline_node.peers.accepting import AcceptGate, contained, serve
 from paceline_node.peers.auth import Acceptor, Identity, Lane, Peer, Secret
 from paceline_node.peers.framestream import Chunk, FrameStream, OutboxLimits, Payload
 from paceline_node.peers.handshake import accept
@@ -197,21 +197,28 @@ class PeerServer:
                 nursery.cancel_scope.deadline = trio.current_time() + _REFUSAL_S
 
     async def _admit(self, frames: FrameStream) -> Session | None:
-        acceptor = Acceptor(self._identity, self._secret, nonces=self._env.rng.randbytes)
-        try:
-            with trio.fail_after(self._limits.handshake_timeout_s):
-                peer = await accept(frames, acceptor)
-        except trio.TooSlowError:
-            self._log.warning("peer refused", reason="no handshake in time")
-            return None
-        except ConnectionLost:
-            return None
-        except PacelineError as error:
-            self._log.warning("peer refused", reason=str(error))
+        peer: Peer | None = None
+        # Anybody can come this far: not even a bug may let a stranger end the node.
+        async with contained("peer", frames.name):
+            peer = await self._handshake(frames)
+        if peer is None:
             return None
         frames.name = f"node {peer.node_id} ({peer.lane.value})"
         frames.allow_frames_of(self._limits.max_frame_bytes)
         return Session(peer, frames)
+
+    async def _handshake(self, frames: FrameStream) -> Peer | None:
+        acceptor = Acceptor(self._identity, self._secret, nonces=self._env.rng.randbytes)
+        try:
+            with trio.fail_after(self._limits.handshake_timeout_s):
+                return await accept(frames, acceptor)
+        except trio.TooSlowError:
+            self._log.warning("peer refused", reason="no handshake in time")
+        except ConnectionLost:
+            pass
+        except PacelineError as error:
+            self._log.warning("peer refused", reason=str(error))
+        return None
 
     async def _serve(self, session: Session, frames: FrameStream) -> None:
         self._sessions[session] = None
