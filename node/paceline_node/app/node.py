@@ -30,6 +30,7 @@ from paceline_node.storage import incarnation
 
 EXIT_DISK_FAILED = 69
 _HAND_OVER_S = 2.0
+_CLOSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,9 @@ class Node:
             await self._run(boot, secret, bound, task_status)
         finally:
             # Those that began to serve are closed already; a failed start leaves the others.
-            for listener in bound:
-                await listener.close()
+            with trio.move_on_after(_CLOSE_S, shield=True):
+                for listener in bound:
+                    await listener.close()
             self._env.disk.close()
 
     # --- identity ---------------------------------------------------------------------------------
