@@ -1,114 +1,18 @@
-"""``python -m paceline_node --config FILE``: run one broker until SIGTERM or SIGINT.
-
-Exit codes: 0 stopped in order, 3 data directory in use, 4 replaced by a newer registration,
-69 the data directory failed, 70 a bug, 78 bad configuration or a port in use (spec ecosystem 3).
-"""
+"""``python -m paceline_node --config FILE``: run one broker until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
-import gc
-import os
-import random
-import signal
 import sys
-from pathlib import Path
-
-import click
-import structlog
-import trio
-
-from paceline.errors import ConfigurationError, PacelineError, StorageError
-from paceline_node.app.boot import DirectoryInUse
-from paceline_node.app.node import Node
-from paceline_node.env import Env, RealHost
-from paceline_node.listeners.serving import PortInUse
-from paceline_node.observe.logs import configure_logs
-from paceline_node.peers.network import RealNetwork
-from paceline_node.settings import InvalidSettings, Settings, load, print_config
-from paceline_node.storage.disk import RealDisk
-
-EXIT_DIRECTORY_IN_USE = 3
-EXIT_DISK_FAILED = 69
-EXIT_BUG = 70
-EXIT_CONFIGURATION = 78
 
 
-async def _serve(settings: Settings) -> None:
-    """Run the node; the first SIGTERM or SIGINT stops it in order, a second one at once."""
-    disk = RealDisk(str(settings.node.data_dir))
-    # Nonces of the peer handshake come from here, so the generator must not be predictable.
-    env = Env(RealHost(), disk, RealNetwork(), random.SystemRandom())
-    node = Node(settings, env)
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with trio.open_nursery() as nursery:
+def main() -> None:
+    """Run the process; ``app/process.py`` says how."""
+    # structlog would load rich to draw tracebacks, which a node never does: 5 MB and a tenth of a
+    # second. It goes without what cannot be imported.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    from paceline_node.app.process import main as run
 
-            async def run() -> None:
-                await node.run()
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(run)
-            async for signum in signals:
-                if node.stopping:
-                    structlog.get_logger().warning("stopped at once", signal=signum)
-                    env.host.exit(128 + signum)
-                node.stop()
-
-
-def _known_error(error: BaseException) -> BaseException:
-    """The first error of a group that is not a mere cancellation."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-def _fail(message: str, code: int) -> None:
-    click.echo(f"paceline-node: {message}", err=True)
-    sys.exit(code)
-
-
-@click.command(name="paceline-node")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file with the node's settings.",
-)
-@click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
-@click.option("--print-config", "print_only", is_flag=True, help="Print all settings and end.")
-def main(config: Path | None, flags: tuple[str, ...], print_only: bool) -> None:
-    """Run one Paceline broker."""
-    try:
-        settings = load(file=config, environ=dict(os.environ), flags=flags)
-    except InvalidSettings as error:
-        _fail(str(error), EXIT_CONFIGURATION)
-        return
-    if print_only:
-        click.echo(print_config(settings), nl=False)
-        return
-    configure_logs(level=settings.logging.level.value, format=settings.logging.format.value)
-    # What is loaded now stays: the collector need not look at it again and again while it serves.
-    gc.collect()
-    gc.freeze()
-    try:
-        trio.run(_serve, settings, strict_exception_groups=True)
-    except (Exception, BaseExceptionGroup) as group:  # noqa: BLE001  the last place to name it
-        _explain(_known_error(group), group)
-
-
-def _explain(error: BaseException, group: BaseException) -> None:
-    match error:
-        case DirectoryInUse():
-            _fail(str(error), EXIT_DIRECTORY_IN_USE)
-        case ConfigurationError() | PortInUse():
-            _fail(str(error), EXIT_CONFIGURATION)
-        case StorageError() | OSError():
-            _fail(f"the data directory failed: {error}", EXIT_DISK_FAILED)
-        case PacelineError():
-            _fail(str(error), EXIT_CONFIGURATION)
-        case KeyboardInterrupt() | SystemExit():
-            raise error
-        case _:
-            structlog.get_logger().error("node failed", exc_info=group)
-            sys.exit(EXIT_BUG)
+    run()
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from paceline_node.replication.manager import ReplicaManager, ReplicationIdentit
 from paceline_node.replication.table import refs
 from paceline_node.security.principals import Policy
 from paceline_node.services.surface import Surface
-from paceline_node.settings import ListenerKind, Settings
+from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
 
@@ -49,7 +49,7 @@ class Broker:
 
     def __init__(
         self,
-        settings: Settings,
+        live: LiveSettings,
         env: Env,
         boot: Boot,
         peering: Peering,
@@ -60,7 +60,8 @@ class Broker:
         failed: Callable[[OSError], None],
         stop_with_cluster: Callable[[], None],
     ) -> None:
-        self._settings = settings
+        self._live = live
+        self._settings = settings = live.current
         self._env = env
         self._boot = boot
         self._peering = peering
@@ -213,7 +214,7 @@ class Broker:
             stop_with_cluster=self._stop_with_cluster,
         )
         frontend = Frontend(
-            self._settings,
+            self._live,
             self._env,
             meta,
             surface,

@@ -29,7 +29,7 @@ from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.services.surface import Surface
-from paceline_node.settings import ListenerKind, Settings
+from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
 
 NATIVE_PATH = "/native"
@@ -40,7 +40,7 @@ class Frontend:
 
     def __init__(
         self,
-        settings: Settings,
+        live: LiveSettings,
         env: Env,
         meta: DirectoryMeta,
         surface: Surface,
@@ -51,7 +51,8 @@ class Frontend:
         *,
         software: str,
     ) -> None:
-        self._settings = settings
+        self._live = live
+        self._settings = settings = live.current
         self._surface = surface
         self._metrics = metrics
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
@@ -83,7 +84,7 @@ class Frontend:
             ProduceHandler(surface.records),
             FetchHandler(surface.records, replicas.deadlines, FetchLimits()),
             requests.handlers(),
-            NativeLimits(limits.frame_bytes, limits.requests_per_connection),
+            NativeLimits(limits.frame_bytes, limits.requests_per_connection, limits.outbox_bytes),
             self._metrics,
             after_burst=replicas.tell_followers,
         )
@@ -101,7 +102,7 @@ class Frontend:
         records = V1Records(env, surface.records, surface.topics, router, limits)
         return V1Listener(
             env,
-            V1Settings(v1.max_line_bytes, v1.admin_commands.value),
+            V1Settings(v1.max_line_bytes, lambda: self._live.current.v1.admin_commands.value),
             records,
             V1Replicas(env, surface.records, records, router),
             V1Admin(surface.topics),

@@ -25,7 +25,7 @@ from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.peers import auth
 from paceline_node.peers.server import ServerLimits
 from paceline_node.security.principals import AllowAll, Policy
-from paceline_node.settings import ListenerKind, Settings
+from paceline_node.settings import ListenerKind, LiveSettings, Settings
 from paceline_node.storage import incarnation
 
 EXIT_DISK_FAILED = 69
@@ -46,6 +46,7 @@ class Node:
     what clients may do; without one, everything."""
 
     def __init__(self, settings: Settings, env: Env, *, policy: Policy | None = None) -> None:
+        self._live = LiveSettings(settings)
         self._settings = settings
         self._env = env
         self._policy = policy or AllowAll()
@@ -66,6 +67,18 @@ class Node:
     def stop_with_cluster(self) -> None:
         """The whole cluster stops: nobody is there to take over (SETTLED R9)."""
         self._cluster_stops = True
+
+    def reload(self, wanted: Settings) -> Settings:
+        """Put what may change while the node runs in force, and say what may not. Returns the
+        settings in force."""
+        change = self._live.take(wanted)
+        if change.applied:
+            self._log.info("settings reloaded", settings=list(change.applied))
+        if change.refused:
+            self._log.warning("settings need a restart", settings=list(change.refused))
+        if not (change.applied or change.refused):
+            self._log.info("settings reloaded, nothing changed")
+        return self._live.current
 
     async def run(
         self, *, task_status: trio.TaskStatus[NodeAddresses] = trio.TASK_STATUS_IGNORED
@@ -136,7 +149,7 @@ class Node:
         )
         metadata = await Metadata.open(self._settings, self._env, boot, peering)
         broker = Broker(
-            self._settings,
+            self._live,
             self._env,
             boot,
             peering,

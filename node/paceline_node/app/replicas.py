@@ -15,6 +15,8 @@ def replication_settings(settings: Settings) -> ReplicationSettings:
     floor = settings.disk.min_free_bytes
     return ReplicationSettings(
         lag_max_s=replication.lag_max_ms / 1000,
+        flush_linger_s=settings.flush.linger_ms / 1000,
+        simulated_max_lag=settings.v1.simulated_max_lag,
         fetch=FetchSettings(
             max_wait_s=replication.fetch_max_wait_ms / 1000,
             min_bytes=replication.fetch_min_bytes,

@@ -39,20 +39,23 @@ from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import OK, Metrics, code_label
-from paceline_node.peers.framestream import FrameStream
+from paceline_node.peers.framestream import FrameStream, OutboxLimits
 from paceline_node.peers.transport import FilePart
 from paceline_node.security.principals import Principal
 
 RequestHandler = Callable[[Frame, Principal], Awaitable[Message]]
+_BEFORE_HELLO_BYTES = 64 * 1024
 _API_NAMES = {int(api): api.name.lower() for api in NativeApi}
 
 
 @dataclass(frozen=True, slots=True)
 class NativeLimits:
-    """Per connection: bytes of one frame, unanswered requests, seconds for the first Hello."""
+    """Per connection: bytes of one frame, unanswered requests, bytes of answers that the client
+    has not taken, seconds for the first Hello."""
 
     max_frame_bytes: int = 64 * 1024 * 1024
     max_in_flight: int = 1000
+    outbox_bytes: int = 256 * 1024 * 1024
     hello_s: float = 10.0
 
 
@@ -91,7 +94,8 @@ class NativeService:
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
         """Serve one connection until it ends; owns and closes ``stream``."""
         name = client.name
-        frames = FrameStream(stream, name=name, max_frame_bytes=64 * 1024)
+        outbox = OutboxLimits(max_bytes=self.limits.outbox_bytes)
+        frames = FrameStream(stream, name=name, max_frame_bytes=_BEFORE_HELLO_BYTES, outbox=outbox)
         session = _Session(self, frames, client.principal)
         self._streams.add(frames)
         async with trio.open_nursery() as nursery:

@@ -61,10 +61,11 @@ R = TypeVar("R", bound=requests.Request)
 
 @dataclass(frozen=True, slots=True)
 class V1Settings:
-    """``admin_commands`` is ``allow``, ``loopback`` or ``deny`` (spec v1 D6)."""
+    """``admin_commands`` returns ``allow``, ``loopback`` or ``deny`` (spec v1 D6); it is asked for
+    each such command, as the setting may change while the node runs."""
 
-    max_line_bytes: int = 1024 * 1024
-    admin_commands: str = "loopback"
+    max_line_bytes: int
+    admin_commands: Callable[[], str]
 
 
 class V1Listener:
@@ -166,7 +167,7 @@ class V1Listener:
     def _check_admin_commands(self, request: requests.Request, client: Client) -> None:
         if not isinstance(request, _ADMIN):
             return
-        policy = self._settings.admin_commands
+        policy = self._settings.admin_commands()
         if policy == "allow" or (policy == "loopback" and client.is_loopback):
             return
         raise V1Error(V1Code.NOT_AUTHORIZED, "admin commands disabled")

@@ -13,10 +13,40 @@ from typing import TextIO
 
 import structlog
 
+_SEVERITY = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "exception": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
 
-def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> None:  # noqa: A002  the setting's name
+
+class LogThreshold:
+    """The least severity that is written; may be changed while the process runs, which loggers
+    that structlog filters by itself cannot follow."""
+
+    def __init__(self, level: str) -> None:
+        self._least = _SEVERITY[level]
+
+    def set(self, level: str) -> None:
+        """Write events of at least ``level`` from now on."""
+        self._least = _SEVERITY[level]
+
+    def __call__(
+        self, logger: object, method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        """Let an event pass, as a processor of structlog."""
+        if _SEVERITY[method] < self._least:
+            raise structlog.DropEvent
+        return event
+
+
+def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> LogThreshold:  # noqa: A002  the setting's name
     """Write events of at least ``level`` (debug, info, warning, error) in ``format``: console for
     people, json with one object a line. Call it once, at start."""
+    threshold = LogThreshold(level)
     to = stream or sys.stderr
     renderer: structlog.typing.Processor
     errors: list[structlog.typing.Processor]
@@ -30,6 +60,7 @@ def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> 
         )
     structlog.configure(
         processors=[
+            threshold,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -37,7 +68,8 @@ def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> 
             *errors,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.PrintLoggerFactory(to),
         cache_logger_on_first_use=True,
     )
+    return threshold

@@ -87,11 +87,13 @@ class SimulatedSlots:
     """Progress that clients claim for the vacant slots of a lone node (spec v1 9.1 rule 5).
 
     Lives in the leader's memory only and is forgotten in every new leader epoch. A slot is in
-    sync when it was seen within the lag time and holds everything the leader holds.
+    sync when it was seen within the lag time and holds everything the leader holds but at most
+    ``max_lag`` records.
     """
 
-    def __init__(self, *, lag_max_s: float) -> None:
+    def __init__(self, *, lag_max_s: float, max_lag: int = 0) -> None:
         self._lag_max_s = lag_max_s
+        self._max_lag = max_lag
         self._slots: dict[int, _Slot] = {}
 
     def acknowledge(self, slot: int, end: int, leader_end: int, now: float) -> None:
@@ -110,7 +112,7 @@ class SimulatedSlots:
         return tuple(
             slot
             for slot, held in sorted(self._slots.items())
-            if held.ack >= leader_end and now - held.seen_at <= self._lag_max_s
+            if held.ack + self._max_lag >= leader_end and now - held.seen_at <= self._lag_max_s
         )
 
     def clear(self) -> None:

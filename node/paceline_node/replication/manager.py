@@ -54,10 +54,13 @@ class ReplicationIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """``acks1_early``: answer acks=1 before the flush (4.1 step 6)."""
+    """``acks1_early``: answer acks=1 before the flush (4.1 step 6). ``simulated_max_lag``: records
+    that a simulated replica may lack and still count (spec v1 12)."""
 
     lag_max_s: float = 10.0
     acks1_early: bool = False
+    flush_linger_s: float = 0.0
+    simulated_max_lag: int = 0
     fetch: FetchSettings = field(default_factory=FetchSettings)
     serving: ServingLimits = field(default_factory=ServingLimits)
     table: TableSettings = field(default_factory=TableSettings)
@@ -98,6 +101,7 @@ class ReplicaManager:
         self.flusher = Flusher(
             env,
             self._failed,
+            linger_s=settings.flush_linger_s,
             on_synced=metrics.synced,
             after_group=lambda: self.fetchers.send_acks(),
         )
@@ -152,6 +156,7 @@ class ReplicaManager:
             traffic=self._traffic,
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
+            simulated_max_lag=settings.simulated_max_lag,
         )
 
     def _fetchers(

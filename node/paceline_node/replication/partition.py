@@ -99,6 +99,7 @@ class PartitionContext:
     traffic: Callable[[str], TopicTraffic]
     lag_max_s: float = 10.0
     acks1_early: bool = False
+    simulated_max_lag: int = 0
     simulate: bool = False
 
 
@@ -128,7 +129,7 @@ class Partition:
             high_watermark=high_watermark,
             counts_durable=config.flush_mode in COUNTS_DURABLE,
         )
-        self.slots = SimulatedSlots(lag_max_s=context.lag_max_s)
+        self.slots = SimulatedSlots(lag_max_s=context.lag_max_s, max_lag=context.simulated_max_lag)
         self._pending = PendingProduces(str(self), context.env.now, context.deadlines)
         self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
         self._ack_watchers: dict[object, tuple[NodeId, int, Callable[[], None]]] = {}

@@ -3,6 +3,7 @@
 from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKind
 from paceline_node.settings.loader import InvalidSettings, load
 from paceline_node.settings.printing import print_config
+from paceline_node.settings.reloading import LiveSettings
 from paceline_node.settings.tree import Settings, Timing
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "InvalidSettings",
     "Listener",
     "ListenerKind",
+    "LiveSettings",
     "Settings",
     "Timing",
     "load",

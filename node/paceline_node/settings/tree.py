@@ -168,9 +168,6 @@ class ReplicationSettings:
     backoff_max_ms: int = setting(
         1000, "Longest pause after failed fetches.", low=1, high=60_000, local=200
     )
-    catchup_bytes_per_s: int = setting(
-        0, "Limit for replicas outside the in-sync set; 0: none.", low=0, reloadable=True
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,12 +265,16 @@ class LimitSettings:
     reserved_descriptors: int = setting(
         256, "File descriptors kept for peers and logs: no client is accepted into them.", low=0
     )
-    frame_bytes: int = setting(64 * _MIB, "Largest native or peer frame.", low=_MIB, high=2**31 - 1)
+    frame_bytes: int = setting(
+        64 * _MIB, "Largest frame of a native client.", low=_MIB, high=2**31 - 1
+    )
     requests_per_connection: int = setting(
         256, "Requests of one connection that are worked on at a time.", low=1, high=100_000
     )
     outbox_bytes: int = setting(
-        256 * _MIB, "Unsent bytes after which a connection that does not read is ended.", low=_MIB
+        256 * _MIB,
+        "Unsent bytes after which a native client that does not read is disconnected.",
+        low=16 * _MIB,
     )
 
 

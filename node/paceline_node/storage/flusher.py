@@ -48,18 +48,21 @@ def _nothing() -> None:
 
 class Flusher:
     """Syncs logs in groups. ``on_failed`` is called once, with the error of the disk;
-    ``after_group`` after the callbacks of all logs that one sync covered."""
+    ``after_group`` after the callbacks of all logs that one sync covered. A sync waits ``linger_s``
+    for more logs and records to share it."""
 
     def __init__(
         self,
         env: Env,
         on_failed: OnFailed,
         *,
+        linger_s: float = 0.0,
         on_synced: OnSynced = _unmeasured,
         after_group: Callable[[], None] = _nothing,
     ) -> None:
         self._env = env
         self._on_failed = on_failed
+        self._linger_s = linger_s
         self._on_synced = on_synced
         self._after_group = after_group
         self._callbacks: dict[Log, OnDurable] = {}
@@ -92,6 +95,8 @@ class Flusher:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
+            if self._waiting and self._linger_s:
+                await trio.sleep(self._linger_s)
             if self._waiting and not await self._flush():
                 return
 

@@ -50,6 +50,22 @@ def test_console_lines_are_for_people() -> None:
     assert "\x1b" not in line
 
 
+def test_the_level_changes_for_loggers_in_use() -> None:
+    out = io.StringIO()
+    threshold = configure_logs(level="info", format="json", stream=out)
+    log = structlog.get_logger()
+    log.debug("one")
+    log.info("two")
+    threshold.set("debug")
+    log.debug("three")
+    threshold.set("error")
+    log.warning("four")
+    log.error("five")
+    log.critical("six")
+    told = [json.loads(line)["event"] for line in out.getvalue().splitlines()]
+    assert told == ["two", "three", "five", "six"]
+
+
 async def test_the_watchdog_keeps_the_worst_delay_for_a_while(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

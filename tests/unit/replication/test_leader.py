@@ -161,6 +161,13 @@ def test_proposal_is_sent_at_once_and_repeated_unchanged() -> None:
     assert state.proposal_due(50.9) is None
 
 
+def test_simulated_slot_may_lag_as_far_as_it_is_allowed() -> None:
+    slots = SimulatedSlots(lag_max_s=10.0, max_lag=2)
+    slots.acknowledge(1, 5, 5, now=0.0)
+    assert slots.in_sync(7, 0.0) == (1,)
+    assert slots.in_sync(8, 0.0) == ()
+
+
 def test_simulated_slot_is_in_sync_with_everything_held_and_seen_lately() -> None:
     slots = SimulatedSlots(lag_max_s=10.0)
     assert slots.in_sync(0, 0.0) == ()

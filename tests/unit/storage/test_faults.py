@@ -286,6 +286,35 @@ async def test_one_sync_serves_all_who_asked(autojump_clock: trio.testing.MockCl
         log.abandon()
 
 
+async def test_a_lingering_sync_is_shared_by_those_who_come_meanwhile(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk, witness = MemoryDisk(), Witness()
+    env, logs = await logs_of(disk, 2)
+    groups: list[tuple[int, int]] = []
+    flusher = Flusher(
+        env,
+        witness.on_failed,
+        linger_s=0.5,
+        on_synced=lambda _, logs, records: groups.append((logs, records)),
+    )
+    for log in logs:
+        flusher.register(log, witness.on_durable)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lambda task_status: flusher.run(task_status=task_status))
+        for log in (*logs, logs[1]):
+            log.append_leader(batch(), 1, 1_000)
+            flusher.request(log)
+            await trio.sleep(0.1)
+        assert groups == []
+        await trio.sleep(0.5)
+        assert groups == [(2, 3)]
+        assert witness.durable == [(0, 1), (1, 2)]
+        nursery.cancel_scope.cancel()
+    for log in logs:
+        log.abandon()
+
+
 async def test_a_new_segment_is_durable_with_its_name() -> None:
     import random
 
