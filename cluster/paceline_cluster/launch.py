@@ -58,20 +58,38 @@ def start_nodes(directory: Path, node_ids: Iterable[int], children: Children) ->
 
 def _start(directory: Path, entry: NodeEntry, children: Children) -> ClusterState:
     with state.locked(directory):
-        current = state.load(directory)
+        current = _adopt_strays(directory)
         entry = current.node(entry.id)
         if process_state(entry) is not ProcessState.STOPPED:
             return current  # another launcher was quicker
-        pid = processes.find_node(entry.config_path)
-        if pid is None:
-            child = processes.start_node(entry.config_path, entry.log_path)
-            children.by_node[entry.id] = child
-            pid = child.pid
-        current = current.with_node(
-            dataclasses.replace(entry, pid=pid, pid_started=processes.start_time(pid))
-        )
+        child = processes.start_node(entry.config_path, entry.log_path)
+        children.by_node[entry.id] = child
+        current = current.with_node(_running_as(entry, child.pid))
         state.store(directory, current)
     return current
+
+
+def adopt_strays(directory: Path) -> ClusterState:
+    """Write down nodes that run although nobody did: their launcher was killed in between."""
+    with state.locked(directory):
+        return _adopt_strays(directory)
+
+
+def _adopt_strays(directory: Path) -> ClusterState:
+    current = state.load(directory)
+    changed = current
+    for entry in current.nodes:
+        if process_state(entry) is ProcessState.STOPPED:
+            pid = processes.find_node(entry.config_path)
+            if pid is not None:
+                changed = changed.with_node(_running_as(entry, pid))
+    if changed != current:
+        state.store(directory, changed)
+    return changed
+
+
+def _running_as(entry: NodeEntry, pid: int) -> NodeEntry:
+    return dataclasses.replace(entry, pid=pid, pid_started=processes.start_time(pid))
 
 
 async def wait_until_ready(
@@ -126,7 +144,7 @@ def log_tail(entry: NodeEntry) -> str:
 async def stop_cluster(directory: Path, *, timeout_s: float) -> ClusterState:
     """Stop all nodes: tell each that the whole cluster stops (SETTLED R9), then SIGTERM, and
     after ``timeout_s`` SIGKILL. Suspended nodes are resumed first, so that they can stop."""
-    current = state.load(directory)
+    current = adopt_strays(directory)
     running = [entry for entry in current.nodes if process_state(entry) is not ProcessState.STOPPED]
     for entry in running:
         processes.send(entry.pid, entry.pid_started, signal.SIGCONT)

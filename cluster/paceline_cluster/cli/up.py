@@ -145,7 +145,7 @@ def _existing(options: UpOptions, printer: Printer) -> ClusterState:
     """The cluster that is already in the directory. Raises Refused when it is not what was asked
     for, saying how to change it."""
     directory = options.directory
-    current = state.load(directory)
+    current = launch.adopt_strays(directory)
     if options.nodes not in (None, len(current.nodes)):
         raise Refused(
             f"the cluster in {directory} has {len(current.nodes)} nodes, not {options.nodes}; "
