@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Cluster, wait_until
+from tests.e2e.cluster import PACELINE, Cluster, wait_until
 
 DESCRIBE_KEYS = {
     *("partition", "leader", "leader_epoch", "replicas", "isr"),
@@ -113,6 +113,31 @@ def test_consume_from_places(shared_cluster: Cluster) -> None:
     assert read("--from", "500", end) == []
     run("consume", "p1", "--from", "soon", end, exit_code=64)
     run("consume", "nothing-here", end, exit_code=65)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_records_come_back(shared_cluster: Cluster, codec: str) -> None:
+    topic = f"compressed-{codec}"
+    lines = b"".join(b"the same words again and again %d\n" % number for number in range(2000))
+    shared_cluster.run("topic", "create", topic, "--partitions", "1")
+    shared_cluster.run("produce", topic, "--compression", codec, stdin=lines)
+    assert shared_cluster.run("consume", topic, "--exit-at-end").stdout == lines
+    assert shared_cluster.describe(topic)[0]["size_bytes"] < len(lines) / 2
+
+
+def test_reader_that_has_seen_enough_is_no_failure(shared_cluster: Cluster) -> None:
+    shared_cluster.run("topic", "create", "pipe", "--partitions", "1")
+    lines = b"".join(b"%d\n" % number for number in range(200_000))
+    shared_cluster.run("produce", "pipe", stdin=lines)
+    command = " ".join([*PACELINE, "consume", "pipe", "--exit-at-end"])
+    result = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | head -n 1"],
+        env=shared_cluster.env,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"0\n", b"")
 
 
 def test_acked_file_names_line_place_and_epoch(shared_cluster: Cluster, tmp_path: Path) -> None:

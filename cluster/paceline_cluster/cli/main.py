@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -37,8 +38,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> (module:attribute below this package, one line for the overview)."""
 
 
+class ReaderGone(Exception):
+    """Who reads our output has seen enough ('paceline consume t | head')."""
+
+
 class CommandTable(click.Group):
     """A group whose commands are imported when they are called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGone from None  # click would make it exit code 1
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -84,9 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return Exit.DATA
-    except BrokenPipeError:
-        # Who reads our output has seen enough ('paceline consume t | head'): not a failure.
-        # The interpreter would flush stdout once more at its end and complain.
+    except ReaderGone:
+        # Not a failure. The interpreter would flush stdout once more at its end and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except KeyboardInterrupt:
