@@ -6,7 +6,7 @@ from paceline_node.replication.fetcher import FetchSettings
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.table import TableSettings
-from paceline_node.settings import Settings
+from paceline_node.settings import Settings, SimulatedReplicas
 
 
 def replication_settings(settings: Settings) -> ReplicationSettings:
@@ -28,6 +28,7 @@ def replication_settings(settings: Settings) -> ReplicationSettings:
         table=TableSettings(
             topic_defaults=settings.topic_configs(),
             index_interval_bytes=settings.log.index_interval_bytes,
+            simulated_slots=settings.v1.simulated_replicas is SimulatedReplicas.AUTO,
         ),
         maintenance=MaintenanceSettings(
             checkpoint_s=settings.log.checkpoint_ms / 1000,

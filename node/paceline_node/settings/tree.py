@@ -45,6 +45,13 @@ class AdminCommands(enum.Enum):
     DENY = "deny"
 
 
+class SimulatedReplicas(enum.Enum):
+    """Whether clients may play replicas that no node hosts (spec v1 9)."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class LogLevel(enum.Enum):
     DEBUG = "debug"
     INFO = "info"
@@ -250,6 +257,11 @@ class V1Settings:
     )
     session_timeout_ms: int = setting(
         10_000, "Silence after which a group member is removed.", low=100, high=_HOUR_MS
+    )
+    simulated_replicas: SimulatedReplicas = setting(
+        SimulatedReplicas.AUTO,
+        "auto: while this is the only registered node, REPLICA_FETCH acknowledges for replicas "
+        "that no node hosts; off: never.",
     )
     simulated_max_lag: int = setting(
         0, "Records by which a simulated replica may lag and still count.", low=0

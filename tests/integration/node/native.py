@@ -51,8 +51,12 @@ class NativeConnection:
 
     async def __aenter__(self) -> NativeConnection:
         self._stream = await trio.open_tcp_stream(*self._address)
-        if self._hello is not None:
-            await self.call(NativeApi.HELLO, self._hello, HelloReply)
+        try:
+            if self._hello is not None:
+                await self.call(NativeApi.HELLO, self._hello, HelloReply)
+        except BaseException:
+            await trio.aclose_forcefully(self._stream)
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

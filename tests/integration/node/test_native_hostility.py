@@ -432,7 +432,7 @@ async def test_too_many_requests_wait_unread(tmp_path) -> None:
 
 
 async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path) -> None:
-    flags = {**ONE, "limits.outbox_bytes": str(4 * 2**20), "limits.requests_per_connection": "64"}
+    flags = {**ONE, "limits.requests_per_connection": "64"}
     async with lone_node(tmp_path, flags) as node, bystanders(node):
         await make_topic(node)
         big = build_batch([Record(value=bytes(900_000))])

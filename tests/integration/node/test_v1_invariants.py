@@ -219,6 +219,25 @@ async def acked_meanwhile(address: tuple[str, int], client: V1Client, offset: in
         return await client.call("PRODUCE", "orders user1:c acks=all")
 
 
+async def test_the_simulation_can_be_off_or_lenient(tmp_path) -> None:
+    off = {"v1.simulated_replicas": "off", "v1.ack_timeout_ms": "100"}
+    (tmp_path / "off").mkdir()
+    async with lone_node(tmp_path / "off", off) as node, V1Client(node.v1) as client:
+        await client.ok("PRODUCE", "orders user1:a")
+        told = await client.call("REPLICA_FETCH", "orders 2 1 0")
+        assert told == "ERR|BAD_REQUEST|replica id not configured"
+        assert await client.call("PRODUCE", "orders user1:b acks=all") == TIMEOUT
+    lenient = {"v1.simulated_max_lag": "2", "v1.ack_timeout_ms": "100"}
+    (tmp_path / "lenient").mkdir()
+    async with lone_node(tmp_path / "lenient", lenient) as node, V1Client(node.v1) as client:
+        await client.ok("PRODUCE", "orders user1:a")
+        await client.ok("REPLICA_FETCH", "orders 2 1 0")
+        for offset in (1, 2):
+            told = await client.call("PRODUCE", "orders user1:b acks=all")
+            assert told == f"OK|partition=2 offset={offset} hw={offset}"
+        assert await client.call("PRODUCE", "orders user1:c acks=all") == TIMEOUT
+
+
 async def test_i6_a_second_node_ends_the_simulation_under_a_waiting_producer(tmp_path) -> None:
     flags = {"v1.ack_timeout_ms": "3500", "topics.min_insync_replicas": "3"}
     async with cluster(tmp_path, 1, flags) as nodes, nodes.v1(0) as client:
