@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 
+from paceline_node.http.lazy import load
 from paceline_node.http.server import Page, PageMaker
 from paceline_node.observe.metrics import Metrics
 
@@ -15,17 +16,18 @@ def standard_pages(
 ) -> dict[str, PageMaker]:
     """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready."""
 
-    def live() -> Page:
+    async def live() -> Page:
         return Page(b"live\n")
 
-    def ready() -> Page:
+    async def ready() -> Page:
         failed = list(failed_checks())
         status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
         body = json.dumps({"ready": not failed, "failed": failed}).encode() + b"\n"
         return Page(body, "application/json", status)
 
-    def text() -> Page:
+    async def text() -> Page:
         # Here, not above: a node that nobody scrapes does without prometheus-client.
+        await load("paceline_node.observe.exposition")
         from paceline_node.observe.exposition import CONTENT_TYPE, exposition
 
         return Page(exposition(metrics.collect()), CONTENT_TYPE)

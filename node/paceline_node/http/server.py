@@ -17,7 +17,7 @@ import h11
 import structlog
 import trio
 
-from paceline_node.http.upgrade import ReplayStream, serve_websocket
+from paceline_node.http.lazy import load
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.security.origins import BrowserCheck
 
@@ -35,7 +35,7 @@ class Page:
     status: HTTPStatus = HTTPStatus.OK
 
 
-PageMaker = Callable[[], Page]
+PageMaker = Callable[[], Awaitable[Page]]
 StreamHandler = Callable[[trio.abc.Stream, str], Awaitable[None]]
 """Serves one WebSocket's frames as a byte stream, which it closes; the text names the client."""
 
@@ -123,7 +123,7 @@ class HttpServer:
         if head.wants_websocket:
             await self._upgrade(connection, head)
             return False
-        return await connection.answer(self._page(head), head.method)
+        return await connection.answer(await self._page(head), head.method)
 
     def _refusal(self, head: _Head) -> Page | None:
         if not self._browsers.allows_host(head.host):
@@ -134,7 +134,7 @@ class HttpServer:
             return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
         return None
 
-    def _page(self, head: _Head) -> Page:
+    async def _page(self, head: _Head) -> Page:
         make = self._pages.get(head.path)
         if make is None:
             if head.path in self._sockets:
@@ -143,7 +143,7 @@ class HttpServer:
         if head.method not in ("GET", "HEAD"):
             return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
         try:
-            return make()
+            return await make()
         except Exception as error:  # noqa: BLE001  a page's bug must not end the server
             self._log.error("page failed", path=head.path, exc_info=error)
             return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__)
@@ -154,8 +154,12 @@ class HttpServer:
             page = _problem(HTTPStatus.NOT_FOUND, f"no WebSocket at {head.path}")
             await connection.say_last_word(page)
             return
+        # Here, not above: a node without WebSocket clients does without trio-websocket.
+        await load("paceline_node.http.upgrade")
+        from paceline_node.http.upgrade import ReplayStream, serve_websocket
+
         await serve_websocket(
-            connection.replay(),
+            ReplayStream(*connection.from_request_on()),
             handler,
             name=f"websocket {head.path}",
             max_message_bytes=self._limits.message_bytes,
@@ -238,9 +242,9 @@ class _Connection:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             await self._send(page, "GET", more=False)
 
-    def replay(self) -> ReplayStream:
-        """The stream from the current request's first byte on."""
-        return ReplayStream(bytes(self._raw), self._stream)
+    def from_request_on(self) -> tuple[bytes, trio.abc.Stream]:
+        """What has been read from the current request's first byte on, and the stream behind it."""
+        return bytes(self._raw), self._stream
 
     async def _send(self, page: Page, method: str, *, more: bool) -> None:
         headers = [

@@ -49,7 +49,11 @@ class Client:
 
 def server(failed: list[str] | None = None, **options: object) -> HttpServer:
     pages = standard_pages(Metrics(version="7.1"), lambda: failed or [])
-    pages["/bug"] = lambda: Page(str(1 // 0).encode())
+
+    async def bug() -> Page:
+        return Page(str(1 // 0).encode())
+
+    pages["/bug"] = bug
     return HttpServer(pages, **options)  # type: ignore[arg-type]
 
 
