@@ -15,6 +15,7 @@ from paceline.errors import (
     ErrorCode,
     InconsistentClusterId,
     InvalidRequest,
+    NotLeader,
     PacelineError,
     PolicyViolation,
     UnsupportedVersion,
@@ -34,7 +35,7 @@ from paceline.wire.native import admin, data
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from tests.integration.node.native import HELLO, NativeConnection, request
-from tests.integration.node.nodes import RunningNode, V1Client, lone_node
+from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 BATCH = build_batch([Record(value=b"v", timestamp_ms=1)])
@@ -72,9 +73,14 @@ def connect(node: RunningNode, hello: data.Hello | None = HELLO) -> NativeConnec
 
 
 async def end_of(node: RunningNode, topic: str = "orders") -> int:
-    """The log end of partition 0."""
-    async with connect(node) as connection:
-        return (await connection.describe(topic, 0)).log_end_offset
+    """The log end of partition 0, once this node leads it."""
+    with trio.fail_after(HANG_S):
+        async with connect(node) as connection:
+            while True:
+                try:
+                    return (await connection.describe(topic, 0)).log_end_offset
+                except NotLeader:
+                    await trio.sleep(0.02)
 
 
 async def make_topic(node: RunningNode, topic: str = "orders") -> None:

@@ -14,6 +14,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, Cluster, cluster
+from tests.integration.node.test_metrics import scrape
 from tests.integration.node.test_v1_cluster import create, key_of
 from tests.integration.node.test_v1_invariants import TIMEOUT
 
@@ -64,15 +65,15 @@ async def test_without_a_majority_nothing_is_acknowledged_and_it_heals_by_itself
 
 
 async def _shown_here(nodes: Cluster, number: int, partition: int) -> None:
-    """Wait until a node's own replica knows the first record to be committed. Its V1 listener
-    would ask the leader, so the only sign is that it follows closely: it has it acknowledged."""
+    """Wait until a node's own replica knows the first record to be committed, by its metrics: its
+    V1 listener would ask the leader."""
 
-    async def acknowledged() -> bool:
-        told = await nodes.describe("orders", partition)
-        behind = [each for each in told.progress if each.acked_offset < 1]
-        return not behind and told.high_watermark == 1
+    async def known() -> bool:
+        found = await scrape(nodes.up[number].addresses["http"])
+        place = {"topic": "orders", "partition": str(partition)}
+        return found.one("partition_high_watermark", **place) == 1
 
-    await nodes.wait_for(f"orders/{partition} is committed", acknowledged)
+    await nodes.wait_for(f"node {number} knows orders/{partition} to be committed", known)
 
 
 async def _refuse(nodes: Cluster, left: int) -> list[str]:
