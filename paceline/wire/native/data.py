@@ -97,7 +97,8 @@ class PartitionInfo(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo(Message):
-    """``error`` UNKNOWN_TOPIC_OR_PARTITION or INVALID_TOPIC leaves the rest empty."""
+    """``error`` UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC or AUTHORIZATION_FAILED leaves the rest
+    empty. Where all topics are asked for, those that may not be seen are left out."""
 
     name: str
     error: int
