@@ -31,7 +31,7 @@ from paceline.wire.v1.text import decode, encode
 from paceline_node.env import Env
 from paceline_node.listeners.serving import Client
 from paceline_node.listeners.v1_admin import AdminRequest, V1Admin
-from paceline_node.listeners.v1_errors import as_v1
+from paceline_node.listeners.v1_errors import OUTCOME_UNKNOWN, as_v1
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Call
@@ -180,7 +180,7 @@ class V1Listener:
             if handler is not None:
                 return await handler(request, call)
             return await self._admin.handle(cast(AdminRequest, request), call.principal)
-        raise V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
+        raise OUTCOME_UNKNOWN
 
     async def _set_role(self, request: requests.SetPartitionRole, call: Call) -> bytes:
         self._roles.permit(call.principal, request.topic)

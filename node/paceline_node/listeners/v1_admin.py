@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from paceline.errors import TopicAlreadyExists
 from paceline.types import NO_NODE, NodeId
+from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline.wire.v1 import replies, requests
 from paceline.wire.v1.errors import bad_request
@@ -24,6 +27,9 @@ AdminRequest = (
     | requests.AdminGetMetadata
 )
 _LISTENER = "v1"
+_CONTROLLER_WAIT_S = 3.5
+"""Less than a request may take in all, so that who waited in vain is told so (spec v1 2.4)."""
+M = TypeVar("M", bound=Message)
 
 
 class V1Admin:
@@ -31,6 +37,11 @@ class V1Admin:
 
     def __init__(self, topics: TopicService) -> None:
         self._topics = topics
+
+    async def _administer(self, principal: Principal, request: Message, response: type[M]) -> M:
+        return await self._topics.administer(
+            principal, request, response, timeout_s=_CONTROLLER_WAIT_S
+        )
 
     async def handle(self, request: AdminRequest, principal: Principal) -> bytes:
         """The payload of the OK line."""
@@ -49,7 +60,7 @@ class V1Admin:
                 return await self._fence(broker_id, principal, fenced=False)
             case requests.AdminReconcileBrokerHealth(timeout_ms):
                 wish = admin.ReconcileExternal(timeout_ms)
-                done = await self._topics.administer(principal, wish, admin.Reconciled)
+                done = await self._administer(principal, wish, admin.Reconciled)
                 return replies.reconcile_payload(done.count)
             case requests.AdminElectTopicLeaders(topic):
                 return await self._elect(topic, principal)
@@ -63,7 +74,7 @@ class V1Admin:
             request.topic, request.partitions, request.replication_factor, if_not_exists=True
         )
         try:
-            created = await self._topics.administer(principal, wish, admin.TopicCreated)
+            created = await self._administer(principal, wish, admin.TopicCreated)
         except TopicAlreadyExists:
             raise bad_request("topic already exists") from None
         return replies.create_topic_payload(
@@ -80,7 +91,7 @@ class V1Admin:
         wish = admin.RegisterExternal(
             NodeId(request.broker_id), request.host, request.port, request.epoch or 0
         )
-        done = await self._topics.administer(principal, wish, admin.Done)
+        done = await self._administer(principal, wish, admin.Done)
         host, port = request.host, request.port
         broker = self._topics.image.brokers.get(NodeId(request.broker_id))
         if broker is not None and (real := broker.endpoint(_LISTENER)) is not None:
@@ -95,13 +106,13 @@ class V1Admin:
 
     async def _heartbeat(self, broker_id: int, principal: Principal) -> bytes:
         wish = admin.RegisterExternal(NodeId(broker_id), "", 0, 0)
-        done = await self._topics.administer(principal, wish, admin.Done)
+        done = await self._administer(principal, wish, admin.Done)
         return replies.broker_heartbeat_payload(
             broker_id=broker_id, term=done.term, index=done.metadata_offset
         )
 
     async def _fence(self, broker_id: int, principal: Principal, *, fenced: bool) -> bytes:
-        done = await self._topics.administer(
+        done = await self._administer(
             principal, admin.FenceBroker(NodeId(broker_id), fenced), admin.Done
         )
         return replies.fence_payload(
@@ -129,7 +140,7 @@ class V1Admin:
             role = admin.SetRole(request.topic, request.partition, me, "follower")
         else:
             raise bad_request("not a replica")
-        done = await self._topics.administer(principal, role, admin.RoleSet)
+        done = await self._administer(principal, role, admin.RoleSet)
         now = _existing_partition(_existing(self._topics.image, request.topic), request.partition)
         return replies.partition_leader_payload(
             topic=request.topic,
@@ -152,7 +163,7 @@ class V1Admin:
             if partition.leader >= 0 or not partition.isr:
                 continue
             wish = admin.ElectLeader(name, number, partition.isr[0])
-            await self._topics.administer(principal, wish, admin.RoleSet)
+            await self._administer(principal, wish, admin.RoleSet)
             changes += 1
         return replies.elect_payload(topic=name, elected_changes=changes)
 

@@ -10,6 +10,8 @@ from paceline.errors import ErrorCode, Outcome, PacelineError
 from paceline.wire.v1.errors import V1Code, V1Error
 
 ACKS_TIMEOUT = V1Error(V1Code.REPLICATION_TIMEOUT, "acks=all timeout")
+OUTCOME_UNKNOWN = V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
+NO_CONTROLLER = "no controller answered within the wait"
 NO_LEADER_HERE = V1Error(V1Code.NOT_LEADER, "partition leader unavailable on this broker")
 
 _WRONG_REQUEST = frozenset(
@@ -34,6 +36,12 @@ _STORAGE = frozenset({ErrorCode.STORAGE_ERROR, ErrorCode.STORAGE_FULL, ErrorCode
 _NOBODY_THERE = frozenset({ErrorCode.CONTROLLER_UNAVAILABLE, ErrorCode.NOT_CONTROLLER})
 
 
+def unreachable(topic: str, partition: int) -> V1Error:
+    """The refusal of a read that no node can serve now."""
+    text = f"no replica of {topic}/{partition} can be reached"
+    return V1Error(V1Code.UNAVAILABLE, text)
+
+
 def as_v1(error: PacelineError) -> V1Error:
     """The ERR reply for any broker error; total, so that nothing leaves a request unanswered."""
     if isinstance(error, V1Error):
@@ -50,9 +58,9 @@ def as_v1(error: PacelineError) -> V1Error:
     if error.code is ErrorCode.AUTHORIZATION_FAILED:
         return V1Error(V1Code.NOT_AUTHORIZED, text)
     if error.code in _NOBODY_THERE:
-        return V1Error(V1Code.UNAVAILABLE, "no controller answered within the wait")
+        return V1Error(V1Code.UNAVAILABLE, NO_CONTROLLER)
     if error.outcome is Outcome.UNKNOWN:
-        return V1Error(V1Code.REPLICATION_TIMEOUT, "outcome unknown")
+        return OUTCOME_UNKNOWN
     if error.retriable:
         return V1Error(V1Code.UNAVAILABLE, text)
     return V1Error(V1Code.INTERNAL, text)

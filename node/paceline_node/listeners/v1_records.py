@@ -23,7 +23,13 @@ from paceline.wire.v1.replies import MessageList, consume_payload, produce_paylo
 from paceline.wire.v1.requests import Consume, Produce
 from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
-from paceline_node.listeners.v1_errors import ACKS_TIMEOUT, NO_LEADER_HERE
+from paceline_node.listeners.v1_errors import (
+    ACKS_TIMEOUT,
+    NO_CONTROLLER,
+    NO_LEADER_HERE,
+    OUTCOME_UNKNOWN,
+    unreachable,
+)
 from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition, ProduceResult, ReadResult
 from paceline_node.security.principals import Operation
@@ -91,7 +97,7 @@ class V1Records:
                 call, request.topic, partition, append_here, until=until
             )
         except RequestTimedOut:
-            raise ACKS_TIMEOUT from None
+            raise (ACKS_TIMEOUT if request.acks is Acks.ALL else OUTCOME_UNKNOWN) from None
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
                 raise
@@ -147,7 +153,7 @@ class V1Records:
         self._service.permit(call.principal, Operation.CONSUME, request.topic)
         if request.offset < 0:
             raise bad_request("invalid offset")
-        topic = await self.ensure(request.topic, call)
+        topic = await self.ensure_for_reading(request.topic, call)
         if request.partition not in topic.partitions:
             raise bad_request("invalid partition")
 
@@ -159,17 +165,28 @@ class V1Records:
         until = self._env.now() + (0.0 if has_replica else self._limits.leader_wait_s)
         try:
             return await self._router.on_leader(
-                call, request.topic, request.partition, read_here, until=until
+                call,
+                request.topic,
+                request.partition,
+                read_here,
+                until=until,
+                # Time must be left for a replica here when the leader's node hangs.
+                patience_s=self._limits.leader_wait_s + self._limits.commit_wait_s,
             )
         except (NotLeader, RequestTimedOut):
+            if call.forwarded:
+                raise
             replica = self._service.hosted(request.topic, request.partition)
-            if replica is None or call.forwarded:
-                raise self._unavailable(request) from None
+            if replica is None:
+                raise unreachable(request.topic, request.partition) from None
             return await self._consume(replica, request)
 
-    def _unavailable(self, request: Consume) -> V1Error:
-        text = f"no replica of {request.topic}/{request.partition} can be reached"
-        return V1Error(V1Code.UNAVAILABLE, text)
+    async def ensure_for_reading(self, name: str, call: Call) -> TopicImage:
+        """As :meth:`ensure` for what writes nothing: without an answer it is UNAVAILABLE."""
+        try:
+            return await self.ensure(name, call)
+        except RequestTimedOut as error:
+            raise V1Error(V1Code.UNAVAILABLE, NO_CONTROLLER) from error
 
     async def _consume(self, replica: Partition, request: Consume) -> bytes:
         await self._wait_for_commit(replica, request.offset)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import trio
 
-from paceline.errors import NotLeader
+from paceline.errors import NotLeader, RequestTimedOut
 from paceline.types import NodeId
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.replies import (
@@ -24,7 +24,7 @@ from paceline.wire.v1.replies import (
 )
 from paceline.wire.v1.requests import BrokerFetch, BrokerReplicaAck, ReplicaFetch
 from paceline_node.env import Env
-from paceline_node.listeners.v1_errors import NO_LEADER_HERE
+from paceline_node.listeners.v1_errors import NO_LEADER_HERE, unreachable
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition
@@ -124,10 +124,12 @@ class V1Replicas:
             if call.forwarded:
                 raise
             raise NOT_LEADER_HERE from None
+        except RequestTimedOut:
+            raise unreachable(topic, partition) from None
 
     async def _check(self, call: Call, topic: str, partition: int, slot: int) -> None:
         self._service.permit_replica(call.principal)
-        found = await self._records.ensure(topic, call)
+        found = await self._records.ensure_for_reading(topic, call)
         if partition not in found.partitions:
             raise bad_request("invalid partition")
         if not 1 <= slot < found.replication_factor:
@@ -195,6 +197,8 @@ class V1Replicas:
             if call.forwarded:
                 raise
             raise NO_LEADER_HERE from None
+        except RequestTimedOut:
+            raise unreachable(request.topic, request.partition) from None
 
     async def _records_for(self, local: Partition, request: BrokerFetch) -> bytes:
         messages = MessageList(max_records=request.max_messages, max_bytes=_FETCH_BYTES)

@@ -24,6 +24,8 @@ from paceline_node.security.principals import Principal
 
 _RETRY_S = 0.05
 _MIN_FORWARD_S = 0.05
+_ANSWER_S = 0.1
+"""Left of a call's time when a forward is given up, so that its answer can still be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +66,26 @@ class Router:
         return registration is not None and registration.leader == self._node_id
 
     async def on_leader(
-        self, call: Call, topic: str, partition: int, serve: LocalServe, *, until: float
+        self,
+        call: Call,
+        topic: str,
+        partition: int,
+        serve: LocalServe,
+        *,
+        until: float,
+        patience_s: float = float("inf"),
     ) -> bytes:
         """The payload of the answer, from ``serve`` here or from the leader's node.
 
         Definite refusals are tried again, as leadership moves, until trio time ``until``; then the
         last one is raised (NotLeader or NotEnoughReplicas). A forwarded call is tried here once.
+        A leader elsewhere that does not answer within ``patience_s``, or in time for the call's
+        deadline, is a RequestTimedOut: outcome unknown.
         """
         while True:
             refusal: NotLeader | NotEnoughReplicas
             try:
-                return await self._try(call, topic, partition, serve)
+                return await self._try(call, topic, partition, serve, patience_s)
             except (NotLeader, NotEnoughReplicas) as error:
                 refusal = error
             remaining_s = min(until, call.deadline) - self._env.now()
@@ -82,7 +93,9 @@ class Router:
                 raise refusal
             await self._wait_for_change(min(remaining_s, _RETRY_S))
 
-    async def _try(self, call: Call, topic: str, partition: int, serve: LocalServe) -> bytes:
+    async def _try(
+        self, call: Call, topic: str, partition: int, serve: LocalServe, patience_s: float
+    ) -> bytes:
         leader = self._store.image.partition(topic, partition).leader
         if leader == self._node_id:
             return await serve()
@@ -90,10 +103,10 @@ class Router:
             raise NotLeader(f"{topic}/{partition} has no leader")
         if call.forwarded:
             raise NotLeader(f"{topic}/{partition}: node {leader} leads, not {self._node_id}")
-        return await self._forward(leader, call)
+        return await self._forward(leader, call, patience_s)
 
-    async def _forward(self, leader: NodeId, call: Call) -> bytes:
-        budget_s = call.deadline - self._env.now()
+    async def _forward(self, leader: NodeId, call: Call, patience_s: float) -> bytes:
+        budget_s = min(patience_s, call.deadline - self._env.now() - _ANSWER_S)
         if budget_s < _MIN_FORWARD_S:
             raise NotLeader("no time is left to forward the request")
         line = V1Line(call.command, call.args, int(budget_s * 1000))

@@ -24,9 +24,12 @@ from paceline_node.services.needs import need_of
 
 M = TypeVar("M", bound=Message)
 
+ADMIN_TIMEOUT_S = 10.0
+"""How long one administrative request may take, unless its listener promises less."""
+
 
 class TopicService:
-    """What listeners ask about topics. ``admin_timeout_s`` bounds one controller request."""
+    """What listeners ask about topics."""
 
     def __init__(
         self,
@@ -36,14 +39,12 @@ class TopicService:
         access: Access,
         *,
         auto_create: bool,
-        admin_timeout_s: float = 10.0,
     ) -> None:
         self._env = env
         self._store = store
         self._controller = controller
         self._access = access
         self._auto_create = auto_create
-        self._admin_timeout_s = admin_timeout_s
 
     @property
     def image(self) -> Image:
@@ -111,15 +112,23 @@ class TopicService:
             raise UnknownTopicOrPartition(f"topic {name!r} was deleted while it was created")
         return topic
 
-    async def administer(self, principal: Principal, request: Message, response: type[M]) -> M:
+    async def administer(
+        self,
+        principal: Principal,
+        request: Message,
+        response: type[M],
+        *,
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> M:
         """Send an administrative request to the active controller and return once this node has
         applied its result. Raises AuthorizationFailed or the controller's typed error."""
         self._access.resource(principal, *need_of(request))
-        timeout_s = self._admin_timeout_s
+        deadline = self._env.now() + timeout_s
         reply = await self._controller.call(request, response, timeout_s=timeout_s)
         offset = getattr(reply, "metadata_offset", None)
         if offset is not None:
-            await self._store.wait_offset(offset, timeout_s=timeout_s)
+            left_s = max(0.0, deadline - self._env.now())
+            await self._store.wait_offset(offset, timeout_s=left_s)
         return reply
 
     async def wait_offset(self, offset: int, *, timeout_s: float) -> None:

@@ -33,6 +33,7 @@ from paceline_node.settings import load
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta
 from tests.integration.node.native import NativeConnection
+from tests.integration.node.stalling import StallingNetwork
 from tests.integration.node.v1_client import V1Client
 
 __all__ = ["Cluster", "NodeExited", "RunningNode", "V1Client", "cluster", "lone_node"]
@@ -154,6 +155,7 @@ def make_node(
     *,
     data: Path | None = None,
     policy: Policy | None = None,
+    network: RealNetwork | None = None,
 ) -> Node:
     data = data or data_dir(directory, number)
     listeners = ",".join(f"{kind}://127.0.0.1:{ports[kind]}" for kind in _KINDS)
@@ -166,7 +168,8 @@ def make_node(
         *(f"{key}={value}" for key, value in flags.items()),
     ]
     settings = load(flags=words)
-    env = Env(SharedHost(), RealDisk(str(data)), RealNetwork(), random.SystemRandom())
+    net = network or RealNetwork()
+    env = Env(SharedHost(), RealDisk(str(data)), net, random.SystemRandom())
     return Node(settings, env, policy=policy)
 
 
@@ -218,6 +221,7 @@ class Cluster:
         self.flags = {**CALM, **flags}
         self.up: dict[int, RunningNode] = {}
         self.exits: dict[int, int] = {}
+        self.networks: dict[int, StallingNetwork] = {}
         self._nursery = nursery
         self._lives: dict[int, _Life] = {}
         self._ports: dict[int, dict[str, int]] = {}
@@ -241,7 +245,11 @@ class Cluster:
         extra = {key.replace("__", "."): value for key, value in flags.items()}
         bootstrap = {"cluster.bootstrap": self.bootstrap}
         node = make_node(
-            self.directory, number, self.ports(number), {**bootstrap, **self.flags, **extra}
+            self.directory,
+            number,
+            self.ports(number),
+            {**bootstrap, **self.flags, **extra},
+            network=self.networks.get(number),
         )
         life = self._lives[number] = _Life(node)
         with trio.fail_after(HANG_S):
@@ -295,6 +303,12 @@ class Cluster:
         [cluster_id] = {up.cluster_id for up in self.up.values()}
         shutil.rmtree(data_dir(self.directory, number))
         return await format_to_join(self.directory, number, cluster_id)
+
+    async def restart_on_stalling_network(self, number: int) -> StallingNetwork:
+        """Have a node that can be cut off from others; the network stays its own."""
+        network = self.networks[number] = StallingNetwork()
+        await self.restart(number)
+        return network
 
     def stop_all(self) -> None:
         """End everything; the whole cluster stops."""
