@@ -80,17 +80,19 @@ class V1Records:
     async def produce(self, request: Produce, call: Call) -> bytes:
         """Append one record; the payload of the OK line. Raises V1Error as spec v1 5 and 7."""
         self._service.permit(call.principal, Operation.PRODUCE, request.topic)
+        is_new = self._topics.find(request.topic) is None
         topic = await self._ensure_for_produce(request.topic, call)
         partition = partition_for(request.key, len(topic.partitions))
         if not (call.forwarded or self._may_take(request.topic, partition)):
             raise NO_LEADER_HERE
         wait_s = self._limits.leader_wait_s
-        if request.acks is Acks.ALL:
+        if request.acks is Acks.ALL and not is_new:
+            # A topic just made has its leader in a moment, however short the ack timeout is.
             wait_s = self._limits.ack_timeout_s
         until = self._env.now() + wait_s
 
         async def append_here() -> bytes:
-            return await self._append(request, partition, until)
+            return await self._append(request, partition, call)
 
         try:
             return await self._router.on_leader(
@@ -120,7 +122,7 @@ class V1Records:
                 raise NO_LEADER_HERE from error
             raise
 
-    async def _append(self, request: Produce, partition: int, until: float) -> bytes:
+    async def _append(self, request: Produce, partition: int, call: Call) -> bytes:
         local = self._leading(request.topic, partition)
         now_ms = self._env.host.wall_ms()
         batch = build_batch([Record(-1, now_ms, request.key, request.value)])
@@ -131,7 +133,7 @@ class V1Records:
             # The original answers acks=0 like acks=1 (seed: "behaves like immediate leader
             # success"), and its reply carries the high watermark that follows the append.
             acks=Acks.ALL if request.acks is Acks.ALL else Acks.LEADER,
-            timeout_s=max(0.0, until - self._env.now()),
+            timeout_s=min(self._limits.ack_timeout_s, max(0.0, call.deadline - self._env.now())),
             done=answer.deliver,
             simulated=True,
         )
