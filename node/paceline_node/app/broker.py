@@ -97,6 +97,7 @@ class Broker:
         peering.on_session_closed(self.replicas.session_closed)
         self._replica_tasks = trio.CancelScope()
         self._replica_tasks_ended = trio.Event()
+        self._recovered = False
         self.addresses = {item.config.kind.value: item.address for item in bound}
 
     @property
@@ -155,6 +156,7 @@ class Broker:
         )
         await self._incarnation.write(incarnation.begin(boot.previous, verdict))
         incarnation.forget_failure(self._env.disk)
+        self._recovered = True
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         floor = self.replicas.table.weakest_flush_mode()
@@ -231,8 +233,11 @@ class Broker:
     # --- stop -------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Flush and close every log, then mark the stop as clean."""
+        """Flush and close every log, then mark the stop as clean. Before the logs were recovered
+        there is nothing to close, and what the last process left must be judged by the next."""
         self._replica_tasks.cancel("the node stops")
+        if not self._recovered:
+            return
         with trio.move_on_after(_CLOSE_S, shield=True) as scope:
             # A task that writes a checkpoint ends when its thread does, not when it is cancelled.
             await self._replica_tasks_ended.wait()

@@ -10,6 +10,7 @@ import trio
 
 from paceline.errors import (
     AuthenticationFailed,
+    DuplicateBrokerRegistration,
     InconsistentClusterId,
     NotController,
     PacelineError,
@@ -81,19 +82,44 @@ async def ask_to_join(
 class JoinHandler:
     """Answers JOIN_CLUSTER; the quorum's leader admits, the others say who leads."""
 
-    def __init__(self, cluster_id: UUID, quorum: Quorum) -> None:
+    def __init__(
+        self,
+        cluster_id: UUID,
+        quorum: Quorum,
+        *,
+        is_elsewhere: Callable[[NodeId, Address], bool],
+        moved: Callable[[NodeId, Address], None],
+    ) -> None:
         self._cluster_id = cluster_id
         self._quorum = quorum
+        self._is_elsewhere = is_elsewhere
+        self._moved = moved
 
     async def handle(self, session: Session, frame: Frame) -> tuple[JoinReply, bytes]:
-        """Admit or refer. The id and directory are those the connection proved."""
+        """Admit or refer. The id and directory are those the connection proved. Raises
+        DuplicateBrokerRegistration while the node runs elsewhere, or with another disk."""
         wish = JoinCluster.unpack(frame.body)
         member = Member(session.peer, session.directory_id, wish.host, wish.port)
+        self._note_move(member)
         try:
             self._quorum.admit(member)
         except (NotController, Throttled):
             return self._reply(member), b""
         return self._reply(member), b""
+
+    def _note_move(self, member: Member) -> None:
+        """Follow a member that comes back at another address, unless it is a copy of the
+        directory of one that is still where it was."""
+        members = self._quorum.config.members
+        if member in members or all(member.id != each.id for each in members):
+            return
+        address = (member.host, member.port)
+        if self._is_elsewhere(member.node_id, address):
+            raise DuplicateBrokerRegistration(
+                f"node {member.node_id} is running at another address with this data directory "
+                "or a copy of it; stop that process first"
+            )
+        self._moved(member.node_id, address)
 
     def _reply(self, member: Member) -> JoinReply:
         members = self._quorum.config.members

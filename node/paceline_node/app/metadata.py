@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import trio
 
-from paceline.errors import InvalidRequest, NotController
+from paceline.errors import InvalidRequest, NotController, Throttled
 from paceline.types import NO_NODE, NodeId
 from paceline_node.app.boot import METADATA, Boot
 from paceline_node.app.peering import Peering
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore
-from paceline_node.controller.raft_types import RaftTiming, Role, RoleInfo
+from paceline_node.controller.raft_types import Member, RaftTiming, Role, RoleInfo
 from paceline_node.controller.service import Controller
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -28,7 +30,6 @@ class Metadata:
         self.store_on_disk = store
         self.image_store = MetadataStore(boot.meta.cluster_id)
         self._deposed = trio.Event()
-        self._directory_id = boot.meta.directory_id
         raft = settings.raft
         self.quorum = Quorum(
             env,
@@ -59,10 +60,15 @@ class Metadata:
         store = await RaftStore.open(env.disk, METADATA, boot.meta.cluster_id)
         return cls(settings, env, boot, store, peering)
 
-    @property
-    def is_member(self) -> bool:
-        """Whether the quorum lists this node with this disk, as voter or learner."""
-        return any(m.directory_id == self._directory_id for m in self.quorum.config.members)
+    def lists(self, me: Member) -> bool:
+        """Whether the quorum lists this node with this disk, where it is now, as voter or
+        learner."""
+        return me in self.quorum.config.members
+
+    def admit(self, me: Member) -> None:
+        """Have the quorum list this node, if this node itself leads it."""
+        with suppress(NotController, Throttled):
+            self.quorum.admit(me)
 
     def _role_changed(self, info: RoleInfo) -> None:
         if info.role is Role.LEADER:

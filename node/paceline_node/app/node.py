@@ -7,7 +7,10 @@ connections, flush, close, mark the stop as clean (spec replication 2.3, 5.4; st
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 import structlog
@@ -20,6 +23,7 @@ from paceline_node.app.broker import Broker
 from paceline_node.app.joining import ask_to_join
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
+from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env
 from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.peers import auth
@@ -31,6 +35,8 @@ from paceline_node.storage import incarnation
 EXIT_DISK_FAILED = 69
 _HAND_OVER_S = 2.0
 _CLOSE_S = 1.0
+_LOOK_AGAIN_S = 0.1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,9 @@ class Node:
             for config in self._settings.effective_listeners:
                 bound.append(await bind(self._env.net, config))
             secret = auth.read_secret(self._settings.secret_path)
-            boot = await self._identify(secret, bound)
-            await self._run(boot, secret, bound, task_status)
+            boot = await self._unless_stopped(partial(self._identify, secret, bound))
+            if boot is not None:
+                await self._run(boot, secret, bound, task_status)
         finally:
             # Those that began to serve are closed already; a failed start leaves the others.
             with trio.move_on_after(_CLOSE_S, shield=True):
@@ -162,9 +169,15 @@ class Node:
         try:
             async with trio.open_nursery() as core:
                 await broker.start_core(core)
-                if not metadata.is_member:
-                    core.start_soon(self._join, identity, secret, bound, metadata, peering)
-                if await self._until_stop(broker, core):
+                me = Member(self._node_id, boot.meta.directory_id, *_peer_address(bound))
+                if not metadata.lists(me):
+                    core.start_soon(self._join, me, identity, secret, metadata, peering)
+
+                async def enter() -> bool:
+                    await broker.enter(core)
+                    return True
+
+                if await self._unless_stopped(enter):
                     await self._serve(broker, metadata, task_status)
                 await broker.close()
                 core.cancel_scope.cancel("the node stops")
@@ -173,9 +186,9 @@ class Node:
         finally:
             metadata.store_on_disk.close()
 
-    async def _until_stop(self, broker: Broker, core: trio.Nursery) -> bool:
-        """Enter the cluster; False when the node was told to stop before it could."""
-        entered = False
+    async def _unless_stopped(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """The result of ``work``; None when the node was told to stop before it was done."""
+        result = None
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
@@ -183,10 +196,9 @@ class Node:
                 nursery.cancel_scope.cancel("stopped while starting")
 
             nursery.start_soon(watch)
-            await broker.enter(core)
-            entered = True
+            result = await work()
             nursery.cancel_scope.cancel("started")
-        return entered
+        return result
 
     async def _serve(
         self,
@@ -209,23 +221,33 @@ class Node:
 
     async def _join(
         self,
+        me: Member,
         identity: auth.Identity,
         secret: auth.Secret,
-        bound: list[BoundListener],
         metadata: Metadata,
         peering: Peering,
     ) -> None:
-        """Ask to listen to the quorum until it lists this node with this disk."""
+        """Ask to be one of the quorum's members until it lists this node, with this disk and where
+        it is now. A leader lists itself."""
         peers = self._settings.cluster.bootstrap
-        reply = await ask_to_join(
-            self._env,
-            identity,
-            secret,
-            _peer_address(bound),
-            [*((peer.host, peer.port) for peer in peers), *metadata.quorum.addresses.values()],
-            until=lambda reply: reply.admitted,
-        )
-        peering.introduce(reply.members)
+
+        async def ask() -> None:
+            reply = await ask_to_join(
+                self._env,
+                identity,
+                secret,
+                (me.host, me.port),
+                [*((peer.host, peer.port) for peer in peers), *metadata.quorum.addresses.values()],
+                until=lambda reply: reply.admitted,
+            )
+            peering.introduce(reply.members)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            while not metadata.lists(me):
+                metadata.admit(me)
+                await trio.sleep(_LOOK_AGAIN_S)
+            nursery.cancel_scope.cancel("the quorum lists this node")
 
     def _disk_failed(self, error: Exception) -> None:
         """The data directory failed: end at once, nothing in it may be used again (SETTLED B13)."""

@@ -51,6 +51,7 @@ class Peering:
             if peer.node_id is not None
         }
         self._members: dict[NodeId, tuple[str, int]] = {}
+        self._told: dict[NodeId, tuple[str, int]] = {}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
         self._on_closed: list[Callable[[Session], None]] = []
         self.links = PeerLinks(env, identity, secret, on_refused=self._refused)
@@ -65,7 +66,12 @@ class Peering:
         self._quorum = quorum
         self._controller = controller
         self.server.register_direct(PeerApi.RAFT, self._on_raft)
-        joins = JoinHandler(store.image.cluster_id, quorum)
+        joins = JoinHandler(
+            store.image.cluster_id,
+            quorum,
+            is_elsewhere=self.links.is_elsewhere,
+            moved=self._moved,
+        )
         self.server.register(PeerApi.JOIN_CLUSTER, joins.handle)
         for exchange in EXCHANGES:
             self.server.register(exchange.api, _for_controller(exchange, controller))
@@ -87,15 +93,24 @@ class Peering:
     # --- addresses ------------------------------------------------------------------------------
 
     def introduce(self, members: Sequence[QuorumMember]) -> None:
-        """Who the quorum's members are, as one of them told this node when it joined: it must
-        answer them before it has heard of any configuration."""
-        if not self._members:
-            self._members = {member.node_id: (member.host, member.port) for member in members}
-            self._set_addresses()
+        """Where the quorum's members are, as one of them told this node when it asked to be let
+        in: it must answer them before it has heard of the newest configuration."""
+        for member in members:
+            self._members[member.node_id] = (member.host, member.port)
+        self._set_addresses()
+
+    def _moved(self, node: NodeId, address: tuple[str, int]) -> None:
+        """A member says itself where it is now. It holds until the quorum's configuration says
+        something new: without it, members that all moved could not even elect a leader."""
+        self._told[node] = address
+        self._set_addresses()
 
     def on_config(self, config: Config) -> None:
         """The quorum's members changed."""
-        self._members = config.addresses()
+        before, self._members = self._members, config.addresses()
+        for node, address in self._members.items():
+            if address != before.get(node):
+                self._told.pop(node, None)
         self._set_addresses()
 
     def _on_image(self, old: Image, new: Image) -> None:
@@ -110,8 +125,8 @@ class Peering:
         self._set_addresses()
 
     def _set_addresses(self) -> None:
-        # A registration is newer than what the quorum was formed with, that newer than settings.
-        known = {**self._bootstrap, **self._members, **self._brokers}
+        # A node that moved has the quorum know its address before it can register again.
+        known = {**self._bootstrap, **self._brokers, **self._members, **self._told}
         known.pop(self._node_id, None)
         self.links.set_addresses(known)
 

@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from paceline.errors import (
+    DuplicateBrokerRegistration,
     InvalidRequest,
     NotController,
     RemoteProtocolError,
@@ -28,6 +29,7 @@ from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_membership import (
     Surroundings,
     plan,
+    rival_of,
     with_learner,
     with_voter,
     without,
@@ -428,10 +430,18 @@ class Quorum:
         The leader lets it in as soon as that is safe: a new node listens; a wiped voter is
         replaced when a majority of the other voters is live (SETTLED R5); an address is updated.
         Call again until :attr:`config` shows the member; a change of leader forgets it. Raises
-        NotController, Throttled.
+        NotController, Throttled, and DuplicateBrokerRegistration while the node is there with
+        another disk.
         """
-        if not self._core.is_leader:
+        leadership = self._core.leadership
+        if leadership is None:
             raise NotController(f"node {self._core.state.me.node} does not lead the quorum")
+        rival = rival_of(self._core.config, member)
+        if rival is not None and rival.id in leadership.live():
+            raise DuplicateBrokerRegistration(
+                f"node {member.node_id} is running with another data directory "
+                f"({rival.directory_id}); stop that process first"
+            )
         if member.node_id not in self._joining and len(self._joining) >= MAX_JOINING:
             raise Throttled(f"{MAX_JOINING} nodes are joining already")
         self._joining[member.node_id] = member

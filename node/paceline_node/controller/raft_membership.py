@@ -101,7 +101,8 @@ def plan(config: Config, seen: Surroundings) -> Config | None:
     """The next configuration to propose, or None when all is well.
 
     A wiped voter (a voter's node joins with another disk) is healed only when a majority of the
-    *other* voters is live: remove the old identity, let the new one listen, promote it later.
+    *other* voters is live and the old disk is silent: remove the old identity, let the new one
+    listen, promote it later.
     """
     for node in sorted(seen.joining):
         change = _admit(config, seen.joining[node], seen)
@@ -110,9 +111,20 @@ def plan(config: Config, seen: Surroundings) -> Config | None:
     return _promote(config, seen)
 
 
+def rival_of(config: Config, member: Member) -> Member | None:
+    """The member that holds the place of ``member``'s node with another disk."""
+    for held in config.members:
+        if held.node_id == member.node_id and held.id != member.id:
+            return held
+    return None
+
+
 def _admit(config: Config, member: Member, seen: Surroundings) -> Config | None:
     if member in config.members:
         return None
+    rival = rival_of(config, member)
+    if rival is not None and rival.id in seen.live:
+        return None  # two processes claim to be the node: the one that is there stays
     old = config.voter(member.node_id)
     if old is not None and old.id != member.id:
         others = config.voter_ids - {old.id}

@@ -200,6 +200,11 @@ class PeerLinks:
             for link in links:
                 link.kick()
 
+    def is_elsewhere(self, node: NodeId, address: Address) -> bool:
+        """Whether ``node`` is connected, and at another address than this one."""
+        known = self._addresses.get(node, address)
+        return known != address and any(link.is_open for link in self._links_to(node))
+
     def states(self) -> list[LinkStatus]:
         """All links, for metrics and status."""
         return [

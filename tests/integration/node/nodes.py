@@ -239,6 +239,10 @@ class Cluster:
         """Where the first nodes' peers listen, as the setting wants it."""
         return ",".join(f"{n}@127.0.0.1:{p['peer']}" for n, p in sorted(self._ports.items()))
 
+    def move(self, number: int) -> None:
+        """Give a node that is down other ports. The others are not told."""
+        del self._ports[number]
+
     async def start(self, number: int, **flags: str) -> RunningNode:
         """Start a node on the directory it had, or on an empty one to join; return once it
         serves. ``flags`` name settings with ``__`` for the dot."""
@@ -397,9 +401,15 @@ class Cluster:
         for number in sorted(self.up):
             with trio.move_on_after(2):
                 try:
-                    lines += [f"node {number}: {await self.status(number)}"]
+                    told = await self.status(number)
+                    lines.append(
+                        f"node {number}: {told.state} {told.reasons} {told.role} term {told.term} "
+                        f"controller {told.controller} voters {told.voters} fenced "
+                        f"{[each.node_id for each in told.brokers if each.fenced]}"
+                    )
                     for topic in (await self.metadata(number)).topics:
-                        lines += [f"  {topic.name}: {each}" for each in topic.partitions]
+                        if not topic.name.startswith("__"):
+                            lines += [f"  {topic.name}: {each}" for each in topic.partitions]
                 except (PacelineError, OSError) as error:
                     lines.append(f"node {number}: {error!r}")
         lines.append(f"exit codes: {self.exits}")

@@ -17,7 +17,7 @@ from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.log_settings import LogSettings
 from tests.integration.node.load import load
 from tests.integration.node.native import NativeConnection
-from tests.integration.node.nodes import Cluster, SharedHost, cluster, data_dir
+from tests.integration.node.nodes import Cluster, SharedHost, cluster, data_dir, make_node
 from tests.integration.node.test_v1_cluster import create
 
 
@@ -71,6 +71,27 @@ async def test_only_an_orderly_stop_spares_the_next_start_its_scan(tmp_path) -> 
             assert scanned > 0
             await nodes.start(1)
             await all_in_sync(nodes)
+
+
+async def test_a_stop_before_recovery_leaves_an_unclean_directory_unclean(tmp_path) -> None:
+    async with cluster(tmp_path, 1) as nodes:
+        await create(nodes, "orders", factor=1)
+        async with nodes.v1(0) as client:
+            await client.ok("PRODUCE", "orders k:v")
+        await nodes.crash(0)
+        left = _checkpoints(data_dir(tmp_path, 0))
+        hurried = make_node(tmp_path, 0, nodes.ports(0), nodes.flags)
+        hurried.stop()
+        await hurried.run()
+        assert not await _was_clean(data_dir(tmp_path, 0))
+        assert _checkpoints(data_dir(tmp_path, 0)) == left
+        await nodes.start(0)
+        async with nodes.v1(0) as client:
+            assert (await client.ok("CONSUME", "orders 0 0"))["messages"] == "0:v"
+
+
+def _checkpoints(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.glob("*.ckpt")}
 
 
 async def _recovery(directory: Path) -> tuple[int, tuple[str, ...], int]:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pytest
 import trio
 
-from paceline.errors import AuthenticationFailed, ConfigurationError, InconsistentClusterId
+from paceline.errors import (
+    AuthenticationFailed,
+    ConfigurationError,
+    InconsistentClusterId,
+    PacelineError,
+)
 from paceline_node.app.boot import DirectoryInUse
+from paceline_node.app.node import Node
 from tests.integration.node.nodes import (
+    HANG_S,
     Cluster,
     cluster,
     data_dir,
+    format_nodes,
     format_to_join,
+    free_ports,
     listener_ports,
     make_node,
     refusal,
@@ -105,6 +116,39 @@ async def test_a_wiped_voter_votes_again_and_holds_everything_again(tmp_path) ->
         assert str(directory_id) in (data_dir(tmp_path, leader) / "meta.json").read_text()
 
 
+async def test_a_node_comes_back_at_another_address(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        await create(nodes, "orders")
+        for number in range(3):
+            await nodes.crash(number)
+            nodes.move(number)
+            await write(nodes, "orders", f"without-{number}")
+            await nodes.start(number)
+            await nodes.in_sync("orders", 0, 0, 1, 2)
+            await voters(nodes, 0, 1, 2)
+        await nodes.crash(0, 1, 2)
+        for number in range(3):
+            nodes.move(number)
+        for number in range(3):
+            nodes.ports(number)  # the settings of all name the new addresses of all
+        await nodes.start_all(range(3))
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        await write(nodes, "orders", "all")
+        kept = [f"without-{number}" for number in range(3)]
+        assert await stored(nodes, "orders", via=0) == [*kept, "all"]
+
+
+async def test_a_lone_node_comes_back_at_another_address(tmp_path) -> None:
+    async with cluster(tmp_path, 1) as nodes:
+        await create(nodes, "orders", factor=1)
+        await write(nodes, "orders", "a")
+        await nodes.crash(0)
+        nodes.move(0)
+        await nodes.start(0)
+        await nodes.start(1)
+        assert await stored(nodes, "orders", via=1) == ["a"]
+
+
 async def test_three_nodes_killed_at_once_come_back_with_everything(tmp_path) -> None:
     async with cluster(tmp_path) as nodes:
         await create(nodes, "orders")
@@ -121,32 +165,92 @@ async def test_three_nodes_killed_at_once_come_back_with_everything(tmp_path) ->
         await voters(nodes, 0, 1, 2)
 
 
-async def test_a_copied_directory_does_not_serve_beside_its_original(tmp_path) -> None:
+@asynccontextmanager
+async def second_node_2(nodes: Cluster, made_by: str) -> AsyncIterator[trio.Event]:
+    """Run another process as node 2 for the length of the block: on a copy of its directory, or
+    on a fresh one. The event tells that it came to serve."""
+    elsewhere = nodes.directory / "elsewhere"
+    elsewhere.mkdir()
+    write_secret(elsewhere)
+    if made_by == "copy":
+        shutil.copytree(data_dir(nodes.directory, 2), data_dir(elsewhere, 2))
+    else:
+        await format_to_join(elsewhere, 2, nodes.up[0].cluster_id)
+    # Not by way of the first one itself, which would notice at once.
+    others = ",".join(f"127.0.0.1:{nodes.ports(number)['peer']}" for number in (0, 1))
+    flags = {**nodes.flags, "cluster.bootstrap": others}
+    async with _starting(make_node(elsewhere, 2, listener_ports(), flags)) as served:
+        yield served
+
+
+@asynccontextmanager
+async def _starting(node: Node) -> AsyncIterator[trio.Event]:
+    """Run a node for the length of the block; the event tells that it came to serve."""
+    served = trio.Event()
+
+    async def run() -> None:
+        try:
+            async with trio.open_nursery() as inner:
+                await inner.start(node.run)
+                served.set()
+        except* PacelineError:
+            pass  # it refuses to start, which does no harm either
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        yield served
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("made_by", ["copy", "format"])
+async def test_a_second_process_of_a_live_node_does_no_harm(tmp_path, made_by: str) -> None:
     async with cluster(tmp_path) as nodes:
         await create(nodes, "orders")
-        elsewhere = tmp_path / "copy"
-        shutil.copytree(data_dir(tmp_path, 2), data_dir(elsewhere, 2))
-        write_secret(elsewhere)
-        flags = {**nodes.flags, "cluster.bootstrap": nodes.bootstrap}
-        copy = make_node(elsewhere, 2, listener_ports(), flags)
-        served = trio.Event()
-
-        async def run(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-            async with trio.open_nursery() as inner:
-                task_status.started()
-                await inner.start(copy.run)
-                served.set()
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(run)
+        async with second_node_2(nodes, made_by) as served:
             for number in range(20):
-                await write(nodes, "orders", str(number))
-                await trio.sleep(0.05)  # time in which the copy would do its harm
+                await write(nodes, "orders", f"v{number}")
+                await trio.sleep(0.1)  # time in which the second one would do its harm
             assert not served.is_set()
-            nursery.cancel_scope.cancel()
         await nodes.in_sync("orders", 0, 0, 1, 2)
-        assert await stored(nodes, "orders", via=2) == [str(number) for number in range(20)]
-        assert not nodes.exits, "the original goes on"
+        assert await stored(nodes, "orders", via=2) == [f"v{number}" for number in range(20)]
+        assert not nodes.exits, "the first one goes on"
+        # It also still has its vote: with it, another voter may go.
+        await nodes.crash(1)
+        await nodes.in_sync("orders", 0, 0, 2)
+        await write(nodes, "orders", "without-1")
+
+
+async def test_of_two_copies_the_first_to_come_wins(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        await create(nodes, "orders")
+        await nodes.crash(2)
+        await nodes.in_sync("orders", 0, 0, 1)
+        async with second_node_2(nodes, "copy") as served:
+            with trio.fail_after(HANG_S):
+                await served.wait()
+            await nodes.in_sync("orders", 0, 0, 1, 2)
+            await write(nodes, "orders", "a")
+            async with _starting(make_node(tmp_path, 2, nodes.ports(2), nodes.flags)) as original:
+                await write(nodes, "orders", "b")
+                await trio.sleep(1)  # time in which the original would push the copy away
+                assert not original.is_set()
+            await nodes.in_sync("orders", 0, 0, 1, 2)
+            await write(nodes, "orders", "c")
+
+
+async def test_a_node_that_waits_for_others_can_be_stopped(tmp_path) -> None:
+    nowhere = {"cluster.bootstrap": f"0@127.0.0.1:{free_ports(1)[0]}"}
+    for directory, formatted in ((tmp_path / "empty", False), (tmp_path / "member", True)):
+        directory.mkdir()
+        write_secret(directory)
+        if formatted:
+            await format_nodes(directory, free_ports(3))
+        node = make_node(directory, 1, listener_ports(), nowhere)
+        with trio.fail_after(HANG_S):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(node.run)
+                await trio.sleep(0.3)  # it looks for the others, or waits for a quorum
+                node.stop()
 
 
 # --- who is kept out ------------------------------------------------------------------------------

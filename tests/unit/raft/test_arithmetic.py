@@ -275,6 +275,15 @@ def test_plan_heals_only_with_a_majority_of_the_others() -> None:
     assert plan(healed, seen(ids(0, 1))) is None
 
 
+def test_plan_does_not_replace_a_node_that_is_there() -> None:
+    assert plan(THREE, seen(ids(0, 1, 2), n2=1)) is None
+    listening = Config((member(0),), (member(1),))
+    assert plan(listening, seen(ids(0, 1), n1=1)) is None
+    replaced = plan(listening, seen(ids(0), n1=1))
+    assert replaced is not None
+    assert replaced.learners == (member(1, disk=1),)
+
+
 def test_plan_grows_in_odd_steps() -> None:
     one = Config((member(0),), (member(1), member(2)))
     assert plan(one, seen(ids(0, 1, 2), ids(1))) is None
