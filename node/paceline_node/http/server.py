@@ -132,6 +132,8 @@ class HttpServer:
             return _problem(HTTPStatus.FORBIDDEN, f"origin {head.origin!r} is not allowed here")
         if head.has_body:
             return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "requests have no body here")
+        if head.wants_websocket and not head.is_ascii:
+            return _problem(HTTPStatus.BAD_REQUEST, "the headers of an upgrade must be ASCII")
         return None
 
     async def _page(self, head: _Head) -> Page:
@@ -177,6 +179,7 @@ class _Head:
     origin: str | None
     has_body: bool
     wants_websocket: bool
+    is_ascii: bool
 
     @classmethod
     def of(cls, request: h11.Request) -> _Head:
@@ -192,6 +195,7 @@ class _Head:
             has_body=b"transfer-encoding" in headers
             or headers.get(b"content-length", b"0").strip() != b"0",
             wants_websocket=headers.get(b"upgrade", b"").lower() == b"websocket",
+            is_ascii=all(value.isascii() for _, value in request.headers),
         )
 
 

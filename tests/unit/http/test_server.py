@@ -141,6 +141,7 @@ async def test_refusals_of_requests_that_are_valid(client: Client) -> None:
         (f"GET /{'x' * 40_000} HTTP/1.1\r\n{HEAD}\r\n", 431),
         (f"GET /live HTTP/1.1\r\n{HEAD}X: {'x' * 40_000}\r\n\r\n", 431),
         (f"GET /nothing HTTP/1.1\r\n{HEAD}Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 404),
+        (f"GET /native HTTP/1.1\r\n{HEAD}Upgrade: websocket\r\nConnection: \xc0\r\n\r\n", 400),
     ],
 )
 async def test_what_ends_the_connection(client: Client, request_text: str, status: int) -> None:
@@ -270,6 +271,12 @@ async def test_a_broken_handshake_ends_the_connection(nursery: trio.Nursery) -> 
     with trio.fail_after(5):
         while not await client.closed():
             pass
+
+
+async def test_targets_that_are_no_urls_are_no_pages(client: Client) -> None:
+    for target in ("//[", "http://[::1", "*", "//]/live"):
+        await client.send(f"GET {target} HTTP/1.1\r\n{HEAD}\r\n")
+        assert (await client.answer())[0] == 404, target
 
 
 async def test_a_message_above_the_limit_ends_the_socket(nursery: trio.Nursery) -> None:
