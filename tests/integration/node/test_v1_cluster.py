@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import trio
+
+from paceline.types import NodeId
+from paceline.wire.native import admin
+from paceline.wire.native.api import NativeApi
 from paceline.wire.v1.partitioner import partition_for
+from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, V1Client, cluster
 
 NODES = (0, 1, 2)
@@ -249,6 +255,30 @@ async def test_a_refused_leader_changes_nothing(tmp_path) -> None:
             await client.ok("ADMIN_UNFENCE_BROKER", str(marked))
             await client.ok("SET_PARTITION_ROLE", "orders 0 leader")
         assert await nodes.leader("orders", 0) == marked
+
+
+async def test_auto_ends_what_leader_and_follower_wished(tmp_path) -> None:
+    async with cluster(tmp_path, flags={"controller.balance_interval_ms": "200"}) as nodes:
+        await create(nodes, "orders")
+        preferred, (chosen, marked) = await others(nodes, "orders")
+        async with nodes.v1(chosen) as client:
+            await client.ok("SET_PARTITION_ROLE", "orders 0 leader")
+        async with nodes.v1(marked) as client:
+            await client.ok("SET_PARTITION_ROLE", "orders 0 follower")
+        for _ in range(10):
+            await trio.sleep(0.1)  # time in which the balancer would move it back
+            assert await nodes.leader("orders", 0) == chosen, "a wish holds against the balancer"
+        async with NativeConnection(nodes.up[preferred].addresses["native"]) as connection:
+            for number in (chosen, marked):
+                wish = admin.SetRole("orders", 0, NodeId(number), "auto")
+                await connection.call(NativeApi.SET_ROLE, wish, admin.RoleSet)
+
+        async def moved_back() -> bool:
+            return await nodes.leader("orders", 0) == preferred
+
+        await nodes.wait_for("the balancer moves leadership to the preferred replica", moved_back)
+        async with nodes.v1(marked) as client:
+            await client.ok("PRODUCE", "orders k:v acks=all")
 
 
 WRONG_ROLES = {
