@@ -25,9 +25,19 @@ class ErrorCode(enum.IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC = 17
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
     AUTHORIZATION_FAILED = 31
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
@@ -43,15 +53,22 @@ class ErrorCode(enum.IntEnum):
     STORAGE_ERROR = 56
     AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION = 76
     STALE_BROKER_EPOCH = 77
     OFFSET_NOT_AVAILABLE = 78
+    MEMBER_ID_REQUIRED = 79
     PREFERRED_LEADER_NOT_AVAILABLE = 80
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
     ELECTION_NOT_NEEDED = 84
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
     THROTTLED = 89
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
@@ -317,6 +334,91 @@ class InvalidProducerEpoch(PacelineError):
 
 class UnknownProducerId(PacelineError):
     code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+class NotCoordinator(RetriableError):
+    """This node does not coordinate the group; nothing was done."""
+
+    code = ErrorCode.NOT_COORDINATOR
+
+
+class CoordinatorNotAvailable(RetriableError):
+    """The group has no coordinator that can act at present; nothing was done."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class CoordinatorLoadInProgress(RetriableError):
+    """The coordinator is still reading what its predecessor wrote; nothing was done."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class RebalanceInProgress(RetriableError):
+    """The members are joining again; so should whoever asked."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class UnstableOffsetCommit(RetriableError):
+    """An open transaction may yet commit an offset of this partition."""
+
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class IllegalGeneration(PacelineError):
+    """The group is in another generation than the member."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class UnknownMember(PacelineError):
+    """The group has no such member (any more)."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class FencedInstance(PacelineError):
+    """Another member took over this instance id."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class InconsistentGroupProtocol(PacelineError):
+    """The member and the group have no way of assigning in common."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidGroup(PacelineError):
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class InvalidSessionTimeout(PacelineError):
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+class OffsetMetadataTooLarge(PacelineError):
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class NonEmptyGroup(PacelineError):
+    """The group has members, so this cannot be done to it."""
+
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class GroupNotFound(PacelineError):
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class GroupFull(PacelineError):
+    """A limit on groups or on members of one is reached."""
+
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 # --- between nodes --------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ BY_PARTITION = {
     NativeApi.FETCH: (Operation.CONSUME, FETCH, data.FetchReply),
     NativeApi.LIST_OFFSETS: (Operation.DESCRIBE, LIST, data.ListOffsetsReply),
 }
-NOT_JUDGED = {NativeApi.HELLO, NativeApi.ADD_VOTER, NativeApi.REMOVE_VOTER}
+GROUPS = {api for api in NativeApi if api >= NativeApi.FIND_COORDINATOR}
+NOT_JUDGED = {NativeApi.HELLO, NativeApi.ADD_VOTER, NativeApi.REMOVE_VOTER} | GROUPS
 """The greeting, and what no listener serves."""
 
 V1 = {
