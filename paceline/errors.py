@@ -84,6 +84,7 @@ class ErrorCode(enum.IntEnum):
     NOT_A_REPLICA = 10005
     CONFIGURATION = 10006
     CLOSED = 10007
+    SEGMENT_SEALED = 10020
 
 
 class Outcome(enum.Enum):
@@ -419,6 +420,15 @@ class GroupFull(PacelineError):
     """A limit on groups or on members of one is reached."""
 
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+class SegmentSealed(PacelineError):
+    """The segment takes no more bytes; nothing was appended."""
+
+    code = ErrorCode.SEGMENT_SEALED
 
 
 # --- between nodes --------------------------------------------------------------------------------

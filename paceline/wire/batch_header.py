@@ -314,6 +314,23 @@ def read_extension(buffer: Buffer, position: int = 0) -> BatchExtension:
     header = read_header(buffer, position)
     if not header.is_extended:
         raise CorruptMessage(f"batch at byte {position} has no extension")
+    return _unpack_extension(buffer, position)
+
+
+def read_head(buffer: Buffer, position: int = 0) -> tuple[BatchHeader, BatchExtension | None]:
+    """Header and extension (None: not extended) of a batch of which no more than its first 117
+    bytes need be there. Raises as :func:`read_header` and :func:`read_extension`."""
+    try:
+        header = read_header(buffer, position)
+    except TruncatedBatch:
+        if len(buffer) - position < HEADER_BYTES + EXTENSION_BYTES:
+            raise
+        # Its length holds, only its payload is not here.
+        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    return header, _unpack_extension(buffer, position) if header.is_extended else None
+
+
+def _unpack_extension(buffer: Buffer, position: int) -> BatchExtension:
     version, kind, namespace, zero, *rest = _EXTENSION.unpack_from(buffer, position + HEADER_BYTES)
     if version != _EXTENSION_VERSION or zero != 0:
         raise CorruptMessage(f"batch at byte {position}: extension version {version}.{zero}")

@@ -22,8 +22,16 @@ from operator import add
 from typing import Any, NamedTuple
 
 from paceline.errors import CorruptMessage
-from paceline.wire.batch_header import BatchHeader, Buffer, TimestampType, read_header
+from paceline.wire.batch_header import (
+    BatchHeader,
+    Buffer,
+    PayloadKind,
+    TimestampType,
+    read_extension,
+    read_header,
+)
 from paceline.wire.compression import MAX_DECOMPRESSED_BYTES, decompress
+from paceline.wire.segment.events import event_data
 
 Header = tuple[str, bytes | None]
 
@@ -211,11 +219,18 @@ def decode_records(
 ) -> list[Record]:
     """All records of the batch at ``position``, decompressed if need be.
 
-    ``max_bytes`` bounds the decompressed records. An extended batch must hold v2 records (the
-    caller looks at its payload kind). The CRC is the caller's business. Raises CorruptMessage
-    naming the batch's base offset, UnsupportedCompression.
+    ``max_bytes`` bounds the decompressed records. Of an extended batch, each Event of a run is one
+    record with neither key nor headers (SETTLED P6); seals and the like hold none. The CRC is the
+    caller's business. Raises CorruptMessage naming the batch's base offset,
+    UnsupportedCompression.
     """
     header, body = _open(buffer, position, max_bytes)
+    if header.is_extended and _kind(buffer, position) is not PayloadKind.RECORDS:
+        stamp = header.max_timestamp
+        return [
+            Record(offset, stamp, None, value)
+            for offset, value in _bare_values(header, body, _kind(buffer, position))
+        ]
     try:
         return _decode_loop(body, header)
     except IndexError:
@@ -232,6 +247,9 @@ def iter_values(
     Limits and errors as :func:`decode_records`; an error may come after good records were given.
     """
     header, body = _open(buffer, position, max_bytes)
+    if header.is_extended and _kind(buffer, position) is not PayloadKind.RECORDS:
+        yield from _bare_values(header, body, _kind(buffer, position))
+        return
     try:
         yield from _value_loop(body, header)
     except IndexError:
@@ -252,9 +270,30 @@ def _open(buffer: Buffer, position: int, max_bytes: int) -> tuple[BatchHeader, b
             body = decompress(header.compression, payload, max_bytes=max_bytes)
         except CorruptMessage as error:
             raise CorruptMessage(f"{_name(header)}: {error}") from None
-    if header.record_count * _MIN_RECORD_BYTES > len(body):
+    if not header.is_extended and header.record_count * _MIN_RECORD_BYTES > len(body):
         raise CorruptMessage(f"{_name(header)}: {header.record_count} records in {len(body)} bytes")
     return header, body
+
+
+def _kind(buffer: Buffer, position: int) -> PayloadKind:
+    return read_extension(buffer, position).kind
+
+
+def _bare_values(
+    header: BatchHeader, body: bytes, kind: PayloadKind
+) -> Iterator[tuple[int, bytes]]:
+    """(offset, value) of what an extended batch holds instead of v2 records."""
+    if kind is PayloadKind.RAW:
+        values = [body]
+    elif kind is PayloadKind.EVENTS:
+        values = event_data(body)
+    else:
+        values = []
+    if len(values) != header.record_count:
+        raise CorruptMessage(
+            f"{_name(header)}: {len(values)} Events, the header says {header.record_count}"
+        )
+    yield from enumerate(values, start=header.base_offset)
 
 
 def _decode_loop(body: bytes, header: BatchHeader) -> list[Record]:  # noqa: C901 - flat for speed

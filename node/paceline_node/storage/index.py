@@ -71,6 +71,10 @@ class OffsetIndex:
             return self.base_offset, 0
         return self.base_offset + self._offsets[at], self._positions[at]
 
+    def entry(self, at: int) -> tuple[int, int]:
+        """(offset, position) of entry number ``at``."""
+        return self.base_offset + self._offsets[at], self._positions[at]
+
     def entries(self) -> Iterator[tuple[int, int]]:
         """(position, offset) of each entry, ascending."""
         for position, relative in zip(self._positions, self._offsets, strict=True):

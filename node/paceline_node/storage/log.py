@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
+from paceline.wire.batch_header import read_extension
 from paceline_node.env import Bytes, Env
 from paceline_node.storage import damage, epoch_file, producer_file, reading
 from paceline_node.storage.damage import DamagedRange
@@ -248,6 +249,8 @@ class Log:
         if not placed:
             raise AssertionError(f"{self}: an append without a batch")
         size = len(data)
+        # Read before anything is written: one that this version does not know is refused.
+        extensions = [read_extension(data, at) for at, header, _ in placed if header.is_extended]
         active = self._files.active
         if (
             not active.has_room(size, end - 1, self.settings.segment_bytes)
@@ -265,7 +268,9 @@ class Log:
         interval = self.settings.index_interval_bytes
         for position, header, offset in placed:
             active.note(header, offset, start + position, interval)
-            if header.producer_id >= 0:
+            if header.is_extended:
+                self.producers.update_extended(header, extensions.pop(0), offset)
+            elif header.producer_id >= 0:
                 self.producers.update(header, offset)
         self._durability.touch(active.file)
         return Appended(placed[0][2], end - 1, size)

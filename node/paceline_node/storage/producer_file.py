@@ -17,7 +17,7 @@ import msgpack
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
-from paceline.wire.batch_header import read_header
+from paceline.wire.batch_header import read_extension, read_header
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.epochs import EpochCache
@@ -119,8 +119,12 @@ def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: i
         for step in segment.walk(origin):
             if step.base_offset >= end:
                 break
-            header = read_header(segment.file.pread(step.end - step.position, step.position))
-            table.update(header, step.base_offset)
+            data = segment.file.pread(step.end - step.position, step.position)
+            header = read_header(data)
+            if header.is_extended:
+                table.update_extended(header, read_extension(data), step.base_offset)
+            else:
+                table.update(header, step.base_offset)
 
 
 def _unpack(payload: bytes) -> tuple[int, bytes]:

@@ -3,18 +3,22 @@
 Pure. The table is a function of the log: leader and followers build it from the same batches, so a
 new leader knows every duplicate that its predecessor knew. Keys are (namespace, 16 bytes);
 namespace 0 is v2's own producer id. The policy here is ``kafka``: the last five batches of a
-producer are remembered, because no client keeps more than five in flight.
+producer are remembered, because no client keeps more than five in flight. Policy ``segment`` is
+``segment_state.py``'s; its states lie in the same table.
 
 A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
 
-    msgpack [[namespace, key (16 bytes), epoch, last timestamp (ms),
-              [[first seq, last seq, base offset, last offset], ... oldest first, at most 5]], ...]
+    msgpack [[namespace, key (16 bytes), ...], ...], the rest by namespace:
+        0     epoch, last timestamp (ms),
+              [[first seq, last seq, base offset, last offset], ... oldest first, at most 5]
+        2, 3  level, last offset, last timestamp (ms) of a segment writer
+        2 and a key of zeros: end position, start position, offset of the seal, last offset
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +31,9 @@ from paceline.errors import (
     OutOfOrderSequence,
     UnknownProducerId,
 )
-from paceline.wire.batch_header import BatchHeader
+from paceline.wire.batch_header import BatchExtension, BatchHeader
+from paceline_node.storage import segment_state
+from paceline_node.storage.segment_state import SegmentMarks, WriterState
 
 WINDOW = 5
 """Batches remembered per producer. Fewer than a client has in flight would turn its retries into
@@ -67,11 +73,18 @@ class ProducerState(NamedTuple):
     def last_sequence(self) -> int:
         return self.window[-1].last_sequence
 
+    @property
+    def last_offset(self) -> int:
+        return self.window[-1].last_offset
+
+
+State = ProducerState | WriterState | SegmentMarks
+
 
 class _Undo(NamedTuple):
     base_offset: int
     key: ProducerKey
-    former: ProducerState | None
+    former: State | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +109,15 @@ class ProducerTable:
     ) -> None:
         """``journal_batches``: how many updates can be undone without reading the log."""
         self._policy = policy or ProducerPolicy()
-        self._states: dict[ProducerKey, ProducerState] = {}
+        self._states: dict[ProducerKey, State] = {}
         self._journal: deque[_Undo] = deque(maxlen=journal_batches)
-        self._marks: list[tuple[int, dict[ProducerKey, ProducerState]]] = []
+        self._marks: list[tuple[int, dict[ProducerKey, State]]] = []
         self._undoable_from = 0  # updates at or above this offset are all in the journal
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def __iter__(self) -> Iterator[tuple[ProducerKey, ProducerState]]:
+    def __iter__(self) -> Iterator[tuple[ProducerKey, State]]:
         return iter(self._states.items())
 
     def __eq__(self, other: object) -> bool:
@@ -115,7 +128,24 @@ class ProducerTable:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def get(self, key: ProducerKey) -> ProducerState | None:
-        return self._states.get(key)
+        """A producer of v2 batches."""
+        state = self._states.get(key)
+        return state if isinstance(state, ProducerState) else None
+
+    @property
+    def marks(self) -> SegmentMarks:
+        """The segment that the log holds; an empty one where it holds none."""
+        state = self._states.get(segment_state.MARKS_KEY)
+        return state if isinstance(state, SegmentMarks) else segment_state.EMPTY
+
+    def writer(self, key: ProducerKey) -> WriterState | None:
+        """A writer of the segment."""
+        state = self._states.get(key)
+        return state if isinstance(state, WriterState) else None
+
+    def writers(self) -> Mapping[ProducerKey, WriterState]:
+        """All writers of the segment."""
+        return {key: state for key, state in self._states.items() if isinstance(state, WriterState)}
 
     def check(self, header: BatchHeader) -> Duplicate | None:
         """Judge a batch before the leader appends it.
@@ -127,7 +157,7 @@ class ProducerTable:
         key = key_of(header)
         if key is None:
             return None
-        state = self._states.get(key)
+        state = self.get(key)
         first = header.base_sequence
         if state is None:
             if self._policy.strict and first != 0:
@@ -154,7 +184,7 @@ class ProducerTable:
         key = key_of(header)
         if key is None:
             return
-        former = self._states.get(key)
+        former = self.get(key)
         written = Written(
             header.base_sequence,
             header.last_sequence,
@@ -165,10 +195,27 @@ class ProducerTable:
             window: tuple[Written, ...] = (written,)
         else:
             window = (*former.window[1 - WINDOW :], written)
+        state = ProducerState(header.producer_epoch, header.max_timestamp, window)
+        self._put(key, state, base_offset)
+
+    def update_extended(
+        self, header: BatchHeader, extension: BatchExtension, base_offset: int
+    ) -> None:
+        """As :meth:`update`, for an extended batch."""
+        if extension.namespace in segment_state.DIALECTS:
+            changes = segment_state.changes(header, extension, base_offset, self._states)
+            for key, state in list(changes):
+                self._put(key, state, base_offset)
+
+    def _put(self, key: ProducerKey, state: State | None, base_offset: int) -> None:
+        """Change one state (None: forget it) in a way that can be undone."""
         if len(self._journal) == self._journal.maxlen:
             self._undoable_from = self._journal[0].base_offset + 1
-        self._journal.append(_Undo(base_offset, key, former))
-        self._states[key] = ProducerState(header.producer_epoch, header.max_timestamp, window)
+        self._journal.append(_Undo(base_offset, key, self._states.get(key)))
+        if state is None:
+            self._states.pop(key, None)
+        else:
+            self._states[key] = state
 
     def mark(self, offset: int) -> None:
         """Keep a copy of the table as it is at ``offset``, the log's end, for :meth:`truncate`."""
@@ -185,11 +232,11 @@ class ProducerTable:
             while self._journal and self._journal[-1].base_offset >= offset:
                 undo = self._journal.pop()
                 if undo.former is None:
-                    del self._states[undo.key]
+                    self._states.pop(undo.key, None)
                 else:
                     self._states[undo.key] = undo.former
             return offset
-        if all(state.window[-1].last_offset < offset for state in self._states.values()):
+        if all(state.last_offset < offset for state in self._states.values()):
             return offset
         marks = self._marks
         start, states = marks[-1] if marks else (0, {})
@@ -208,10 +255,7 @@ class ProducerTable:
     def snapshot(self) -> bytes:
         """The whole table; equal tables give equal bytes."""
         packed: bytes = msgpack.packb(
-            [
-                [*key, state.epoch, state.last_timestamp, [list(entry) for entry in state.window]]
-                for key, state in sorted(self._states.items())
-            ]
+            [_state_to_row(key, state) for key, state in sorted(self._states.items())]
         )
         return packed
 
@@ -247,10 +291,21 @@ def _check_sequence(header: BatchHeader, state: ProducerState) -> Duplicate | No
     raise OutOfOrderSequence(f"{place}: sequence {first}, expected {expected}")
 
 
-def _row_to_state(row: Any) -> tuple[ProducerKey, ProducerState]:
-    namespace, key, epoch, last_timestamp, window = row
-    if type(key) is not bytes or len(key) != 16 or not 1 <= len(window) <= WINDOW:
-        raise ValueError("a row without a 16-byte key or a window")
+def _state_to_row(key: ProducerKey, state: State) -> list[Any]:
+    if isinstance(state, ProducerState):
+        return [*key, state.epoch, state.last_timestamp, [list(entry) for entry in state.window]]
+    return [*key, *state]
+
+
+def _row_to_state(row: Any) -> tuple[ProducerKey, State]:
+    namespace, key, *rest = row
+    if type(key) is not bytes or len(key) != 16:
+        raise ValueError("a row without a 16-byte key")
+    if namespace in segment_state.DIALECTS:
+        return segment_state.row_to_state(namespace, key, rest)
+    epoch, last_timestamp, window = rest
+    if not 1 <= len(window) <= WINDOW:
+        raise ValueError("a row without a window")
     numbers = [namespace, epoch, last_timestamp, *(number for entry in window for number in entry)]
     if any(type(number) is not int for number in numbers):
         raise ValueError("a row with something else than numbers")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from paceline.errors import CorruptMessage
-from paceline.wire.batch_header import BatchHeader, verify
+from paceline.wire.batch_header import BatchHeader, read_extension, verify
 from paceline_node.env import Disk
 from paceline_node.storage import damage, epoch_file, producer_file
 from paceline_node.storage.checkpoint import TEMPORARY
@@ -392,7 +392,12 @@ class _Recovery:
         segment.note(header, header.base_offset, position, self._interval)
         if header.leader_epoch != self._epochs.last_epoch:
             self._epochs.assign(header.leader_epoch, header.base_offset)
-        if header.producer_id >= 0 and header.base_offset >= self._producers_from:
+        if header.base_offset < self._producers_from:
+            return
+        if header.is_extended:
+            extension = read_extension(segment.file.pread(header.size_bytes, position))
+            self._producers.update_extended(header, extension, header.base_offset)
+        elif header.producer_id >= 0:
             self._producers.update(header, header.base_offset)
 
     def _note_hole(self, segment: Segment, hole: Hole, reason: str) -> None:

@@ -1,7 +1,8 @@
 """Checking and printing logs offline: what ``paceline log verify`` and ``log dump`` run.
 
 Reads only; no lock is needed, and no node may be writing. What belongs here: CRC, offsets, epochs,
-torn tails, index entries of one replica. Comparing replicas is ``compare.py``'s.
+torn tails, index entries of one replica; what segments of the segment protocol must hold besides
+is ``verify_segment.py``'s. Comparing replicas is ``compare.py``'s.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from paceline.errors import CorruptMessage
 from paceline.wire.batch import BatchHeader, TruncatedBatch, batch_crc, read_header
@@ -21,6 +23,7 @@ from paceline_node.storage.layout import Offsets, list_partitions, read_offsets
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity
 from paceline_node.storage.scan import ScanRules, SegmentScan
 from paceline_node.storage.segment import INDEX_SUFFIX, Boundary, Hole, parse_name, segment_name
+from paceline_node.storage.verify_segment import SegmentCheck
 
 _EVERYTHING = 1 << 62
 _WINDOW = 4 * 1024 * 1024
@@ -36,11 +39,12 @@ class Problem(enum.Enum):
     TORN_TAIL = "torn-tail"
     EPOCH_TABLE = "epoch-table"
     INDEX = "index"
+    SEGMENT = "segment"
 
     @property
     def is_error(self) -> bool:
         """False for what the next start of the node cuts off or rebuilds by itself."""
-        return self in (Problem.DAMAGED, Problem.MISSING, Problem.DIVERGED, Problem.METADATA)
+        return self not in (Problem.TORN_TAIL, Problem.EPOCH_TABLE, Problem.INDEX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class _LogCheck:
     epochs: EpochCache = field(default_factory=EpochCache)
     table: EpochCache = field(default_factory=EpochCache)
     findings: list[Finding] = field(default_factory=list)
+    segment: SegmentCheck = field(default_factory=lambda: SegmentCheck(is_whole=True))
 
     async def run(self) -> None:
         try:
@@ -113,6 +118,7 @@ class _LogCheck:
         await self._read_tables()
         bases = segment_bases(self.disk, self.path)
         self.first = self.expected = bases[0] if bases else 0
+        self.segment = SegmentCheck(is_whole=self.first == 0)
         for index, base in enumerate(bases):
             await self._segment(base, bases[index + 1] if index + 1 < len(bases) else None)
         if self.expected < self.recovery_point:
@@ -157,7 +163,7 @@ class _LogCheck:
                 Boundary(0, base),
                 ScanRules(_EVERYTHING, self.table, self.recovery_point, end),
                 last_epoch=self.epochs.last_epoch,
-                visit=lambda header, position: self._batch(header, position, index),
+                visit=partial(self._batch, file, index),
                 visit_hole=lambda hole, reason: self._hole(f"{name}.log", hole, reason),
             )
             result = await scan.run()
@@ -180,13 +186,17 @@ class _LogCheck:
             self._add(Problem.INDEX, f"{name}{INDEX_SUFFIX}", -1, str(error))
             return {}
 
-    def _batch(self, header: BatchHeader, position: int, index: dict[int, int]) -> None:
+    def _batch(self, file: File, index: dict[int, int], header: BatchHeader, position: int) -> None:
         self.batches += 1
         self.records += header.record_count
         self.expected = header.next_offset
         self.epochs.assign(header.leader_epoch, header.base_offset)
         if index.get(position) == header.base_offset:
             del index[position]
+        if header.is_extended:
+            data = memoryview(file.pread(header.size_bytes, position))
+            for message in self.segment.batch(header, data):
+                self._add(Problem.SEGMENT, file.path, header.base_offset, message)
 
     def _hole(self, path: str, hole: Hole, reason: str) -> None:
         if hole.end != _EVERYTHING:

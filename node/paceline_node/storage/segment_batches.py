@@ -1,0 +1,83 @@
+"""Building the batches of a segment's log (their fields: ``segment_state.py``)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from paceline.wire.batch import (
+    BatchExtension,
+    PayloadKind,
+    ProducerNamespace,
+    build_raw_batch,
+)
+from paceline.wire.batch_header import Buffer
+from paceline_node.storage.segment_state import NO_WRITER, SegmentMarks
+
+NO_EPOCH = -1
+
+
+class Run(NamedTuple):
+    """Whole Events of one writer, in order. Its level goes from ``start`` to ``end``."""
+
+    namespace: ProducerNamespace
+    writer: bytes
+    start: int
+    end: int
+    event_count: int
+    payload: Buffer
+
+
+def run_batch(run: Run, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
+    """A run as one batch, to be appended behind ``marks``."""
+    return build_raw_batch(
+        run.payload,
+        record_count=run.event_count,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        extension=BatchExtension(
+            PayloadKind.EVENTS,
+            run.namespace,
+            run.writer,
+            NO_EPOCH,
+            run.start,
+            run.end,
+            marks.end_position,
+            run.event_count,
+        ),
+    )
+
+
+def seal_batch(marks: SegmentMarks, timestamp_ms: int) -> bytearray:
+    """The record that ends a segment."""
+    return _mark(PayloadKind.SEAL, -1, marks, timestamp_ms)
+
+
+def truncate_batch(start: int, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
+    """The record that moves a segment's start to byte ``start``."""
+    return _mark(PayloadKind.TRUNCATE, start, marks, timestamp_ms)
+
+
+def expire_batch(cutoff_ms: int, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
+    """The record that forgets writers whose last batch is older than ``cutoff_ms``."""
+    return _mark(PayloadKind.EXPIRE, cutoff_ms, marks, timestamp_ms)
+
+
+def _mark(kind: PayloadKind, value: int, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
+    """An empty batch that takes one offset."""
+    return build_raw_batch(
+        b"",
+        record_count=0,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        extension=BatchExtension(
+            kind,
+            ProducerNamespace.SEGMENT_SEED,
+            NO_WRITER,
+            NO_EPOCH,
+            value,
+            value,
+            marks.end_position,
+            1,
+        ),
+    )
