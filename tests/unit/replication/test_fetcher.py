@@ -1,0 +1,160 @@
+"""What a follower names in its fetch requests, seen by a leader at the other end."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from paceline.wire.frame import Frame
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFetched
+from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.topic_config import TopicConfig
+from paceline_node.observe.metrics import Metrics
+from paceline_node.peers.deadlines import Deadlines
+from paceline_node.peers.links import PeerLinks
+from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.admission import Admission
+from paceline_node.replication.fetcher import Fetchers, FetchIdentity
+from paceline_node.replication.partition import Partition, PartitionContext
+from paceline_node.storage.log import Log
+from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.partition_file import PartitionIdentity
+from tests.sim.replication.build import broker
+from tests.unit.peers.memory_network import CLUSTER, SECRET, MemoryNetwork, identity
+from tests.unit.storage.world import SMALL, env_on
+
+LEADER, FOLLOWER = NodeId(2), NodeId(1)
+PORT = 7002
+EPOCH = LeaderEpoch(1)
+
+
+class Leader:
+    """Keeps what it is asked; answers when the test says so."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self._network = network
+        self._server = PeerServer(network.env(2), identity(2), SECRET)
+        self._server.register_direct(PeerApi.REPLICA_FETCH, self._take)
+        self._seen: list[tuple[Session, Frame]] = []
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        await nursery.start(self._server.run, await self._network.listen("h", PORT))
+
+    def _take(self, session: Session, frame: Frame) -> None:
+        self._seen.append((session, frame))
+
+    def requests(self) -> list[ReplicaFetch]:
+        return [ReplicaFetch.unpack(frame.body) for _, frame in self._seen]
+
+    def answer(self, number: int) -> None:
+        """Tell in answer to request ``number`` what each partition that it names held."""
+        session, frame = self._seen[number]
+        request = ReplicaFetch.unpack(frame.body)
+        told = tuple(
+            FetchedPartition(
+                named.topic_id,
+                named.partition,
+                0,
+                EPOCH,
+                LEADER,
+                0,
+                0,
+                0,
+                0,
+                LeaderEpoch(-1),
+                -1,
+                0,
+            )
+            for named in request.partitions
+        )
+        session.respond(frame, ReplicaFetched(request.nonce, told))
+
+
+class Follower:
+    """Partitions on memory disks, and what fetches for them."""
+
+    def __init__(self, network: MemoryNetwork) -> None:
+        self._deadlines = Deadlines()
+        self._links = PeerLinks(network.env(), identity(1), SECRET)
+        self._links.set_addresses({LEADER: ("h", PORT)})
+        self.fetchers = Fetchers(
+            network.env(),
+            FetchIdentity(CLUSTER, FOLLOWER, UUID(int=0xD1), lambda: BrokerEpoch(10)),
+            self._links,
+            self._deadlines,
+            failed=lambda error: pytest.fail(str(error)),
+            request_flush=lambda partition: None,
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        nursery.start_soon(self._deadlines.run)
+        await nursery.start(self._links.run)
+        await nursery.start(self.fetchers.run)
+
+    async def partition(self, number: int) -> Partition:
+        """A replica that follows LEADER."""
+        disk = MemoryDisk()
+        disk.mkdir("topics")
+        topic = TopicId(UUID(int=7))
+        log = await Log.create(
+            env_on(disk), f"topics/t-{number}", PartitionIdentity(topic, "t", number), SMALL
+        )
+        made = Partition(self._context(), "t", log, TopicConfig.of({}))
+        nodes = (FOLLOWER, LEADER)
+        registration = Registration(
+            topic, number, nodes, nodes, (), (), LEADER, EPOCH, PartitionEpoch(1), 1, 2
+        )
+        made.apply(registration, {node: broker(node) for node in nodes})
+        return made
+
+    def _context(self) -> PartitionContext:
+        return PartitionContext(
+            env_on(MemoryDisk()),
+            FOLLOWER,
+            self._deadlines,
+            Admission(),
+            request_flush=lambda log: None,
+            appended=lambda partition: None,
+            advanced=lambda partition: None,
+            proposing=lambda partition: None,
+            durable=lambda partition: None,
+            failed=lambda error: pytest.fail(str(error)),
+            suspect=lambda partition, offset: None,
+            traffic=Metrics(version="test").topic,
+        )
+
+
+async def test_a_request_after_one_given_up_names_all_positions_anew(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """The leader may have refused a partition, and so forgotten it, in the answer nobody reads."""
+    network = MemoryNetwork()
+    leader, follower = Leader(network), Follower(network)
+    await leader.start(nursery)
+    await follower.start(nursery)
+    first, second = await follower.partition(0), await follower.partition(1)
+
+    follower.fetchers.follow(first)
+    await trio.testing.wait_all_tasks_blocked()
+    leader.answer(0)
+    await trio.testing.wait_all_tasks_blocked()
+    # This one is parked at the leader when a second partition gives a reason to ask anew.
+    follower.fetchers.follow(second)
+    await trio.testing.wait_all_tasks_blocked()
+
+    requests = leader.requests()
+    assert [len(request.partitions) for request in requests] == [1, 1, 2]
+    assert [request.incremental for request in requests] == [False, True, False]
+    assert {named.partition for named in requests[-1].partitions} == {0, 1}
+
+    # What was answered is remembered again: the next one names only what was told since.
+    leader.answer(1)
+    leader.answer(2)
+    await trio.testing.wait_all_tasks_blocked()
+    assert leader.requests()[-1].incremental
