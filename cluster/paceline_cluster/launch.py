@@ -1,9 +1,10 @@
 """Starts and stops the node processes of a cluster on this machine.
 
 What belongs here: the life of processes and of ``cluster.json``. Making the directories is
-``create.py``; asking nodes how they are is ``survey.py``. Everything can be called again after a
-launcher was killed at any point: a node that was started but not written down is found by its
-configuration file, and ``cluster.json`` changes only as a whole.
+``create.py``; whether the cluster serves is ``readiness.py``, its orderly end ``shutdown.py``.
+Nothing here talks to nodes, so that ``up`` starts them before it loads what does. Everything can be
+called again after a launcher was killed at any point: a node that was started but not written down
+is found by its configuration file, and ``cluster.json`` changes only as a whole.
 """
 
 from __future__ import annotations
@@ -18,13 +19,11 @@ from pathlib import Path
 import trio
 
 from paceline_cluster import processes, state
-from paceline_cluster.errors import NodeEnded, NodeMisconfigured, Refused, TooLate
+from paceline_cluster.errors import Refused, TooLate
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
-from paceline_cluster.survey import Survey, survey, tell_to_stop
 
 POLL_S = 0.02
-_CONFIGURATION_EXIT = 78
 _LOG_TAIL_LINES = 12
 
 
@@ -92,37 +91,6 @@ def _running_as(entry: NodeEntry, pid: int) -> NodeEntry:
     return dataclasses.replace(entry, pid=pid, pid_started=processes.start_time(pid))
 
 
-async def wait_until_ready(
-    current: ClusterState, children: Children, *, timeout_s: float
-) -> Survey:
-    """Wait until every node answers and the quorum and all partitions have leaders.
-
-    Raises NodeEnded or NodeMisconfigured with the end of the node's log when a process ends, and
-    TooLate naming what was still missing.
-    """
-    deadline = trio.current_time() + timeout_s
-    while True:
-        _require_running(current, children)
-        seen = await survey(current)
-        if seen.is_ready():
-            return seen
-        if trio.current_time() > deadline:
-            missing = "; ".join(seen.reasons())
-            raise TooLate(f"the cluster is not ready after {timeout_s:.0f} s: {missing}")
-        await trio.sleep(POLL_S)
-
-
-def _require_running(current: ClusterState, children: Children) -> None:
-    for entry in current.nodes:
-        code = children.exit_code(entry.id)
-        if code is None and process_state(entry) is not ProcessState.STOPPED:
-            continue
-        text = f"{how_it_ended(entry.id, code)}; its log {entry.log_path} ends:\n{log_tail(entry)}"
-        if code == _CONFIGURATION_EXIT:
-            raise NodeMisconfigured(text)
-        raise NodeEnded(text)
-
-
 def how_it_ended(node_id: int, code: int | None) -> str:
     """One clause about a node process that is gone."""
     if code is None:
@@ -139,28 +107,6 @@ def log_tail(entry: NodeEntry) -> str:
     except FileNotFoundError:
         return "(there is no log)"
     return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
-
-
-async def stop_cluster(directory: Path, *, timeout_s: float) -> ClusterState:
-    """Stop all nodes: tell each that the whole cluster stops (SETTLED R9), then SIGTERM, and
-    after ``timeout_s`` SIGKILL. Suspended nodes are resumed first, so that they can stop."""
-    current = adopt_strays(directory)
-    running = [entry for entry in current.nodes if process_state(entry) is not ProcessState.STOPPED]
-    for entry in running:
-        processes.send(entry.pid, entry.pid_started, signal.SIGCONT)
-    await tell_to_stop(running)
-    for entry in running:
-        processes.send(entry.pid, entry.pid_started, signal.SIGTERM)
-    killed = await _wait_or_kill(running, timeout_s)
-    for entry in running:
-        current = mark_stopped(directory, entry)
-    if killed:
-        names = ", ".join(str(entry.id) for entry in killed)
-        raise TooLate(
-            f"node {names} did not stop within {timeout_s:.0f} s and was killed; "
-            "it will recover its log at the next start"
-        )
-    return current
 
 
 async def stop_node(directory: Path, entry: NodeEntry, *, timeout_s: float) -> ClusterState:
@@ -197,17 +143,6 @@ async def wait_ended(entry: NodeEntry, timeout_s: float) -> bool:
         while process_state(entry) is not ProcessState.STOPPED:  # noqa: ASYNC110
             await trio.sleep(POLL_S)
     return not scope.cancelled_caught
-
-
-async def _wait_or_kill(entries: list[NodeEntry], timeout_s: float) -> list[NodeEntry]:
-    late = []
-    deadline = trio.current_time() + timeout_s
-    for entry in entries:
-        if not await wait_ended(entry, max(0.1, deadline - trio.current_time())):
-            processes.send(entry.pid, entry.pid_started, signal.SIGKILL)
-            await wait_ended(entry, timeout_s=10)
-            late.append(entry)
-    return late
 
 
 def mark_stopped(directory: Path, ended: NodeEntry) -> ClusterState:

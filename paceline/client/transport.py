@@ -1,4 +1,4 @@
-"""Frames over a byte stream or a WebSocket: the only place of the client that touches sockets.
+"""Frames over a byte stream. Only here and in ``websocket.py`` does the client touch sockets.
 
 Exactly one task sends and one receives. Both raise ConnectionLost when the other side is gone;
 cancelling a send leaves the transport unusable, cancelling a receive does not.
@@ -6,16 +6,14 @@ cancelling a send leaves the transport unusable, cancelling a receive does not.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
-import trio_websocket
 
 from paceline.client.endpoint import Endpoint
-from paceline.errors import ConnectionLost, RemoteProtocolError
-from paceline.wire.frame import LENGTH_BYTES, Frame, decode
+from paceline.errors import ConnectionLost
+from paceline.wire.frame import Frame
 from paceline.wire.framebuffer import FrameBuffer
 
 Bytes = bytes | bytearray | memoryview
@@ -69,7 +67,7 @@ class StreamTransport:
                         small, size = [], 0
             await self._send_joined(small)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
-            raise ConnectionLost(f"sending failed: {_text(error)}") from error
+            raise ConnectionLost(f"sending failed: {text_of(error)}") from error
 
     async def _send_joined(self, pieces: list[Bytes]) -> None:
         if pieces:
@@ -83,7 +81,7 @@ class StreamTransport:
             try:
                 count = await self._fill(self._buffer.targets())
             except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
-                raise ConnectionLost(f"receiving failed: {_text(error)}") from error
+                raise ConnectionLost(f"receiving failed: {text_of(error)}") from error
             if count == 0:
                 raise ConnectionLost("closed by the other side")
             self._buffer.received(count)
@@ -105,61 +103,6 @@ class StreamTransport:
         await trio.aclose_forcefully(self._stream)
 
 
-class WebSocketTransport:
-    """One frame a binary message, its length word included."""
-
-    def __init__(self, socket: trio_websocket.WebSocketConnection, stream: trio.abc.Stream) -> None:
-        self._websocket = socket
-        self._stream = stream
-        self._received: deque[Frame] = deque()
-
-    @classmethod
-    async def open(
-        cls,
-        stream: trio.abc.Stream,
-        endpoint: Endpoint,
-        nursery: trio.Nursery,
-        *,
-        max_frame_bytes: int,
-    ) -> WebSocketTransport:
-        """Shake hands on ``stream``; the WebSocket's reader runs in ``nursery``."""
-        try:
-            socket = await trio_websocket.wrap_client_stream(
-                nursery,
-                stream,  # type: ignore[arg-type]  # any stream will do; only sockets are declared
-                f"{endpoint.host}:{endpoint.port}",
-                endpoint.path or "/",
-                max_message_size=max_frame_bytes + LENGTH_BYTES,
-                receive_buffer_size=JOIN_BYTES,
-            )
-        except trio_websocket.HandshakeError as error:
-            raise ConnectionLost(f"WebSocket refused: {_text(error)}", was_sent=False) from error
-        return cls(socket, stream)
-
-    async def send(self, frames: Sequence[Sequence[Bytes]]) -> None:
-        try:
-            for pieces in frames:
-                await self._websocket.send_message(b"".join(pieces))
-        except (trio_websocket.ConnectionClosed, trio.BrokenResourceError, OSError) as error:
-            raise ConnectionLost(f"sending failed: {_text(error)}") from error
-
-    async def receive(self) -> Frame:
-        try:
-            message = await self._websocket.get_message()
-        except trio_websocket.ConnectionClosed as error:
-            raise ConnectionLost(f"closed by the other side: {_text(error)}") from error
-        if isinstance(message, str):
-            raise RemoteProtocolError("a WebSocket text message; frames are binary")
-        if (
-            len(message) < LENGTH_BYTES
-            or int.from_bytes(message[:LENGTH_BYTES], "big") != len(message) - LENGTH_BYTES
-        ):
-            raise RemoteProtocolError(f"a WebSocket message of {len(message)} bytes is no frame")
-        return decode(memoryview(message)[LENGTH_BYTES:])
-
-    async def aclose(self) -> None:
-        await trio.aclose_forcefully(self._stream)
-
-
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """What an error says, or at least what it is."""
     return str(error) or type(error).__name__

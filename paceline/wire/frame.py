@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
 from paceline.errors import ErrorCode, PacelineError, RemoteProtocolError, error_for
+from paceline.values import dataclass
 from paceline.wire.message import unpack_array
 
 _LENGTHS = struct.Struct(">II")

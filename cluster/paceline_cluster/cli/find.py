@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from paceline.client.endpoint import Endpoint
 from paceline.errors import ConfigurationError
 from paceline_cluster import profiles, state
 from paceline_cluster.errors import NoSuchCluster, Refused
@@ -70,6 +69,11 @@ def find(directory: Path | None, bootstrap: tuple[Address, ...]) -> ClusterRef:
 def _parse_bootstrap(
     _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Address, ...]:
+    if not values:
+        return ()
+    # The client takes its time to load, and most commands of a local cluster name a directory.
+    from paceline.client.endpoint import Endpoint
+
     addresses = tuple(text.strip() for value in values for text in value.split(","))
     try:
         for address in addresses:

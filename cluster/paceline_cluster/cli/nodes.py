@@ -17,6 +17,7 @@ from paceline.errors import PacelineError
 from paceline_cluster import create, launch, processes, state
 from paceline_cluster.cli.complete import complete_targets
 from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.resolve import resolve
 from paceline_cluster.cli.targets import Target, parse_target
@@ -28,7 +29,6 @@ from paceline_cluster.state import NodeEntry
 
 Act = Callable[[Path, NodeEntry], Awaitable[None]]
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 40.0
 POLL_S = 0.02
 
 

@@ -6,6 +6,9 @@ import re
 
 import click
 
+STOP_TIMEOUT_S = 40.0
+"""How long an orderly stop may take before it is a failure."""
+
 _KEY = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)?\Z")
 
 

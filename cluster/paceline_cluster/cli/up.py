@@ -1,12 +1,13 @@
-"""``up``, ``down``, ``purge``: the life of a cluster on this machine."""
+"""``up``: a cluster on this machine.
+
+Nodes are started as early as can be; what asks them how they are is loaded while they start.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +16,16 @@ import click
 import trio
 
 from paceline_cluster import create, launch, ports, profiles, state
-from paceline_cluster.cli.find import DIRECTORY_VARIABLE, Address, cluster_options, find
-from paceline_cluster.cli.options import parse_settings
+from paceline_cluster.cli.find import DIRECTORY_VARIABLE
+from paceline_cluster.cli.options import STOP_TIMEOUT_S, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
-from paceline_cluster.cli.report import status_data, status_tables
 from paceline_cluster.errors import Refused
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState
-from paceline_cluster.survey import Survey
 
 DEFAULT_NODES = 3
 DEFAULT_NAME = "default"
-STOP_TIMEOUT_S = 40.0
 WATCH_S = 0.5
 
 
@@ -113,16 +111,16 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
         node_ids = [entry.id for entry in current.nodes]
         try:
             current = launch.start_nodes(options.directory, node_ids, children)
-            seen = await launch.wait_until_ready(current, children, timeout_s=options.timeout_s)
+            from paceline_cluster.readiness import wait_until_ready
+
+            seen = await wait_until_ready(current, children, timeout_s=options.timeout_s)
         except BaseException:  # Ctrl-C as well
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await _stop_children(options.directory, children)
             raise
     profiles.select(options.directory)
-    _show(current, seen, printer)
+    from paceline_cluster.cli.report import status_data, status_tables
 
-
-def _show(current: ClusterState, seen: Survey, printer: Printer) -> None:
     printer.result(status_data(current, seen), *status_tables(current, seen))
 
 
@@ -193,7 +191,9 @@ async def _stay(directory: Path, children: Children, printer: Printer) -> None:
                 printer.say("stopping the cluster")
                 nursery.cancel_scope.cancel()
                 break
-    await launch.stop_cluster(directory, timeout_s=STOP_TIMEOUT_S)
+    from paceline_cluster.shutdown import stop_cluster
+
+    await stop_cluster(directory, timeout_s=STOP_TIMEOUT_S)
 
 
 async def _watch(
@@ -216,47 +216,3 @@ async def _watch(
         if len(gone) == len(entries):
             scope.cancel()
             return
-
-
-@click.command()
-@cluster_options
-@click.option("--timeout", type=float, default=STOP_TIMEOUT_S, show_default=True)
-@output_option
-def down(
-    directory: Path | None, bootstrap: tuple[Address, ...], timeout: float, printer: Printer
-) -> None:
-    """Stop the cluster in order; its data stay and 'up' starts it again."""
-    found = find(directory, bootstrap).require_dir("down")
-    current = trio.run(_down, found, timeout)
-    printer.say(f"the cluster in {found} is stopped")
-    if printer.is_json:
-        printer.result(current.to_json())
-
-
-async def _down(directory: Path, timeout_s: float) -> ClusterState:
-    return await launch.stop_cluster(directory, timeout_s=timeout_s)
-
-
-@click.command()
-@cluster_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@output_option
-def purge(
-    directory: Path | None,
-    bootstrap: tuple[Address, ...],
-    yes: bool,
-    printer: Printer,
-) -> None:
-    """Stop the cluster and remove its directory with all records."""
-    found = find(directory, bootstrap).require_dir("purge")
-    state.load(found)  # never remove a directory that is no cluster
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("purge removes all records; confirm it with --yes")
-        click.confirm(f"Remove {found} with all records?", abort=True, err=True)
-    trio.run(_down, found, STOP_TIMEOUT_S)
-    shutil.rmtree(found)
-    profiles.forget(found)
-    printer.say(f"removed {found}")
-    if printer.is_json:
-        printer.result({"removed": str(found)})

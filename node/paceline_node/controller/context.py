@@ -8,11 +8,12 @@ committed. :class:`Draft` collects the records of one outcome and shows their ef
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
 from paceline.errors import BrokerNotRegistered, NotController, StaleBrokerEpoch
 from paceline.types import BrokerEpoch, NodeId, TopicId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline_node.controller.image import Broker, Image, changed_broker
 from paceline_node.controller.liveness import Sessions

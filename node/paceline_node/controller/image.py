@@ -11,13 +11,14 @@ What belongs here: state, lookups, snapshots. Decisions about the state lie in t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from uuid import UUID
 
 import msgpack
 
 from paceline.errors import RemoteProtocolError, UnknownTopicOrPartition
 from paceline.types import BrokerEpoch, NodeId, TopicId
+from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
 from paceline_node.controller.records import (
     FEATURE_LEVEL,

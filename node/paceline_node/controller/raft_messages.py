@@ -32,11 +32,11 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline_node.controller.raft_types import Entry, EntryKind, MemberId
 
 

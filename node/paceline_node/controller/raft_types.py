@@ -7,13 +7,14 @@ things up, no I/O. Source: spec replication 5.1.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ level are fatal, because a node that skips a fact would act on a different state
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 from uuid import UUID
 
@@ -15,6 +15,7 @@ import msgpack
 
 from paceline.errors import RemoteProtocolError
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from paceline.values import dataclass
 from paceline.wire.message import Message, unpack_array
 
 FEATURE_LEVEL = 1

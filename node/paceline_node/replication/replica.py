@@ -9,12 +9,12 @@ because going on would lose acknowledged records.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
 from paceline.errors import CorruptMessage, ErrorCode, NotEnoughReplicas, NotLeader
 from paceline.types import NO_EPOCH, NO_NODE, Acks, BrokerEpoch, LeaderEpoch, NodeId
+from paceline.values import dataclass
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_node.controller.records import Partition
 from paceline_node.replication.follower import FetchOutcome, FollowerState, truncation_point

@@ -4,10 +4,11 @@ node forwards them to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
 from paceline.types import NodeId, TopicId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 

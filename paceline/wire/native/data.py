@@ -11,10 +11,10 @@ What does not belong here: topic and quorum administration (``admin.py``), socke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.types import NO_EPOCH, NO_NODE, Acks, Isolation, LeaderEpoch, NodeId, TopicId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 from paceline.wire.peer.control import Address
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 

@@ -21,10 +21,10 @@ does not encrypt.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.types import NodeId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 PEER_VERSION = 1

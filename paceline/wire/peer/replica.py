@@ -14,10 +14,10 @@ forgotten until it is named again. So a round costs by what moves, not by what i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, TopicId
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 

@@ -6,8 +6,7 @@ OK line, with V1's own refusal, or with an ERROR frame that says nothing was don
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline.wire.message import Message
 
 

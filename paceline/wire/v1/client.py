@@ -6,9 +6,9 @@ Meant for our own tests and scripts; the native client is the one to build on.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from paceline.errors import LocalProtocolError, RemoteProtocolError
+from paceline.values import dataclass
 from paceline.wire.v1.errors import V1Code, V1Error
 from paceline.wire.v1.requests import ValueEncoding
 from paceline.wire.v1.text import decode, encode, percent_decode, percent_encode

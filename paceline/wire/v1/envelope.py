@@ -11,8 +11,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from paceline.values import dataclass
 from paceline.wire.v1.errors import EXPECTED_FORMAT, bad_request
 from paceline.wire.v1.text import WHITESPACE, decode
 

@@ -7,9 +7,9 @@ integers, names. Whether a topic, partition or broker exists is for whoever serv
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from paceline.types import Acks
+from paceline.values import dataclass
 
 
 class ValueEncoding(enum.Enum):

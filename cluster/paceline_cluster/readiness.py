@@ -1,0 +1,65 @@
+"""Waits until a cluster that was just started serves."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+import trio
+
+from paceline_cluster.errors import NodeEnded, NodeMisconfigured, TooLate
+from paceline_cluster.launch import POLL_S, Children, how_it_ended, log_tail, process_state
+from paceline_cluster.processes import ProcessState
+from paceline_cluster.state import ClusterState, NodeEntry
+from paceline_cluster.survey import Survey, survey
+
+_CONFIGURATION_EXIT = 78
+_CONNECT_S = 1.0
+
+
+async def wait_until_ready(
+    current: ClusterState, children: Children, *, timeout_s: float
+) -> Survey:
+    """Wait until every node answers and the quorum and all partitions have leaders.
+
+    Raises NodeEnded or NodeMisconfigured with the end of the node's log when a process ends, and
+    TooLate naming what was still missing.
+    """
+    deadline = trio.current_time() + timeout_s
+    await _until_all_listen(current, children, deadline)
+    while True:
+        _require_running(current, children)
+        seen = await survey(current)
+        if seen.is_ready():
+            return seen
+        if trio.current_time() > deadline:
+            missing = "; ".join(seen.reasons())
+            raise TooLate(f"the cluster is not ready after {timeout_s:.0f} s: {missing}")
+        await trio.sleep(POLL_S)
+
+
+async def _until_all_listen(current: ClusterState, children: Children, deadline: float) -> None:
+    """Wait until all nodes accept connections, at most until ``deadline``. To be refused costs
+    little; a survey would take time away from nodes that start."""
+    while not all(map(_listens, current.nodes)) and trio.current_time() < deadline:
+        _require_running(current, children)
+        await trio.sleep(POLL_S)
+
+
+def _require_running(current: ClusterState, children: Children) -> None:
+    for entry in current.nodes:
+        code = children.exit_code(entry.id)
+        if code is None and process_state(entry) is not ProcessState.STOPPED:
+            continue
+        text = f"{how_it_ended(entry.id, code)}; its log {entry.log_path} ends:\n{log_tail(entry)}"
+        if code == _CONFIGURATION_EXIT:
+            raise NodeMisconfigured(text)
+        raise NodeEnded(text)
+
+
+def _listens(entry: NodeEntry) -> bool:
+    """Whether something accepts connections where the node is to serve, on this machine."""
+    host, _, port = entry.listeners["native"].rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), _CONNECT_S):
+        return True
+    return False
