@@ -212,7 +212,10 @@ class Quorum:
         snapshot = self._core.log.snapshot
         if snapshot.index > 0:
             self._install(snapshot.state, snapshot.index)
-        self._report_config()
+        # Nobody waits out a timeout for a leader that may not be there: pre-votes, asked for again
+        # with every heartbeat, disturb none that is.
+        self._core.campaign()
+        self._drain()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tick_loop)
             nursery.start_soon(self._pump_loop)

@@ -108,3 +108,17 @@ def test_help_imports_no_command() -> None:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert result.returncode == 0
     assert b"topic" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        # Nodes are started before what asks them how they are is loaded.
+        ("paceline_cluster.cli.up", ["paceline.client", "paceline_cluster.survey", "rich"]),
+        ("paceline_cluster.cli.produce", ["trio_websocket", "paceline_node.controller", "rich"]),
+    ],
+)
+def test_commands_load_what_they_begin_with(module: str, absent: list[str]) -> None:
+    code = f"import sys, {module}; print(*sorted(set(sys.modules) & set({absent})))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert result.stdout.split() == []

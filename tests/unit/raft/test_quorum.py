@@ -40,6 +40,35 @@ async def test_election_within_its_bound(autojump_clock: MockClock) -> None:
         assert trio.current_time() - start <= 2 * 2.0 + 1
 
 
+async def test_who_starts_does_not_wait_for_a_timeout(autojump_clock: MockClock) -> None:
+    """Voters that start, even one after the other, elect as soon as a majority is there."""
+    async with cluster_of(3) as cluster:
+        start = trio.current_time()
+        await cluster.elect()
+        assert trio.current_time() - start < 0.05
+        for number in range(3):
+            await cluster.kill(number)
+        await cluster.start(2)
+        await trio.sleep(0.3)
+        await cluster.start(0)
+        start = trio.current_time()
+        await cluster.elect()
+        assert trio.current_time() - start < 0.15, "at most one heartbeat until it asks again"
+
+
+async def test_who_starts_beside_a_leader_disturbs_nobody(autojump_clock: MockClock) -> None:
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        term = leader.live.term
+        follower = (leader.number + 1) % 3
+        await cluster.kill(follower)
+        await trio.sleep(0.5)
+        await cluster.start(follower)
+        await cluster.until(lambda: cluster.nodes[follower].live.leader_id == leader.number)
+        assert {node.live.term for node in cluster.nodes.values()} == {term}
+        assert leader.live.is_leader
+
+
 async def test_addresses_are_known_before_any_election(autojump_clock: MockClock) -> None:
     async with cluster_of(3) as cluster:
         assert cluster.nodes[1].live.addresses[NodeId(2)] == ("host-2", 7401)
