@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+from paceline_cluster.sim.raft.durable import CLUSTER, Durable, member
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_messages import RaftMessage, VoteKind, decode, encode
 from paceline_node.controller.raft_types import (
@@ -23,7 +24,6 @@ from paceline_node.controller.raft_types import (
     RoleInfo,
     Snapshot,
 )
-from tests.sim.raft.durable import CLUSTER, Durable, member
 
 E = 10
 TIMING = RaftTiming(0.05, 1, E)

@@ -6,6 +6,7 @@ import pytest
 
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
+from paceline_cluster.sim.raft.durable import member
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_membership import (
     Surroundings,
@@ -16,7 +17,6 @@ from paceline_node.controller.raft_membership import (
 )
 from paceline_node.controller.raft_messages import Append
 from paceline_node.controller.raft_types import Config, Role
-from tests.sim.raft.durable import member
 from tests.sim.raft.script import E, Script
 
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
+from paceline_cluster.sim.raft.durable import Durable
+from paceline_cluster.sim.raft.world import Node, Profile, World
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import Append, VoteRequest
 from paceline_node.controller.raft_types import Effects, RaftTiming
-from tests.sim.raft.durable import Durable
-from tests.sim.raft.world import Node, Profile, World
 
 
 def rough() -> Profile:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
+from paceline_cluster.sim.raft.world import Profile, World, simulate
 from paceline_node.controller.raft_types import RaftLimits, RaftTiming
-from tests.sim.raft.world import Profile, World, simulate
 
 SEEDS = int(os.environ.get("PACELINE_SEEDS", "25"))
 FIRST = int(os.environ.get("PACELINE_FIRST_SEED", "0"))

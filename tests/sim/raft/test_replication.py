@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from paceline_cluster.sim.raft.durable import Durable
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_messages import (
     Append,
@@ -15,7 +16,6 @@ from paceline_node.controller.raft_messages import (
 )
 from paceline_node.controller.raft_progress import Mode, Progress
 from paceline_node.controller.raft_types import Entry, EntryKind, Role
-from tests.sim.raft.durable import Durable
 from tests.sim.raft.script import LIMITS, Script, ScriptNode
 
 

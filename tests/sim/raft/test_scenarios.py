@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from paceline_cluster.sim.raft.durable import member_id
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_messages import (
     Append,
@@ -22,7 +23,6 @@ from paceline_node.controller.raft_messages import (
 )
 from paceline_node.controller.raft_progress import majority_index
 from paceline_node.controller.raft_types import Role
-from tests.sim.raft.durable import member_id
 from tests.sim.raft.script import E, Script
 
 

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
+from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.records import Partition
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.replica import ACCEPTED, FollowerIdentity, Replica
-from tests.sim.replication.simlog import SimLog
 
 TOPIC = TopicId(UUID(int=7))
 

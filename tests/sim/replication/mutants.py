@@ -15,6 +15,17 @@ from unittest import mock
 from paceline.errors import ErrorCode
 from paceline.types import NodeId
 from paceline.wire.peer.control import PartitionProposal
+from paceline_cluster.sim.replicas.broker import SimBroker
+from paceline_cluster.sim.replicas.oracle import Oracle
+from paceline_cluster.sim.replicas.runs import (
+    LOSSY_SMALL,
+    MIN_ISR,
+    MIXED,
+    MOVER,
+    POWER_ALL,
+    SLOW_PROPOSAL,
+    Profile,
+)
 from paceline_node.controller import context, isr_proposals, partition_change, registration
 from paceline_node.controller.records import Partition
 from paceline_node.replication.follower import FetchOutcome, FollowerState
@@ -28,17 +39,6 @@ from paceline_node.replication.replica import (
     Replica,
 )
 from paceline_node.storage import incarnation
-from tests.sim.replication.broker import SimBroker
-from tests.sim.replication.oracle import Oracle
-from tests.sim.replication.runs import (
-    LOSSY_SMALL,
-    MIN_ISR,
-    MIXED,
-    MOVER,
-    POWER_ALL,
-    SLOW_PROPOSAL,
-    Profile,
-)
 
 Patch = Callable[[], contextlib.AbstractContextManager[object]]
 

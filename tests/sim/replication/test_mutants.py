@@ -10,8 +10,8 @@ import os
 
 import pytest
 
+from paceline_cluster.sim.replicas.runs import run
 from tests.sim.replication.mutants import EARLY, LATE, MIDDLE, Mutant
-from tests.sim.replication.runs import run
 
 RUN_LATE = os.environ.get("PACELINE_MUTANTS") == "all"
 

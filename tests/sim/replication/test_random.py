@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.sim.replication.runs import PROFILES, Profile, Run, run
+from paceline_cluster.sim.replicas.runs import PROFILES, Profile, Run, run
 
 SEEDS = int(os.environ.get("PACELINE_SEEDS", "4"))
 ONE_SEED = os.environ.get("PACELINE_SEED")

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import trio
 
 from paceline.types import NodeId
+from paceline_cluster.sim.raft.durable import CLUSTER, member
 from paceline_node.controller.quorum import Quorum, QuorumSettings
 from paceline_node.controller.raft_store import RaftStore, write_bootstrap
 from paceline_node.controller.raft_types import Config, Member, RaftTiming, RoleInfo
 from paceline_node.env import Env
 from paceline_node.storage.memory import MemoryDisk
-from tests.sim.raft.durable import CLUSTER, member
 
 DELAY_S = 0.001
 SETTINGS = QuorumSettings(timing=RaftTiming.of(heartbeat_ms=100, election_ms=1000))

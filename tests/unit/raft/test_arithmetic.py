@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import ConfigurationError, InvalidRequest, RemoteProtocolError
 from paceline.types import NodeId
+from paceline_cluster.sim.raft.durable import CLUSTER, member, member_id
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_membership import (
     Surroundings,
@@ -42,7 +43,6 @@ from paceline_node.controller.raft_types import (
     RaftTiming,
     Snapshot,
 )
-from tests.sim.raft.durable import CLUSTER, member, member_id
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=7))

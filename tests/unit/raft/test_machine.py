@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from paceline.errors import InvalidRequest, NotController
+from paceline_cluster.sim.raft.checks import Checker
+from paceline_cluster.sim.raft.durable import member
 from paceline_node.controller.raft_membership import with_learner, with_voter, without
 from paceline_node.controller.raft_messages import VoteKind
 from paceline_node.controller.raft_types import Config, Entry, Role
-from tests.sim.raft.checks import Checker
-from tests.sim.raft.durable import member
 from tests.sim.raft.script import E, Script
 
 numbers = st.integers(0, 4)

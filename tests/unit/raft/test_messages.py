@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paceline.errors import RemoteProtocolError
 from paceline.types import NodeId
+from paceline_cluster.sim.raft.durable import CLUSTER, member_id
 from paceline_node.controller.raft_messages import (
     Append,
     AppendResponse,
@@ -24,7 +25,6 @@ from paceline_node.controller.raft_messages import (
     encode,
 )
 from paceline_node.controller.raft_types import Entry, EntryKind, MemberId
-from tests.sim.raft.durable import CLUSTER, member_id
 
 A, B = member_id(1), member_id(2, disk=3)
 HEAD = (A, B, 7)

@@ -18,8 +18,8 @@ from paceline.errors import (
     StorageError,
 )
 from paceline.types import NodeId
+from paceline_cluster.sim.raft.durable import member
 from paceline_node.controller.quorum import QuorumSettings
-from tests.sim.raft.durable import member
 from tests.unit.raft.cluster import DELAY_S, SETTINGS, Cluster, Node, cluster_of
 
 

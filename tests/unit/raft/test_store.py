@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from paceline.errors import InconsistentClusterId
+from paceline_cluster.sim.raft.durable import CLUSTER, member, member_id
 from paceline_node.controller.raft_segment import encode_entry, encode_header
 from paceline_node.controller.raft_store import (
     KEEP_ENTRIES,
@@ -25,7 +26,6 @@ from paceline_node.controller.raft_types import (
 )
 from paceline_node.env import is_full
 from paceline_node.storage.memory import MemoryDisk
-from tests.sim.raft.durable import CLUSTER, member, member_id
 
 PATH = "metadata"
 VOTERS = (member(0), member(1), member(2))

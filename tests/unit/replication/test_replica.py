@@ -9,6 +9,7 @@ import pytest
 
 from paceline.errors import ErrorCode, NotEnoughReplicas, NotLeader
 from paceline.types import NO_NODE, Acks, BrokerEpoch, LeaderEpoch, NodeId
+from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.replica import (
     ACCEPTED,
@@ -27,7 +28,6 @@ from tests.sim.replication.build import (
     next_registration,
     registration,
 )
-from tests.sim.replication.simlog import SimLog
 
 
 def elected(node: int = 0, epochs: tuple[int, ...] = (1, 1), epoch: int = 2) -> Replica:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from paceline.errors import ErrorCode
 from paceline.types import NO_NODE, LeaderEpoch, NodeId
+from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import Partition
 from paceline_node.replication.follower import FetchOutcome
@@ -21,7 +22,6 @@ from tests.sim.replication.build import (
     next_registration,
     registration,
 )
-from tests.sim.replication.simlog import SimLog
 
 
 @dataclass(frozen=True)

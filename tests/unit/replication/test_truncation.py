@@ -8,11 +8,11 @@ import pytest
 
 from paceline.errors import ErrorCode
 from paceline.types import NodeId
+from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.replication.follower import FetchOutcome, truncation_point
 from paceline_node.replication.replica import Replica
 from paceline_node.storage.epochs import EpochCache
 from tests.sim.replication.build import answer_fetch, brokers, log_of, registration
-from tests.sim.replication.simlog import SimLog
 
 
 @dataclass(frozen=True)

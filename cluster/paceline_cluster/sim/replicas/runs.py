@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline.wire.native import admin
+from paceline_cluster.sim.replicas.broker import SimBroker
+from paceline_cluster.sim.replicas.oracle import Oracle, Violation
+from paceline_cluster.sim.replicas.world import AUTHORITY, TOPIC, Authority, NetworkFaults, World
 from paceline_node.storage.incarnation import FlushMode
-from tests.sim.replication.broker import SimBroker
-from tests.sim.replication.oracle import Oracle, Violation
-from tests.sim.replication.world import AUTHORITY, TOPIC, Authority, NetworkFaults, World
 
 WARM_UP_S = 1.0
 HEAL_S = 4.0
@@ -251,7 +251,7 @@ class Run:
         everyone = [AUTHORITY, *(broker.node for broker in self.brokers)]
         others = [other for other in everyone if other != node and rng.random() < 0.6]
         kind = rng.randrange(3)
-        cuts = set()
+        cuts: set[tuple[int, int]] = set()
         for other in others:
             if kind in (0, 1):
                 cuts.add((node, other))

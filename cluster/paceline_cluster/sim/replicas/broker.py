@@ -11,6 +11,8 @@ from paceline.types import Acks, BrokerEpoch, NodeId
 from paceline.wire.message import Message
 from paceline.wire.peer import control
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
+from paceline_cluster.sim.replicas.simlog import SimLog
+from paceline_cluster.sim.replicas.world import AUTHORITY, CLUSTER, TOPIC, Authority, World
 from paceline_node.controller.image import Image
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.replica import (
@@ -22,8 +24,6 @@ from paceline_node.replication.replica import (
 )
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import FlushMode, Incarnation
-from tests.sim.replication.simlog import SimLog
-from tests.sim.replication.world import AUTHORITY, CLUSTER, TOPIC, Authority, World
 
 LAG_MAX_S = 0.5
 FETCH_RECORDS = 4

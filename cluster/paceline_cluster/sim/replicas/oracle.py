@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paceline.types import NO_NODE, NodeId
+from paceline_cluster.sim.replicas.broker import Pending, SimBroker
+from paceline_cluster.sim.replicas.world import AUTHORITY, TOPIC, Authority, World
 from paceline_node.controller.image import Image
 from paceline_node.controller.records import Partition
 from paceline_node.replication.replica import Replica
-from tests.sim.replication.broker import Pending, SimBroker
-from tests.sim.replication.world import AUTHORITY, TOPIC, Authority, World
 
 Record = tuple[int, int]
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paceline.errors import InvalidRequest, NotController, Throttled
+from paceline_cluster.sim.raft.checks import Checker, Violation, chain
+from paceline_cluster.sim.raft.durable import CLUSTER, Durable, member
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_membership import Surroundings, plan, without
 from paceline_node.controller.raft_messages import RaftMessage
@@ -26,8 +28,6 @@ from paceline_node.controller.raft_types import (
     RaftTiming,
     Snapshot,
 )
-from tests.sim.raft.checks import Checker, Violation, chain
-from tests.sim.raft.durable import CLUSTER, Durable, member
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import zlib
 from typing import Protocol
 
+from paceline_cluster.sim.raft.durable import Durable
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_progress import majority
 from paceline_node.controller.raft_types import Entry, MemberId, Snapshot
-from tests.sim.raft.durable import Durable
 
 
 class Violation(AssertionError):

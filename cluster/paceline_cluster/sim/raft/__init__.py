@@ -1,0 +1,1 @@
+"""The Raft core alone, without trio: members driven by one heap of events (README.md)."""

@@ -1,0 +1,1 @@
+"""The replication cores alone, without trio: replicas driven by one heap of events (README.md)."""
