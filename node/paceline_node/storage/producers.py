@@ -4,13 +4,15 @@ Pure. The table is a function of the log: leader and followers build it from the
 new leader knows every duplicate that its predecessor knew. Keys are (namespace, 16 bytes);
 namespace 0 is v2's own producer id. The policy here is ``kafka``: the last five batches of a
 producer are remembered, because no client keeps more than five in flight. Policy ``segment`` is
-``segment_state.py``'s; its states lie in the same table.
+``segment_state.py``'s, the policies of producers that number each record are ``numbered.py``'s;
+their states lie in the same table.
 
 A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
 
     msgpack [[namespace, key (16 bytes), ...], ...], the rest by namespace:
         0     epoch, last timestamp (ms),
               [[first seq, last seq, base offset, last offset], ... oldest first, at most 5]
+        1     epoch, last timestamp (ms), last offset, [[first, last number stored], ...]
         2, 3  level, last offset, last timestamp (ms) of a segment writer
         2 and a key of zeros: end position, start position, offset of the seal, last offset
 """
@@ -31,8 +33,9 @@ from paceline.errors import (
     OutOfOrderSequence,
     UnknownProducerId,
 )
-from paceline.wire.batch_header import BatchExtension, BatchHeader
-from paceline_node.storage import segment_state
+from paceline.wire.batch_header import BatchExtension, BatchHeader, ProducerNamespace
+from paceline_node.storage import numbered, segment_state
+from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.segment_state import SegmentMarks, WriterState
 
 WINDOW = 5
@@ -78,7 +81,7 @@ class ProducerState(NamedTuple):
         return self.window[-1].last_offset
 
 
-State = ProducerState | WriterState | SegmentMarks
+State = ProducerState | NumberedState | WriterState | SegmentMarks
 
 
 class _Undo(NamedTuple):
@@ -131,6 +134,11 @@ class ProducerTable:
         """A producer of v2 batches."""
         state = self._states.get(key)
         return state if isinstance(state, ProducerState) else None
+
+    def numbered(self, key: ProducerKey) -> NumberedState | None:
+        """A producer that numbers its records."""
+        state = self._states.get(key)
+        return state if isinstance(state, NumberedState) else None
 
     @property
     def marks(self) -> SegmentMarks:
@@ -202,7 +210,11 @@ class ProducerTable:
         self, header: BatchHeader, extension: BatchExtension, base_offset: int
     ) -> None:
         """As :meth:`update`, for an extended batch."""
-        if extension.namespace in segment_state.DIALECTS:
+        if extension.namespace is ProducerNamespace.CURSUS:
+            key = numbered.table_key(extension.producer_key)
+            known = self.numbered(key)
+            self._put(key, numbered.after(known, header, extension, base_offset), base_offset)
+        elif extension.namespace in segment_state.DIALECTS:
             changes = segment_state.changes(header, extension, base_offset, self._states)
             for key, state in list(changes):
                 self._put(key, state, base_offset)
@@ -294,6 +306,8 @@ def _check_sequence(header: BatchHeader, state: ProducerState) -> Duplicate | No
 def _state_to_row(key: ProducerKey, state: State) -> list[Any]:
     if isinstance(state, ProducerState):
         return [*key, state.epoch, state.last_timestamp, [list(entry) for entry in state.window]]
+    if isinstance(state, NumberedState):
+        return [*key, *numbered.to_row(state)]
     return [*key, *state]
 
 
@@ -303,6 +317,8 @@ def _row_to_state(row: Any) -> tuple[ProducerKey, State]:
         raise ValueError("a row without a 16-byte key")
     if namespace in segment_state.DIALECTS:
         return segment_state.row_to_state(namespace, key, rest)
+    if namespace == ProducerNamespace.CURSUS:
+        return (namespace, key), numbered.from_row(rest)
     epoch, last_timestamp, window = rest
     if not 1 <= len(window) <= WINDOW:
         raise ValueError("a row without a window")

@@ -1,0 +1,133 @@
+"""Batches of records whose producers number them.
+
+Pure. A batch with a producer holds records of one producer and epoch whose numbers are in a row, as
+its extension says one range (SETTLED B2); records without a number lie in plain batches. Both stay
+below 1 MiB unless one record alone is larger (SETTLED B6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from paceline.errors import MessageTooLarge
+from paceline.types import MAX_BATCH_BYTES, MAX_RECORD_BYTES
+from paceline.wire.batch import (
+    BatchExtension,
+    BatchHeader,
+    PayloadKind,
+    ProducerNamespace,
+    build_raw_batch,
+    read_header,
+)
+from paceline.wire.records import Header, encode_values
+from paceline_node.storage.numbered import Number
+
+_RECORD_OVERHEAD = 64
+"""More than a record's varints and its batch's share of header can be."""
+
+
+class NumberedRecords(NamedTuple):
+    """Records as columns of equal length; ``keys`` and ``headers`` are None when none has any."""
+
+    numbers: Sequence[Number | None]
+    values: Sequence[bytes]
+    keys: Sequence[bytes | None] | None = None
+    headers: Sequence[tuple[Header, ...]] | None = None
+
+    def chosen(self, indices: Sequence[int]) -> NumberedRecords:
+        """Only the records at ``indices``."""
+        if len(indices) == len(self.values):
+            return self
+        return NumberedRecords(
+            [self.numbers[at] for at in indices],
+            [self.values[at] for at in indices],
+            None if self.keys is None else [self.keys[at] for at in indices],
+            None if self.headers is None else [self.headers[at] for at in indices],
+        )
+
+
+class BuiltBatch(NamedTuple):
+    """One batch, and which of the records (from, to) it holds."""
+
+    data: bytearray
+    header: BatchHeader
+    start: int
+    stop: int
+
+
+def build_batches(records: NumberedRecords, *, timestamp_ms: int) -> Iterator[BuiltBatch]:
+    """All records in batches, in their order. Raises MessageTooLarge for one that is larger than a
+    batch may be."""
+    sizes = _sizes(records)
+    for start, stop in _ranges(records.numbers, sizes):
+        payload = encode_values(
+            records.values[start:stop],
+            None if records.keys is None else records.keys[start:stop],
+            headers=None if records.headers is None else records.headers[start:stop],
+        )
+        data = build_raw_batch(
+            payload,
+            record_count=stop - start,
+            base_timestamp=timestamp_ms,
+            max_timestamp=timestamp_ms,
+            extension=_extension(records.numbers[start], stop - start),
+        )
+        yield BuiltBatch(data, read_header(data), start, stop)
+
+
+def _sizes(records: NumberedRecords) -> list[int]:
+    sizes = [len(value) + _RECORD_OVERHEAD for value in records.values]
+    if records.keys is not None:
+        sizes = [
+            size + (0 if key is None else len(key))
+            for size, key in zip(sizes, records.keys, strict=True)
+        ]
+    if records.headers is not None:
+        sizes = [
+            size + sum(len(name) + len(content or b"") + 10 for name, content in headers)
+            for size, headers in zip(sizes, records.headers, strict=True)
+        ]
+    if max(sizes, default=0) > MAX_RECORD_BYTES:
+        raise MessageTooLarge(
+            f"a record of {max(sizes)} bytes with its overhead, limit {MAX_RECORD_BYTES}"
+        )
+    return sizes
+
+
+def _ranges(numbers: Sequence[Number | None], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    start = total = 0
+    for at, size in enumerate(sizes):
+        fits = total + size <= MAX_BATCH_BYTES
+        if at > start and not (fits and _follows(numbers[at - 1], numbers[at])):
+            yield start, at
+            start, total = at, 0
+        total += size
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def _follows(before: Number | None, number: Number | None) -> bool:
+    """Whether a record may lie in the batch of the one before it."""
+    if before is None or number is None:
+        return before is number
+    return (
+        number.sequence == before.sequence + 1
+        and number.epoch == before.epoch
+        and number.key == before.key
+    )
+
+
+def _extension(first: Number | None, count: int) -> BatchExtension | None:
+    if first is None:
+        return None
+    return BatchExtension(
+        PayloadKind.RECORDS,
+        ProducerNamespace.CURSUS,
+        first.key,
+        first.epoch,
+        first.sequence,
+        first.sequence + count - 1,
+        base_position=0,
+        event_count=0,
+    )
