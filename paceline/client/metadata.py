@@ -69,9 +69,12 @@ class ClusterView:
         return [self._topics[name] for name in sorted(self._topics) if not self._topics[name].error]
 
     def partition_count(self, name: str) -> int:
-        """Partitions of a known topic, 0 otherwise."""
+        """One more than the highest partition of a known topic, 0 otherwise. Numbers that a topic
+        of kind ``segment`` leaves out count as empty partitions (SETTLED P6)."""
         topic = self._topics.get(name)
-        return 0 if topic is None or topic.error else len(topic.partitions)
+        if topic is None or topic.error:
+            return 0
+        return max((each.partition for each in topic.partitions), default=-1) + 1
 
     def leader(self, at: TopicPartition) -> Leader | None:
         """The leader, None when unknown, doubted or absent."""

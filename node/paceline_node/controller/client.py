@@ -50,6 +50,8 @@ EXCHANGES: tuple[Exchange, ...] = (
         control.AllocateProducerIdsRequest,
         control.AllocateProducerIdsResponse,
     ),
+    Exchange(PeerApi.CREATE_SEGMENT, control.CreateSegmentRequest, admin.Done),
+    Exchange(PeerApi.DELETE_SEGMENT, control.DeleteSegmentRequest, admin.Done),
     Exchange(NativeApi.CREATE_TOPIC, admin.CreateTopic, admin.TopicCreated),
     Exchange(NativeApi.DELETE_TOPIC, admin.DeleteTopic, admin.Done),
     Exchange(NativeApi.ALTER_TOPIC, admin.AlterTopic, admin.Done),

@@ -32,6 +32,7 @@ from paceline_node.controller.records import (
     ProducerIds,
     Record,
     RegisterBroker,
+    RemovePartition,
     RemoveTopic,
     Topic,
     UnregisterBroker,
@@ -83,7 +84,11 @@ class Broker(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicImage:
-    """A topic and its partitions by number. ``configs`` always holds ``min.insync.replicas``."""
+    """A topic and its partitions by number. ``configs`` always holds ``min.insync.replicas``.
+
+    Numbers may have gaps where ``kind`` is ``segment``; ``retired`` are those that had a partition
+    once.
+    """
 
     topic_id: TopicId
     name: str
@@ -91,12 +96,14 @@ class TopicImage:
     replication_factor: int
     configs: Mapping[str, str]
     partitions: Mapping[int, Partition]
+    retired: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _TopicState(Message):
     topic: Topic
     partitions: tuple[Partition, ...]
+    retired: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +236,17 @@ def _topic_state(topic: TopicImage) -> _TopicState:
     record = Topic(
         topic.topic_id, topic.name, topic.replication_factor, topic.kind, dict(topic.configs)
     )
-    return _TopicState(record, tuple(topic.partitions.values()))
+    return _TopicState(record, tuple(topic.partitions.values()), topic.retired)
 
 
 def _topic_image(state: _TopicState) -> TopicImage:
     partitions = {partition.partition: partition for partition in state.partitions}
-    return _with_topic_record(state.topic, partitions)
+    return _with_topic_record(state.topic, partitions, state.retired)
 
 
-def _with_topic_record(record: Topic, partitions: Mapping[int, Partition]) -> TopicImage:
+def _with_topic_record(
+    record: Topic, partitions: Mapping[int, Partition], retired: tuple[int, ...]
+) -> TopicImage:
     return TopicImage(
         topic_id=record.topic_id,
         name=record.name,
@@ -245,6 +254,7 @@ def _with_topic_record(record: Topic, partitions: Mapping[int, Partition]) -> To
         replication_factor=record.replication_factor,
         configs=record.configs,
         partitions=partitions,
+        retired=retired,
     )
 
 
@@ -310,8 +320,8 @@ class _Editor:
                 self._unregister(record)
             case Topic():
                 self._put_topic(record)
-            case RemoveTopic():
-                self._remove_topic(record)
+            case RemoveTopic() | RemovePartition():
+                self._remove(record)
             case Config():
                 self._configure(record)
             case ProducerIds():
@@ -397,7 +407,9 @@ class _Editor:
         topics = self._editable_topics()
         known = topics.get(record.topic_id)
         topics[record.topic_id] = _with_topic_record(
-            record, {} if known is None else known.partitions
+            record,
+            {} if known is None else known.partitions,
+            () if known is None else known.retired,
         )
         self._editable_topic_ids()[record.name] = record.topic_id
 
@@ -406,6 +418,17 @@ class _Editor:
         self._partitions.pop(record.topic_id, None)
         if topic is not None:
             self._editable_topic_ids().pop(topic.name, None)
+
+    def _remove(self, record: RemoveTopic | RemovePartition) -> None:
+        if isinstance(record, RemoveTopic):
+            self._remove_topic(record)
+            return
+        topics = self._editable_topics()
+        topic = topics.get(record.topic_id)
+        if topic is not None:
+            self._editable_partitions(record.topic_id).pop(record.partition, None)
+            retired = tuple(sorted({*topic.retired, record.partition}))
+            topics[record.topic_id] = replace(topic, retired=retired)
 
     def _configure(self, record: Config) -> None:
         if record.resource == "cluster":

@@ -134,6 +134,16 @@ class Partition(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class RemovePartition(Record):
+    """A partition of a topic of kind ``segment`` is gone; its number is not used again while the
+    topic lives."""
+
+    TYPE: ClassVar[int] = 12
+    topic_id: TopicId
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class Config(Record):
     """One configuration value; ``value`` None removes it. resource: ``topic`` or ``cluster``."""
 
@@ -187,6 +197,7 @@ AnyRecord = (
     | ProducerIds
     | NoOp
     | ExternalBroker
+    | RemovePartition
 )
 
 _TYPES: dict[int, type[Record]] = {
@@ -203,6 +214,7 @@ _TYPES: dict[int, type[Record]] = {
         ProducerIds,
         NoOp,
         ExternalBroker,
+        RemovePartition,
     )
 }
 

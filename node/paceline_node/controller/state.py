@@ -23,6 +23,7 @@ from paceline_node.controller import (
     reassignment,
     registration,
     roles,
+    stream_segments,
     topic_config,
     topics,
 )
@@ -65,6 +66,8 @@ _HANDLERS: Mapping[type[Message], Callable[[Any, Context], Outcome]] = {
     control.AlterPartitionRequest: isr_proposals.alter_partitions,
     control.ReportDamagedRequest: registration.report_damaged,
     control.AllocateProducerIdsRequest: allocate_producer_ids,
+    control.CreateSegmentRequest: stream_segments.create_segment,
+    control.DeleteSegmentRequest: stream_segments.delete_segment,
     admin.CreateTopic: topics.create_topic,
     admin.DeleteTopic: topics.delete_topic,
     admin.AlterTopic: topics.alter_topic,

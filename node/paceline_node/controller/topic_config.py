@@ -16,6 +16,7 @@ from paceline.errors import InvalidConfig
 from paceline.types import MAX_RECORD_BYTES
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
+SEGMENT_NAME = "segment.name"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOREVER = 2**63 - 1
@@ -41,7 +42,8 @@ class CleanupPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One key. Either whole numbers ``low`` to ``high`` or the texts ``choices``."""
+    """One key: whole numbers ``low`` to ``high``, the texts ``choices``, or any text of at most
+    ``text_max`` characters."""
 
     name: str
     default: str
@@ -50,6 +52,7 @@ class ConfigKey:
     high: int = 0
     choices: tuple[str, ...] = ()
     unit: str = ""
+    text_max: int = 0
 
     def check(self, value: str) -> str | None:
         """What is wrong with ``value``, or None."""
@@ -57,6 +60,10 @@ class ConfigKey:
             if value in self.choices:
                 return None
             return f"{self.name}={value}: expected one of {', '.join(self.choices)}"
+        if self.text_max:
+            if len(value) <= self.text_max:
+                return None
+            return f"{self.name}: {len(value)} characters, at most {self.text_max}"
         if not _is_integer(value):
             return f"{self.name}={value}: expected a whole number{self._of_unit()}"
         if not self.low <= int(value) <= self.high:
@@ -144,6 +151,13 @@ KEYS: Mapping[str, ConfigKey] = {
             low=1024,
             high=_MAX_BATCH_BYTES,
             unit="bytes",
+        ),
+        ConfigKey(
+            SEGMENT_NAME,
+            "",
+            "What clients of the segment protocol call a segment whose name is not of the form "
+            "scope/stream/N; written when it is created.",
+            text_max=512,
         ),
         ConfigKey(
             "compression.type",

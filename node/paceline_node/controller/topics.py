@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from paceline.errors import (
     InvalidConfig,
@@ -37,7 +37,7 @@ from paceline_node.controller.image import TopicImage
 from paceline_node.controller.partition_change import Change
 from paceline_node.controller.placement import Placer
 from paceline_node.controller.records import Config, Partition, Record, RemoveTopic, Topic
-from paceline_node.controller.topic_config import MIN_INSYNC_REPLICAS
+from paceline_node.controller.topic_config import MIN_INSYNC_REPLICAS, CleanupPolicy
 
 KINDS = ("log", "segment", "event-sourcing")
 MAX_REPLICATION_FACTOR = 32767
@@ -58,7 +58,8 @@ def create_topic(request: CreateTopic, context: Context) -> Outcome:
         return _already_there(request, existing)
     partitions = _partition_count(request, context)
     factor = _replication_factor(request, context)
-    configs = _initial_configs(request, context, factor)
+    configs = initial_configs(request.configs, context, factor)
+    _check_kind(request.kind, configs)
     draft = Draft(context.image)
     if not any(b.electable for b in context.image.brokers.values()):
         raise LeaderNotAvailable(f"topic {request.name}: no broker is active yet")
@@ -167,13 +168,28 @@ def check_assignment(place: str, replicas: tuple[NodeId, ...], context: Context)
         )
 
 
-def _initial_configs(request: CreateTopic, context: Context, factor: int) -> dict[str, str]:
+def initial_configs(asked: Mapping[str, str], context: Context, factor: int) -> dict[str, str]:
     """What was asked for, and min.insync.replicas in any case: it decides what acks=all means,
-    so it must not follow later changes of a node's defaults."""
-    configs = dict(request.configs)
+    so it must not follow later changes of a node's defaults. Raises InvalidConfig."""
+    configs = dict(asked)
     configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
     topic_config.validate(configs, replication_factor=factor)
     return configs
+
+
+def _check_kind(kind: str, configs: Mapping[str, str]) -> None:
+    policy = configs.get("cleanup.policy", CleanupPolicy.DELETE.value)
+    if kind == "segment" and policy != CleanupPolicy.DELETE.value:
+        raise InvalidConfig(f"cleanup.policy={policy}: segments are runs of bytes without keys")
+
+
+def place_partitions(
+    draft: Draft, context: Context, topic: TopicImage, numbers: Sequence[int]
+) -> None:
+    """Add partitions with these numbers to a topic, replicas chosen by rack and load."""
+    factor = topic.replication_factor
+    assignment = zip(numbers, _place(context, len(numbers), factor), strict=True)
+    _add_partitions(draft, topic.topic_id, assignment, factor, topic.configs)
 
 
 def _place(context: Context, partitions: int, factor: int) -> tuple[tuple[NodeId, ...], ...]:
@@ -232,6 +248,8 @@ def add_partitions(request: AddPartitions, context: Context) -> Outcome:
     Raises UnknownTopicOrPartition, PolicyViolation, InvalidPartitions, LeaderNotAvailable.
     """
     topic = _client_topic(request.name, context)
+    if topic.kind == "segment":
+        raise PolicyViolation(f"topic {topic.name}: segments are created one by one")
     have = len(topic.partitions)
     limit = context.settings.max_partitions_per_request
     if not have <= request.total <= have + limit:
@@ -242,10 +260,7 @@ def add_partitions(request: AddPartitions, context: Context) -> Outcome:
     if not any(b.electable for b in context.image.brokers.values()):
         raise LeaderNotAvailable(f"topic {topic.name}: no broker is active yet")
     draft = Draft(context.image)
-    new = _place(context, request.total - have, topic.replication_factor)
-    _add_partitions(
-        draft, topic.topic_id, enumerate(new, have), topic.replication_factor, topic.configs
-    )
+    place_partitions(draft, context, topic, range(have, request.total))
     return _done(tuple(draft.records))
 
 
@@ -267,6 +282,7 @@ def alter_topic(request: AlterTopic, context: Context) -> Outcome:
     factor = topic.replication_factor
     configs.setdefault(MIN_INSYNC_REPLICAS, str(min(context.settings.default_min_isr, factor)))
     topic_config.validate(configs, replication_factor=factor)
+    _check_kind(topic.kind, configs)
     draft = Draft(context.image)
     for key in sorted({*configs, *topic.configs}):
         if configs.get(key) != topic.configs.get(key):

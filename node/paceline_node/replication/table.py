@@ -241,6 +241,19 @@ class PartitionTable:
             else:
                 self._work.create[key] = None
                 self._worker.unpark()
+        for number in topic.retired:
+            self._drop_retired((topic_id, number))
+
+    def _drop_retired(self, key: PartitionKey) -> None:
+        """A segment was deleted while its topic goes on."""
+        self._work.create.pop(key, None)
+        partition = self._partitions.get(key)
+        if partition is not None:
+            self._remove(partition, deleted=True)
+        log = self._unclaimed.pop(key, None)
+        if log is not None:
+            self._work.retire.append((log, True))
+            self._worker.unpark()
 
     def _update(
         self, partition: Partition, registration: Registration, config: TopicConfig, image: Image
@@ -400,7 +413,9 @@ class PartitionTable:
         assigned = self._assigned(key)
         if assigned is None:
             assert self._image is not None
-            self._work.retire.append((log, key[0] not in self._image.topics))
+            found = self._image.topics.get(key[0])
+            deleted = found is None or key[1] in found.retired
+            self._work.retire.append((log, deleted))
             return
         topic, registration = assigned
         assert self._image is not None

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.wire.message import Message
 from paceline.wire.native import admin
+from paceline.wire.peer import control
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
 
 Need = tuple[Operation, Resource]
@@ -36,10 +37,13 @@ NEEDS: Mapping[type[Message], Callable[[Any], Need]] = {
     admin.AddPartitions: _by_name(Operation.ALTER),
     admin.ElectLeader: _by_topic(Operation.MOVE_LEADER),
     admin.SetRole: _by_topic(Operation.MOVE_LEADER),
+    control.CreateSegmentRequest: _by_topic(Operation.CREATE),
+    control.DeleteSegmentRequest: _by_topic(Operation.DELETE),
     admin.ReassignPartition: _cluster,
     admin.FenceBroker: _cluster,
     admin.RegisterExternal: _cluster,
     admin.ReconcileExternal: _cluster,
     admin.UnregisterBroker: _cluster,
 }
-"""Every request of ``wire/native/admin.py`` that the controller answers."""
+"""Every request of ``wire/native/admin.py`` that the controller answers, and what the segment
+listener asks of it."""

@@ -63,7 +63,7 @@ class TopicService:
         found = topic.partitions.get(partition)
         if found is None:
             raise UnknownTopicOrPartition(
-                f"{name}/{partition}: the topic has partitions 0 to {len(topic.partitions) - 1}"
+                f"{name}/{partition}: the topic has partitions 0 to {max(topic.partitions)}"
             )
         return found
 

@@ -26,3 +26,5 @@ class PeerApi(enum.IntEnum):
     CLUSTER_STOPPING = 136
     JOIN_CLUSTER = 137
     V1_LINE = 140
+    CREATE_SEGMENT = 150
+    DELETE_SEGMENT = 151

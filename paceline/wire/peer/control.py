@@ -130,3 +130,22 @@ class AllocateProducerIdsResponse(Message):
 
     first_id: int
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSegmentRequest(Message):
+    """Add partition ``partition`` to a topic of kind ``segment``, which is made with it when it is
+    missing. ``name``: what clients call a segment whose name does not tell its topic, else empty.
+    """
+
+    topic: str
+    partition: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSegmentRequest(Message):
+    """Remove a partition of a topic of kind ``segment``; with the last one the topic goes."""
+
+    topic: str
+    partition: int

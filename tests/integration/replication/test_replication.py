@@ -19,6 +19,7 @@ from paceline.errors import (
 )
 from paceline.types import Acks, OffsetSpec
 from paceline.wire.native.admin import DeleteTopic
+from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline.wire.records import decode_records
 from paceline_node.replication.partition import Partition
 from tests.integration.replication.cluster import (
@@ -269,6 +270,25 @@ async def test_deleted_topics_leave_no_files(tmp_path: Path) -> None:
         topics = [node.root / "topics" for node in cluster.nodes.values()]
         await cluster.wait(lambda: all(not list(path.iterdir()) for path in topics))
         assert all(not node.manager.table.partitions for node in cluster.nodes.values())
+
+
+async def test_deleted_segments_leave_no_files_wherever_they_were(tmp_path: Path) -> None:
+    """A node that was away at the deletion finds out when it comes back."""
+    async with running_cluster(tmp_path) as cluster:
+        for number in (3, 8):
+            cluster.authority.decide(None, CreateSegmentRequest("sc_st", number))
+        nodes = list(cluster.nodes.values())
+        await cluster.wait(lambda: all(len(node.manager.table.partitions) == 2 for node in nodes))
+        await cluster.stop(2)
+        cluster.authority.decide(None, DeleteSegmentRequest("sc_st", 8))
+        await cluster.start(2, clean=True)
+        kept = {f"sc_st-3.{nodes[0].manager.table.partitions[0].topic_id.hex[:8]}"}
+        topics = [node.root / "topics" for node in cluster.nodes.values()]
+        await cluster.wait(
+            lambda: all({each.name for each in path.iterdir()} == kept for path in topics)
+        )
+        for node in cluster.nodes.values():
+            assert [each.partition for each in node.manager.table.partitions] == [3]
 
 
 async def test_silent_follower_leaves_the_isr_and_returns(tmp_path: Path) -> None:

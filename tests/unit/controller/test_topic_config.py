@@ -37,7 +37,9 @@ def test_topic_over_node_over_built_in() -> None:
     assert (config.segment_bytes, config.retention_bytes) == (2048, 52428800)
 
 
-@pytest.mark.parametrize("name", [key.name for key in KEYS.values() if not key.choices])
+@pytest.mark.parametrize(
+    "name", [key.name for key in KEYS.values() if not (key.choices or key.text_max)]
+)
 def test_bounds_of_whole_numbers(name: str) -> None:
     key = KEYS[name]
     assert key.check(str(key.low)) is None
@@ -46,6 +48,13 @@ def test_bounds_of_whole_numbers(name: str) -> None:
         problem = key.check(str(value))
         assert problem is not None
         assert problem.startswith(f"{name}={value}: expected ")
+
+
+def test_texts_are_bounded() -> None:
+    key = KEYS["segment.name"]
+    assert key.check("any / text") is None
+    assert key.check("x" * 512) is None
+    assert key.check("x" * 513) == "segment.name: 513 characters, at most 512"
 
 
 @pytest.mark.parametrize("value", ["", "x", "1.5", " 1", "+1", "1_0", "--1", "\u0663", "9" * 40])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from paceline.wire.native import admin
+from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.security.principals import Operation, Resource, ResourceKind
 from paceline_node.services.needs import NEEDS, need_of
@@ -8,7 +9,7 @@ from paceline_node.services.needs import NEEDS, need_of
 
 def test_every_administrative_request_says_what_it_needs() -> None:
     asked = {each.request for each in EXCHANGES if each.request.__module__ == admin.__name__}
-    assert set(NEEDS) == asked
+    assert set(NEEDS) == asked | {CreateSegmentRequest, DeleteSegmentRequest}
 
 
 def test_needs_make_sense_and_name_the_topic() -> None:
