@@ -105,6 +105,11 @@ class Broker:
         return self._boot.meta.cluster_id
 
     @property
+    def metadata(self) -> Metadata:
+        """The quorum's member here, and the image it feeds."""
+        return self._metadata
+
+    @property
     def lifecycle(self) -> Lifecycle:
         """This broker's session; there is one once :meth:`enter` has begun to register."""
         assert self._lifecycle is not None, "the broker has not entered the cluster"

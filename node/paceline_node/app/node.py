@@ -60,6 +60,13 @@ class Node:
         self._log = structlog.get_logger().bind(node=self._node_id)
         self._stop = trio.Event()
         self._cluster_stops = False
+        self._broker: Broker | None = None
+
+    @property
+    def broker(self) -> Broker | None:
+        """The broker, once the data directory was opened: for those who run nodes in their own
+        process and look into them."""
+        return self._broker
 
     @property
     def stopping(self) -> bool:
@@ -155,7 +162,7 @@ class Node:
             ServerLimits(max_connections=self._settings.limits.peer_connections),
         )
         metadata = await Metadata.open(self._settings, self._env, boot, peering)
-        broker = Broker(
+        broker = self._broker = Broker(
             self._live,
             self._env,
             boot,

@@ -1,0 +1,126 @@
+"""``scripts/sim``: seeds by the thousand, or one of them again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from paceline_cluster.sim.batch import Batch, jobs_of, summary
+from paceline_cluster.sim.oracle import Violation
+from paceline_cluster.sim.plan import Plan, draw
+from paceline_cluster.sim.profiles import PROFILES
+from paceline_cluster.sim.run import Verdict, run
+from paceline_cluster.sim.shrink import shrink
+from paceline_cluster.sim.tiers import NODE, TIERS, Result, run_seed
+
+_LINES = 200
+
+
+@click.command(name="sim")
+@click.option("--tier", type=click.Choice(TIERS), default=NODE, show_default=True)
+@click.option("--profile", "profiles", multiple=True, help="Only these profiles; repeatable.")
+@click.option("--seeds", type=int, help="How many seeds that have not run yet.")
+@click.option("--minutes", type=float, help="Begin no seed later than this.")
+@click.option("--jobs", "workers", type=int, default=2, show_default=True, help="Processes.")
+@click.option("--first", type=int, default=0, show_default=True, help="Where seeds begin.")
+@click.option(
+    "--results",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("sim-results.jsonl"),
+    show_default=True,
+    help="One line a seed; what it holds is not run again.",
+)
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="JSON summary.")
+@click.option("--replay", type=int, help="Run one seed of one profile and show what happened.")
+@click.option("--shrink", "smaller", is_flag=True, help="With --replay: find a smaller failure.")
+@click.option("--lines", type=int, default=_LINES, show_default=True, help="Of the timeline.")
+@click.option("--trace", nargs=3, type=str, hidden=True, help="TIER PROFILE SEED: its checksum.")
+def main(
+    tier: str,
+    profiles: tuple[str, ...],
+    seeds: int | None,
+    minutes: float | None,
+    workers: int,
+    first: int,
+    results: Path,
+    report: Path | None,
+    replay: int | None,
+    smaller: bool,
+    lines: int,
+    trace: tuple[str, str, str] | None,
+) -> None:
+    """Simulate clusters from seeds. Exit code 1: an invariant was broken."""
+    if trace is not None:
+        click.echo(run_seed(trace[0], trace[1], int(trace[2])).trace)
+        return
+    if replay is not None:
+        _replay(tier, profiles, replay, smaller=smaller, lines=lines)
+        return
+    if seeds is None and minutes is None:
+        raise click.UsageError("say how many: --seeds N or --minutes M (or --replay SEED)")
+    batch = Batch(
+        jobs_of(tier, profiles, first), workers, results, minutes=minutes, seeds=seeds, say=_say
+    )
+    told = summary(batch.run())
+    text = json.dumps(told, indent=2)
+    if report is not None:
+        report.write_text(text + "\n", encoding="utf-8")
+    click.echo(text)
+    if told["failing"]:
+        sys.exit(1)
+
+
+def _say(result: Result) -> None:
+    outcome = "ok" if result.violation is None else f"FAILS {result.violation}"
+    click.echo(
+        f"{result.tier} {result.profile} {result.seed}: {outcome} "
+        f"({result.virtual_s:.0f} s in {result.cpu_s:.1f} s, {result.acknowledged} acknowledged, "
+        f"{result.faults} faults)",
+        err=True,
+    )
+
+
+def _replay(tier: str, profiles: tuple[str, ...], seed: int, *, smaller: bool, lines: int) -> None:
+    if len(profiles) != 1:
+        raise click.UsageError("--replay needs one --profile")
+    if tier != NODE:
+        result = run_seed(tier, profiles[0], seed)
+        _say(result)
+        sys.exit(result.violation is not None)
+    if profiles[0] not in PROFILES:
+        raise click.UsageError(f"unknown profile; known are {', '.join(PROFILES)}")
+    plan = draw(seed, PROFILES[profiles[0]])
+    verdict = run(plan)
+    if verdict.violation is not None and smaller:
+        shrunk = shrink(plan, verdict.violation, _violation_of)
+        click.echo(f"shrunk in {shrunk.runs} runs to {_described(shrunk.plan)}\n", err=True)
+        verdict = run(shrunk.plan)
+    _show(verdict, lines)
+    sys.exit(verdict.violation is not None)
+
+
+def _violation_of(plan: Plan) -> Violation | None:
+    return run(plan).violation
+
+
+def _described(plan: Plan) -> str:
+    faults = ", ".join(f"{fault.at_s:.2f} {fault.kind}" for fault in plan.faults) or "no faults"
+    return f"{plan.nodes} nodes, {plan.writers} writers, {plan.seconds:.1f} s: {faults}"
+
+
+def _show(verdict: Verdict, lines: int) -> None:
+    plan = verdict.plan
+    click.echo(f"seed {plan.seed}, profile {plan.profile}: {_described(plan)}")
+    for line in verdict.timeline.lines(lines):
+        click.echo(line)
+    click.echo(str(verdict.violation or "all invariants hold"))
+    click.echo(
+        f"again: scripts/sim --profile {plan.profile} --replay {plan.seed}; trace {verdict.trace:x}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What is committed of each partition, batch by batch, as the oracle knows it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from paceline.errors import CorruptMessage, OffsetOutOfRange
+from paceline.wire.batch_header import iter_batches
+from paceline_node.storage.log import Log
+
+_READ_BYTES = 1024 * 1024
+
+
+class BatchId(NamedTuple):
+    """A stored batch: equal ids mean equal bytes (the checksum covers what clients sent)."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    crc: int
+
+
+def read_batches(log: Log, start: int, end: int) -> list[BatchId]:
+    """The batches of ``log`` within ``start..end``; fewer where the log is damaged or cut off."""
+    found: list[BatchId] = []
+    offset = max(start, log.log_start_offset)
+    while offset < end:
+        try:
+            part = log.locate(offset, _READ_BYTES, log.log_end_offset)
+        except (CorruptMessage, OffsetOutOfRange):
+            break
+        if part is None:
+            break
+        for _, header in iter_batches(part.read()):
+            if header.next_offset > end:
+                return found
+            found.append(
+                BatchId(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
+            )
+        offset = part.next_offset
+    return found
+
+
+class CommittedLog:
+    """The log of a partition up to the true high watermark: the largest that any legitimate leader
+    ever reached."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._batches: dict[int, BatchId] = {}
+
+    def conflict(self, batches: list[BatchId]) -> str | None:
+        """How ``batches`` differ from what is committed, if they do."""
+        for batch in batches:
+            if batch.base_offset >= self.end:
+                break
+            known = self._batches.get(batch.base_offset)
+            if known != batch:
+                return f"holds {batch}, committed is {known}"
+        return None
+
+    def extend(self, batches: list[BatchId], end: int) -> None:
+        """A leader's high watermark moved to ``end``."""
+        for batch in batches:
+            if batch.base_offset >= self.end:
+                self._batches[batch.base_offset] = batch
+        self.end = max(self.end, end)
+
+    def missing(self, batches: list[BatchId], log_start: int) -> str | None:
+        """The first committed batch at or behind ``log_start`` that is not among ``batches``."""
+        held = set(batches)
+        for batch in self._batches.values():
+            if batch.next_offset > log_start and batch not in held:
+                return f"lacks {batch}"
+        return None

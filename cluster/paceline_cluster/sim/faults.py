@@ -1,0 +1,345 @@
+"""The faults of a run, carried out on the cluster.
+
+A kind is a method; what it does in detail is drawn from the fault's own generator and depends on
+the state of the cluster, which the seed decides as well. Every fault heals by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+
+import trio
+
+from paceline_cluster.sim.budget import LossBudget
+from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.fabric import Fabric
+from paceline_cluster.sim.machine import Machine
+from paceline_cluster.sim.oracle import Oracle
+from paceline_cluster.sim.plan import Fault, Plan
+from paceline_node.replication.partition import PartitionKey
+
+Told = Callable[[str, str, Sequence[int]], None]
+"""(kind, target, nodes): what struck whom, for timeline and history."""
+
+
+class Faults:
+    """Strikes. ``keep_up`` tells whether machines that went down come back by themselves;
+    ``move`` and ``set_min_isr`` are what an operator would ask for."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        cluster: SimCluster,
+        oracle: Oracle,
+        budget: LossBudget,
+        told: Told,
+        operator: Callable[[str, random.Random], None],
+    ) -> None:
+        self._plan = plan
+        self._cluster = cluster
+        self._fabric: Fabric = cluster.fabric
+        self._oracle = oracle
+        self._budget = budget
+        self._told = told
+        self._operator = operator
+        self.is_over = False
+        self.struck = 0
+        self._kinds: dict[str, Callable[[random.Random], None]] = {
+            "kill": self._kill,
+            "kill-all": self._kill_all,
+            "stop": self._stop,
+            "power": self._power,
+            "power-all": self._power_all,
+            "wipe": self._wipe,
+            "suspend": self._suspend,
+            "cut": self._cut,
+            "clog": self._clog,
+            "slow-link": self._slow_link,
+            "stall": self._stall,
+            "reset": self._reset,
+            "slow-disk": self._slow_disk,
+            "hang-disk": self._hang_disk,
+            "disk-full": self._disk_full,
+            "write-error": self._write_error,
+            "sync-error": self._sync_error,
+            "rot": self._rot,
+            "clock": self._clock,
+            "move": lambda rng: self._operator("move", rng),
+            "min-isr": lambda rng: self._operator("min-isr", rng),
+        }
+
+    def strike(self, fault: Fault) -> None:
+        """Carry a fault out, unless all is over."""
+        if not self.is_over:
+            self._kinds[fault.kind](fault.rng())
+
+    def heal(self) -> None:
+        """Take everything back; nothing strikes any more."""
+        self.is_over = True
+        self._fabric.heal_all()
+        for machine in self._cluster.machines:
+            machine.resume()
+            self._calm_disk(machine)
+
+    def _note(self, kind: str, *machines: Machine, about: str = "") -> None:
+        self.struck += 1
+        names = " ".join(f"n{machine.number}" for machine in machines)
+        self._told(kind, f"{names} {about}".strip(), [machine.number for machine in machines])
+
+    def _later(self, wait_s: float, action: Callable[[], None]) -> None:
+        def act() -> None:
+            if not self.is_over:
+                action()
+
+        self._fabric.at(trio.current_time() + wait_s, act)
+
+    # --- whom -------------------------------------------------------------------------------------
+
+    def _pick(self, rng: random.Random, among: Sequence[Machine]) -> Machine | None:
+        """A machine: any, or the one that leads the quorum or a partition."""
+        role = rng.random()
+        chosen = rng.randrange(1 << 30)
+        leaders = [machine for machine in among if machine.number in self._leading()]
+        controllers = [machine for machine in among if _leads_quorum(machine)]
+        if role < 0.25 and controllers:
+            return controllers[0]
+        if role < 0.6 and leaders:
+            return leaders[chosen % len(leaders)]
+        return among[chosen % len(among)] if among else None
+
+    def _running(self) -> list[Machine]:
+        return [machine for machine in self._cluster.machines if machine.is_running]
+
+    def _leading(self) -> set[int]:
+        newest = self._oracle.metadata.newest
+        names = {topic.name for topic in self._plan.topics}
+        if newest is None:
+            return set()
+        return {
+            partition.leader
+            for topic in newest.topics.values()
+            if topic.name in names
+            for partition in topic.partitions.values()
+        }
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def _kill(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._running())
+        if machine is not None:
+            self._note("kill", machine)
+            machine.kill()
+
+    def _kill_all(self, rng: random.Random) -> None:
+        self._note("kill-all", *self._cluster.machines)
+        for machine in self._cluster.machines:
+            machine.kill()
+
+    def _stop(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._running())
+        if machine is not None:
+            self._note("stop", machine)
+            machine.stop()
+
+    def _suspend(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._running())
+        if machine is not None:
+            wait = rng.choice((0.3, 1.0, 4.0)) * rng.uniform(0.5, 1.5)
+            self._note("suspend", machine, about=f"for {wait:.2f} s")
+            machine.suspend()
+            self._later(wait, machine.resume)
+
+    # --- machines ---------------------------------------------------------------------------------
+
+    def _power(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._cluster.machines)
+        if machine is None or not machine.has_power:
+            return
+        losing = not self._plan.counts_durable
+        if losing and not self._budget.may_lose(machine):
+            return
+        if losing:
+            self._budget.lost(machine)
+        self._note("power", machine)
+        machine.power_cut()
+
+    def _power_all(self, rng: random.Random) -> None:
+        if not self._plan.counts_durable:
+            return
+        self._note("power-all", *self._cluster.machines)
+        for machine in self._cluster.machines:
+            if machine.has_power:
+                machine.power_cut()
+
+    def _wipe(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._running())
+        if machine is None or not self._budget.may_lose(machine):
+            return
+        self._budget.lost(machine)
+        self._note("wipe", machine)
+        machine.kill()
+        machine.must_wipe = True
+
+    def _clock(self, rng: random.Random) -> None:
+        machine = rng.choice(self._cluster.machines)
+        jump = rng.choice((-3_600_000, -1000, 1000, 3_600_000))
+        self._note("clock", machine, about=f"by {jump} ms")
+        machine.wall_offset_ms += jump
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def _cut(self, rng: random.Random) -> None:
+        """One node, a half, one way or both, or a bridge that alone sees both halves."""
+        machines = self._cluster.machines
+        kind = rng.choice(("one", "one", "half", "in", "out", "bridge", "pair"))
+        first = rng.choice(machines)
+        order = rng.sample(machines, len(machines))
+        side = {first} if kind in ("one", "in", "out", "pair") else set(order[: len(order) // 2])
+        cuts: list[tuple[str, str]] = []
+        for a in machines:
+            for b in machines:
+                if (a in side) == (b in side) or a is b:
+                    continue
+                if kind == "bridge" and order[-1] in (a, b):
+                    continue
+                if kind == "pair" and order[-1] not in (a, b):
+                    continue
+                if (kind == "out" and a not in side) or (kind == "in" and b not in side):
+                    continue
+                cuts.append((a.host, b.host))
+        wait = rng.choice((0.3, 1.0, 3.0)) * rng.uniform(0.5, 1.5)
+        self._note("cut", *sorted(side, key=lambda m: m.number), about=f"{kind} for {wait:.2f} s")
+        for link in cuts:
+            self._fabric.cut(*link)
+        self._later(wait, lambda: self._uncut(cuts))
+
+    def _uncut(self, cuts: Sequence[tuple[str, str]]) -> None:
+        for link in cuts:
+            self._fabric.heal(*link)
+
+    def _clog(self, rng: random.Random) -> None:
+        """Swizzle: links stop one by one and come back in another order."""
+        hosts = [machine.host for machine in self._cluster.machines]
+        links = [(a, b) for a in hosts for b in hosts if a != b]
+        links = rng.sample(links, rng.randint(1, len(links)))
+        self._note("clog", about=f"{len(links)} links")
+        for link in links:
+            start = rng.uniform(0.0, 1.0)
+            self._later(start, lambda link=link: self._fabric.cut(*link))  # type: ignore[misc]
+            self._later(
+                start + rng.uniform(0.2, 1.5),
+                lambda link=link: self._fabric.heal(*link),  # type: ignore[misc]
+            )
+
+    def _slow_link(self, rng: random.Random) -> None:
+        machines = rng.sample(self._cluster.machines, 2)
+        a, b = (machine.host for machine in machines)
+        link = self._fabric.link(a, b)
+        link.extra_s = rng.choice((0.02, 0.1, 0.4))
+        link.rate = rng.choice((0.0, 20_000.0))
+        self._note("slow-link", *machines, about=f"+{link.extra_s} s, {link.rate:.0f} B/s")
+        self._later(rng.uniform(0.5, 3.0), lambda: self._fabric.heal(a, b))
+
+    def _stall(self, rng: random.Random) -> None:
+        """One direction of one connection stands still: newer connections overtake it."""
+        machine = self._pick(rng, self._running())
+        streams = [] if machine is None else self._fabric.connections(machine.host)
+        if machine is None or not streams:
+            return
+        stream = streams[rng.randrange(len(streams))]
+        pipe = rng.choice((stream.out, stream.into))
+        self._note("stall", machine, about=f"{pipe.source} -> {pipe.target}")
+        self._fabric.stall(pipe)
+        self._later(rng.choice((0.2, 1.0, 3.0)), lambda: self._fabric.unstall(pipe))
+
+    def _reset(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._running())
+        streams = [] if machine is None else self._fabric.connections(machine.host)
+        if machine is None or not streams:
+            return
+        hit = rng.sample(streams, rng.randint(1, min(3, len(streams))))
+        self._note("reset", machine, about=f"{len(hit)} connections")
+        for stream in hit:
+            self._fabric.reset(stream)
+
+    # --- disks ------------------------------------------------------------------------------------
+
+    def _slow_disk(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._cluster.machines)
+        if machine is not None:
+            machine.sync_s = rng.choice(((0.005, 0.03), (0.05, 0.3), (0.5, 3.0)))
+            self._note("slow-disk", machine, about=f"{machine.sync_s} s a sync")
+            self._later(rng.uniform(0.5, 4.0), lambda: self._calm_disk(machine))
+
+    def _hang_disk(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._cluster.machines)
+        if machine is not None:
+            self._note("hang-disk", machine)
+            machine.disk.hang()
+            self._later(rng.uniform(0.2, 4.0), lambda: self._calm_disk(machine))
+
+    def _disk_full(self, rng: random.Random) -> None:
+        machine = self._pick(rng, self._cluster.machines)
+        if machine is not None:
+            disk = machine.disk
+            used = disk.total_bytes() - disk.free_bytes()
+            disk.capacity_bytes = used + rng.choice((0, 200, 3000))
+            self._note("disk-full", machine)
+            self._later(rng.uniform(0.3, 3.0), lambda: self._calm_disk(machine))
+
+    def _write_error(self, rng: random.Random) -> None:
+        self._disk_error("write", rng)
+
+    def _sync_error(self, rng: random.Random) -> None:
+        self._disk_error("sync", rng)
+
+    def _disk_error(self, operation: str, rng: random.Random) -> None:
+        """The next one of the operation fails: the node must end (SETTLED B13), and what its logs
+        hold is not to be trusted."""
+        machine = self._pick(rng, self._running())
+        if machine is None or not self._budget.may_lose(machine):
+            return
+        self._budget.lost(machine)
+        path = rng.choice(("topics", "metadata", ""))
+        self._note(f"{operation}-error", machine, about=path)
+        machine.disk.fail_next(operation, code=errno.EIO, path=path)
+
+    def _rot(self, rng: random.Random) -> None:
+        """Bits flip in a log of the workload."""
+        machine = self._pick(rng, self._cluster.machines)
+        if machine is None or not self._budget.may_lose(machine):
+            return
+        found = self._segments(machine)
+        if not found:
+            return
+        key, path = found[rng.randrange(len(found))]
+        if not machine.disk.exists(path) or not machine.disk.content(path):
+            return
+        self._budget.lost(machine)
+        self._oracle.damaged.add((machine.number, key))
+        self._note("rot", machine, about=path)
+        machine.disk.rot(path, rng, bits=rng.choice((1, 8, 64)))
+
+    def _segments(self, machine: Machine) -> list[tuple[PartitionKey, str]]:
+        broker = None if machine.node is None else machine.node.broker
+        if broker is None:
+            return []
+        names = {topic.name for topic in self._plan.topics}
+        return [
+            (partition.key, segment.file.path)
+            for partition in broker.replicas.table.partitions
+            if partition.topic in names
+            for segment in partition.log.segments
+        ]
+
+    def _calm_disk(self, machine: Machine) -> None:
+        machine.disk.heal()
+        machine.disk.capacity_bytes = None
+        machine.sync_s = (0.0001, 0.0006)
+
+
+def _leads_quorum(machine: Machine) -> bool:
+    broker = None if machine.node is None else machine.node.broker
+    return broker is not None and broker.metadata.quorum.is_leader

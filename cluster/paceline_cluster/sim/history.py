@@ -1,0 +1,131 @@
+"""Records what clients did and were told, for the checker (``paceline_cluster.checker``).
+
+A value is ``<stream>.<counter>`` and padding, so every record that is read names its write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from paceline.types import Acks
+from paceline_cluster.checker import events
+from paceline_cluster.checker.checker import Checker
+from paceline_cluster.checker.events import FOREIGN, Run
+
+_ACKS = {Acks.ALL: "all", Acks.LEADER: "leader", Acks.NONE: "none"}
+
+
+def at(topic: str, partition: int) -> str:
+    """A partition's name in histories."""
+    return f"{topic}/{partition}"
+
+
+class Stream:
+    """What one producer writes to one partition, until an outcome is unknown."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.next_counter = 0
+
+
+class Recorder:
+    """Feeds a checker; ``now`` is virtual time."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self.checker = Checker()
+        self.events: list[events.Event] = []
+        self._streams = 0
+        self._faults = 0
+        self.acknowledged = 0
+        self.unknown = 0
+        self.refused = 0
+        self.read = 0
+
+    def _add(self, event: events.Event) -> None:
+        self.events.append(event)
+        self.checker.feed(event)
+
+    # --- writes -----------------------------------------------------------------------------------
+
+    def open(self, producer: str, where: str, acks: Acks, *, idempotent: bool) -> Stream:
+        stream = Stream(self._streams)
+        self._streams += 1
+        self._add(
+            events.Stream(
+                self._now(),
+                stream.number,
+                producer,
+                where,
+                where,
+                _ACKS[acks],
+                idempotent,
+                ordered=True,
+            )
+        )
+        return stream
+
+    def invoke(self, stream: Stream, count: int, padding: int) -> tuple[int, list[bytes]]:
+        """``count`` records are about to be written: their first counter, and their values."""
+        first = stream.next_counter
+        stream.next_counter += count
+        self._add(events.Invoke(self._now(), stream.number, first, count))
+        pad = b" " * padding
+        return first, [b"%d.%d%s" % (stream.number, first + n, pad) for n in range(count)]
+
+    def ok(self, stream: Stream, counter: int, offset: int, epoch: int) -> None:
+        self.acknowledged += 1
+        self._add(events.Ok(self._now(), stream.number, counter, 1, offset, epoch))
+
+    def fail(self, stream: Stream, counter: int, error: str) -> None:
+        self.refused += 1
+        self._add(events.Fail(self._now(), stream.number, counter, 1, error))
+
+    def unknown_outcome(self, stream: Stream, counter: int, error: str) -> None:
+        self.unknown += 1
+        self._add(events.Unknown(self._now(), stream.number, counter, 1, error))
+
+    # --- reads ------------------------------------------------------------------------------------
+
+    def seek(self, reader: str, where: str, offset: int) -> None:
+        self._add(events.Seek(self._now(), reader, where, offset))
+
+    def given(
+        self, reader: str, where: str, base: int, epoch: int, values: Iterable[bytes | None]
+    ) -> None:
+        runs = runs_of(values)
+        self.read += sum(count for _, _, count in runs)
+        self._add(events.Read(self._now(), reader, where, base, epoch, runs))
+
+    def final(self, where: str, start: int, end: int) -> None:
+        self._add(events.Final(self._now(), where, start, end))
+
+    def final_read(self, where: str, base: int, epoch: int, values: Iterable[bytes | None]) -> None:
+        self._add(events.FinalRead(self._now(), where, base, epoch, runs_of(values)))
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def fault(self, kind: str, target: str, nodes: Iterable[int]) -> None:
+        self._add(events.Fault(self._now(), self._faults, kind, target, tuple(nodes)))
+        self._faults += 1
+
+
+def runs_of(values: Iterable[bytes | None]) -> tuple[Run, ...]:
+    """Consecutive counters of one stream as one run."""
+    runs: list[Run] = []
+    for value in values:
+        stream, counter = _parse(value)
+        if runs and stream != FOREIGN:
+            last, first, count = runs[-1]
+            if last == stream and first + count == counter:
+                runs[-1] = (last, first, count + 1)
+                continue
+        runs.append((stream, counter, 1))
+    return tuple(runs)
+
+
+def _parse(value: bytes | None) -> tuple[int, int]:
+    stream, _, counter = (value or b"").strip().partition(b".")
+    if stream.isdigit() and counter.isdigit():
+        return int(stream), int(counter)
+    return FOREIGN, 0

@@ -1,0 +1,298 @@
+"""The omniscient checker: invariants of spec replication 1.2, after every batch of tasks.
+
+Trio runs all tasks that are runnable in one batch; between two batches the oracle looks at every
+replica of every process that ran. Looking is cheap while nothing moved; what moved is compared with
+everything that was ever committed. A violation is kept and ends the run; nothing is raised inside
+the product's own tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from paceline.types import NO_NODE, NodeId
+from paceline_cluster.sim.committed import CommittedLog, read_batches
+from paceline_cluster.sim.machine import Life, Machine, failure_of
+from paceline_cluster.sim.metadata_checks import MetadataChecks, find_partition
+from paceline_node.app.broker import Broker
+from paceline_node.controller.image import Image
+from paceline_node.controller.records import Partition as Registration
+from paceline_node.replication.leader import LeaderState
+from paceline_node.replication.partition import Partition, PartitionKey
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that did not hold; ``at_s`` is virtual time."""
+
+    invariant: str
+    text: str
+    at_s: float
+
+    def __str__(self) -> str:
+        return f"{self.invariant} at {self.at_s:.3f}: {self.text}"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A replica as the last look found it."""
+
+    partition: Partition
+    high_watermark: int
+    leader_epoch: int
+    leader: LeaderState | None
+    registration: Registration | None
+
+
+class _Watched:
+    """What the oracle remembers of one process."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.seen: dict[PartitionKey, _Seen] = {}
+        self.partitions: tuple[Partition, ...] = ()
+        self.image: Image | None = None
+
+
+class Oracle:
+    """Watches all machines. ``found`` is called once, with the first violation."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        now: Callable[[], float],
+        found: Callable[[Violation], None],
+    ) -> None:
+        self._machines = machines
+        self._now = now
+        self._found = found
+        self.violation: Violation | None = None
+        self.metadata = MetadataChecks(self.fail, self._image_changed)
+        self.committed: dict[PartitionKey, CommittedLog] = {}
+        self.damaged: set[tuple[int, PartitionKey]] = set()
+        """Replicas whose disk was damaged on purpose: what they hold proves nothing."""
+        self._watched: dict[Life, _Watched] = {}
+        self._leaders: dict[tuple[PartitionKey, int], int] = {}
+        self._raft_leaders: dict[int, int] = {}
+
+    def fail(self, invariant: str, text: str) -> None:
+        """Note a violation; only the first one counts."""
+        if self.violation is None:
+            self.violation = Violation(invariant, text, self._now())
+            self._found(self.violation)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Look at every process whose tasks ran."""
+        for machine in self._machines:
+            life = machine.life
+            if life is None or not life.tasks.touched:
+                continue
+            life.tasks.touched = False
+            if life.error is not None:
+                self.fail("A", f"n{machine.number} failed with {failure_of(life)}")
+            broker = life.node.broker
+            if broker is not None and life.is_alive:
+                self._look(machine, life, broker)
+
+    def _look(self, machine: Machine, life: Life, broker: Broker) -> None:
+        watched = self._watched.get(life)
+        if watched is None:
+            watched = self._watched[life] = _Watched(broker)
+            self._forget_dead()
+        quorum = broker.metadata.quorum
+        if quorum.is_leader:
+            former = self._raft_leaders.setdefault(quorum.term, machine.number)
+            if former != machine.number:
+                self.fail("I20", f"n{former} and n{machine.number} lead term {quorum.term}")
+        table = broker.replicas.table
+        image = broker.metadata.image_store.image
+        if image is not watched.image:
+            watched.image = image
+            self.metadata.applied(machine.number, image)
+            watched.partitions = table.partitions
+        elif len(table) != len(watched.partitions):
+            watched.partitions = table.partitions
+        for partition in watched.partitions:
+            replica = partition.replica
+            seen = watched.seen.get(partition.key)
+            if (
+                seen is None
+                or replica.high_watermark != seen.high_watermark
+                or replica.leader is not seen.leader
+                or replica.leader_epoch != seen.leader_epoch
+            ):
+                self._moved(machine, watched, partition, seen)
+            elif replica.registration is not seen.registration:
+                seen.registration = replica.registration
+                self._check_quorums(partition)
+
+    def _forget_dead(self) -> None:
+        for life in [life for life in self._watched if not life.is_alive]:
+            del self._watched[life]
+
+    # --- replicas ---------------------------------------------------------------------------------
+
+    def _moved(
+        self, machine: Machine, watched: _Watched, partition: Partition, seen: _Seen | None
+    ) -> None:
+        """A role or a high watermark changed: I1, I3, I8, I10, I15."""
+        replica = partition.replica
+        if seen is None or seen.partition is not partition:
+            seen = _Seen(partition, replica.log.log_start_offset, -1, None, None)
+            watched.seen[partition.key] = seen
+        leader = replica.leader
+        if leader is not None and (
+            leader is not seen.leader or replica.leader_epoch != seen.leader_epoch
+        ):
+            self._took_office(machine, partition)
+        current, before = replica.high_watermark, seen.high_watermark
+        name = f"n{machine.number} {partition}"
+        if not replica.log.log_start_offset <= current <= replica.log.log_end_offset:
+            self.fail("I10", f"{name}: hw {current}, end {replica.log.log_end_offset}")
+        if current < before and leader is not None and leader is seen.leader:
+            self.fail("I10", f"{name}: the leader's hw went back from {before} to {current}")
+        if current > before:
+            self._learned(machine, partition, seen, before, current)
+        seen.high_watermark, seen.leader_epoch = current, replica.leader_epoch
+        seen.leader, seen.registration = leader, replica.registration
+
+    def _took_office(self, machine: Machine, partition: Partition) -> None:
+        """I8 and I3."""
+        epoch = partition.leader_epoch
+        former = self._leaders.setdefault((partition.key, epoch), machine.number)
+        if former != machine.number:
+            self.fail("I8", f"n{former} and n{machine.number} lead {partition} in epoch {epoch}")
+        registered = self._registered(partition)
+        committed = self.committed.get(partition.key)
+        if registered is None or committed is None or registered.leader_epoch != epoch:
+            return
+        if partition.log_end_offset < committed.end:
+            self.fail(
+                "I3",
+                f"n{machine.number} leads {partition} in epoch {epoch} with end "
+                f"{partition.log_end_offset}, committed is {committed.end}",
+            )
+        self._compare(machine, partition, committed, max(0, committed.end - 200), "I3")
+
+    def _learned(
+        self, machine: Machine, partition: Partition, seen: _Seen, before: int, after: int
+    ) -> None:
+        replica = partition.replica
+        committed = self.committed.setdefault(partition.key, CommittedLog())
+        if (machine.number, partition.key) in self.damaged:
+            return
+        batches = read_batches(partition.log, before, after)
+        conflict = committed.conflict(batches)
+        if conflict is not None:
+            self.fail("I1", f"n{machine.number} {partition} {conflict}")
+        if after <= committed.end:
+            return
+        leader = replica.leader
+        if leader is None:
+            # It may have been the leader until a moment ago, in the same batch of tasks.
+            leader = seen.leader
+        if leader is None:
+            self.fail("I1", f"follower n{machine.number} {partition} is ahead of all at {after}")
+            return
+        short = [
+            each
+            for each in (leader.registration, seen.registration or leader.registration)
+            if len(each.isr) < each.min_isr
+        ]
+        if len(short) == 2:
+            self.fail("I15", f"n{machine.number} commits {after} of {partition} with {short[0]}")
+        committed.extend(batches, after)
+        self._check_candidates(partition.key, committed)
+
+    def _compare(
+        self, machine: Machine, partition: Partition, committed: CommittedLog, start: int, rule: str
+    ) -> None:
+        if (machine.number, partition.key) in self.damaged:
+            return
+        held = read_batches(partition.log, start, committed.end)
+        conflict = committed.conflict(held)
+        if conflict is not None:
+            self.fail(rule, f"n{machine.number} {partition} {conflict}")
+
+    def _registered(self, partition: Partition) -> Registration | None:
+        newest = self.metadata.newest
+        if newest is None:
+            return None
+        return find_partition(newest, partition.topic_id, partition.partition)
+
+    # --- candidates and quorums -------------------------------------------------------------------
+
+    def _image_changed(self, old: Image, new: Image) -> None:
+        for (topic_id, number), committed in self.committed.items():
+            registered = find_partition(new, topic_id, number)
+            if registered is not None and registered is not find_partition(old, topic_id, number):
+                self._check_candidates((topic_id, number), committed)
+
+    def _check_candidates(self, key: PartitionKey, committed: CommittedLog) -> None:
+        """I4: whoever may be elected holds everything, if its process runs."""
+        newest = self.metadata.newest
+        registered = None if newest is None else find_partition(newest, *key)
+        if newest is None or registered is None:
+            return
+        for node in (*registered.isr, *registered.elr):
+            partition = self._hosted(node, newest, key)
+            if partition is None or (int(node), key) in self.damaged:
+                continue
+            if partition.replica.ack_offset < committed.end:
+                self.fail(
+                    "I4",
+                    f"candidate n{node} of {partition} has {partition.replica.ack_offset}, "
+                    f"committed is {committed.end}: {registered}",
+                )
+
+    def _hosted(self, node: NodeId, image: Image, key: PartitionKey) -> Partition | None:
+        """The replica on a node whose process is registered as it runs now."""
+        machine = self._machines[node]
+        broker = None if machine.node is None else machine.node.broker
+        if broker is None or broker.replicas.broker_epoch != image.brokers[node].broker_epoch:
+            return None
+        return broker.replicas.table.find(key)
+
+    def _check_quorums(self, partition: Partition) -> None:
+        """I5: whoever may be elected is waited for by the leader that may commit."""
+        leader = partition.replica.leader
+        registered = self._registered(partition)
+        if leader is None or registered is None or registered.leader == NO_NODE:
+            return
+        if leader.leader_epoch != registered.leader_epoch:
+            return
+        if len(leader.registration.isr) < leader.registration.min_isr:
+            return
+        electable = {*registered.isr, *registered.elr}
+        if not electable <= leader.maximal_isr:
+            self.fail(
+                "I5", f"{partition}: {sorted(leader.maximal_isr)} lacks some of {sorted(electable)}"
+            )
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def check_end(self) -> None:
+        """I1, I2 and I6 over whole logs: every in-sync replica holds exactly what is committed."""
+        newest = self.metadata.newest
+        assert newest is not None, "no node ever applied metadata"
+        for key, committed in self.committed.items():
+            registered = find_partition(newest, *key)
+            if registered is None:
+                continue  # deleted
+            for node in registered.isr:
+                partition = self._hosted(node, newest, key)
+                if partition is not None:
+                    self._check_whole(node, partition, committed)
+
+    def _check_whole(self, node: NodeId, partition: Partition, committed: CommittedLog) -> None:
+        held = read_batches(partition.log, 0, committed.end)
+        problems: Iterable[str | None] = (
+            committed.conflict(held),
+            committed.missing(held, partition.log.log_start_offset),
+        )
+        for problem in problems:
+            if problem is not None:
+                self.fail("I2", f"at the end n{node} {partition} {problem}")

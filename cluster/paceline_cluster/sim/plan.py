@@ -1,0 +1,133 @@
+"""What a run will be: sizes, weather, workload and faults, all drawn from one seed.
+
+A plan is data. Each fault is drawn from a generator of its own, so any of them can be left out
+without changing the others: that is what makes a failing plan shrink.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from paceline_cluster.sim.fabric import Weather
+from paceline_cluster.sim.profiles import Profile
+from paceline_node.controller.topic_config import FlushMode
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault: ``at_s`` after the warm-up; whom and how long it strikes is drawn from ``draw``
+    and the state of the cluster at that moment."""
+
+    number: int
+    at_s: float
+    kind: str
+    draw: int
+
+    def rng(self) -> random.Random:
+        return random.Random(self.draw)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic of the workload."""
+
+    name: str
+    partitions: int
+    replicas: int
+    min_isr: int
+    flush_mode: FlushMode
+    segment_bytes: int
+
+    @property
+    def configs(self) -> dict[str, str]:
+        return {
+            "min.insync.replicas": str(self.min_isr),
+            "flush.mode": self.flush_mode.value,
+            "segment.bytes": str(self.segment_bytes),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole run. ``writers`` and ``readers`` are counts of clients; ``pause_s`` bounds a writer's
+    pause between two writes."""
+
+    seed: int
+    profile: str
+    nodes: int
+    voters: int
+    topics: tuple[TopicPlan, ...]
+    weather: Weather
+    settings: dict[str, str]
+    writers: int
+    readers: int
+    pause_s: float
+    seconds: float
+    faults: tuple[Fault, ...] = field(default=())
+
+    @property
+    def counts_durable(self) -> bool:
+        """Whether a power cut loses nothing that was acknowledged."""
+        durable = (FlushMode.GROUP, FlushMode.BATCH)
+        return all(topic.flush_mode in durable for topic in self.topics)
+
+
+def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
+    """The plan of a seed. Swarm: each run leaves some kinds of faults out."""
+    rng = random.Random(f"{seed}/{profile.name}")
+    nodes = rng.choice(profile.nodes)
+    mode = rng.choice(profile.flush_modes)
+    topics = tuple(
+        TopicPlan(
+            name=name,
+            partitions=rng.choice((1, 1, 2, 3)),
+            replicas=3,
+            min_isr=2,
+            flush_mode=mode,
+            segment_bytes=rng.choice((2048, 8192, 65536)),
+        )
+        for name in ("orders", "visits")[: rng.choice((1, 2))]
+    )
+    length = profile.seconds if seconds is None else seconds
+    return Plan(
+        seed=seed,
+        profile=profile.name,
+        nodes=nodes,
+        voters=3 if nodes < 5 or rng.random() < 0.7 else 5,
+        topics=topics,
+        weather=Weather(
+            latency_s=rng.choice(((0.0001, 0.001), (0.0005, 0.005), (0.005, 0.02))),
+            slow_share=rng.choice((0.0, 0.001, 0.02)),
+            slow_s=rng.choice((0.05, 0.3)),
+            split_share=rng.choice((0.0, 0.0, 0.1)),
+        )
+        if profile.rough
+        else Weather(slow_share=0.0),
+        settings={
+            "raft.snapshot_records": str(rng.choice((20, 100, 5000))),
+            "replication.fetch_partition_bytes": str(rng.choice((1024, 4096, 1024 * 1024))),
+        },
+        writers=rng.randint(2, 4),
+        readers=rng.randint(1, 2),
+        pause_s=rng.choice((0.05, 0.1, 0.3)),
+        seconds=length,
+        faults=_faults(seed, profile, length),
+    )
+
+
+def _faults(seed: int, profile: Profile, seconds: float) -> tuple[Fault, ...]:
+    rng = random.Random(f"{seed}/{profile.name}/faults")
+    shares = {kind: share for kind, share in profile.faults.items() if rng.random() >= 0.25}
+    shares = shares or dict(profile.faults)
+    if not shares:
+        return ()
+    low, high = profile.slot_s
+    pace = rng.choice((0.6, 1.0, 2.0))
+    faults: list[Fault] = []
+    at = rng.uniform(low, high)
+    while at < seconds:
+        kind = rng.choices(list(shares), list(shares.values()))[0]
+        faults.append(Fault(len(faults), round(at, 4), kind, rng.getrandbits(48)))
+        at += rng.uniform(low, high) * pace
+    return tuple(faults)

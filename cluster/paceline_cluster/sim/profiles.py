@@ -1,0 +1,98 @@
+"""Which faults a run may have, and how often (spec testing 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline_node.controller.topic_config import FlushMode
+
+_BOTH = (FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH, FlushMode.INTERVAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """``faults`` are weights by kind (``faults.py``), one strikes every ``slot_s`` seconds; where
+    ``rough`` is off, the network is perfect besides."""
+
+    name: str
+    about: str
+    faults: Mapping[str, float] = field(default_factory=dict)
+    slot_s: tuple[float, float] = (0.2, 1.5)
+    seconds: float = 15.0
+    nodes: tuple[int, ...] = (3, 3, 3, 4, 5)
+    flush_modes: tuple[FlushMode, ...] = _BOTH
+    rough: bool = True
+
+
+MIXED = Profile(
+    "mixed",
+    "a little of everything",
+    {
+        "kill": 20,
+        "stop": 6,
+        "kill-all": 4,
+        "power": 6,
+        "wipe": 4,
+        "suspend": 12,
+        "cut": 18,
+        "slow-link": 6,
+        "stall": 6,
+        "reset": 6,
+        "slow-disk": 4,
+        "move": 6,
+        "min-isr": 3,
+        "clock": 3,
+    },
+)
+MOVER = Profile(
+    "mover",
+    "leaders move all the time while links are slow",
+    {"move": 70, "slow-link": 12, "stall": 10, "suspend": 5, "cut": 5},
+    slot_s=(0.02, 0.3),
+)
+LOSSY = Profile(
+    "lossy",
+    "disks are lost and power is cut, as often as the budget allows",
+    {"wipe": 25, "power": 35, "kill": 15, "cut": 10, "suspend": 5},
+)
+POWER_ALL = Profile(
+    "power-all",
+    "the whole cluster loses power, again and again",
+    {"power-all": 40, "power": 20, "kill": 20, "kill-all": 10, "cut": 10},
+    slot_s=(0.5, 3.0),
+    flush_modes=(FlushMode.GROUP,),
+)
+FLAP = Profile(
+    "flap",
+    "links go up and down; half-open connections",
+    {"cut": 40, "clog": 15, "slow-link": 15, "stall": 15, "reset": 15},
+    slot_s=(0.1, 0.8),
+)
+DISK = Profile(
+    "disk",
+    "errors, no room, slowness, rot",
+    {
+        "sync-error": 12,
+        "write-error": 12,
+        "disk-full": 14,
+        "slow-disk": 20,
+        "hang-disk": 8,
+        "rot": 10,
+        "kill": 12,
+        "power": 8,
+    },
+    flush_modes=(FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH),
+)
+RESTART = Profile(
+    "restart",
+    "orderly stops and restarts, one after the other or together",
+    {"stop": 60, "kill": 10, "suspend": 10, "move": 10, "clock": 10},
+    slot_s=(0.3, 2.0),
+)
+QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
+
+PROFILES = {
+    profile.name: profile
+    for profile in (MIXED, MOVER, LOSSY, POWER_ALL, FLAP, DISK, RESTART, QUIET)
+}

@@ -1,0 +1,33 @@
+"""Batches of seeds: resumed where they were left, summed up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from paceline_cluster.sim.batch import Batch, jobs_of, read_results, summary
+from paceline_cluster.sim.tiers import REPLICAS, run_seed
+
+
+def test_a_batch_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+
+    def run(seeds: int) -> set[int]:
+        batch = Batch(jobs_of(REPLICAS, ("mixed",), 0), 1, file, seeds=seeds)
+        return {result.seed for result in batch.run()}
+
+    assert run(2) == {0, 1}
+    with file.open("a") as half_written:
+        half_written.write('{"tier": "repl')
+    assert run(1) == {0, 1, 2}
+    results = read_results(file)
+    assert [result.violation for result in results] == [None, None, None]
+    told = json.loads(json.dumps(summary(results)))
+    assert told["tiers"]["replicas"]["seeds"] == 3
+    assert told["tiers"]["replicas"]["faults"] > 0
+    assert told["failing"] == []
+
+
+def test_a_seed_run_again_gives_the_same_trace() -> None:
+    assert run_seed("raft", "swarm", 3).trace == run_seed("raft", "swarm", 3).trace
+    assert run_seed("raft", "swarm", 3).trace != run_seed("raft", "swarm", 4).trace
