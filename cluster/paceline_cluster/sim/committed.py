@@ -27,16 +27,16 @@ def read_batches(log: Log, start: int, end: int) -> list[BatchId]:
     while offset < end:
         try:
             part = log.locate(offset, _READ_BYTES, log.log_end_offset)
+            if part is None:
+                break
+            for _, header in iter_batches(part.read()):
+                if header.next_offset > end:
+                    return found
+                found.append(
+                    BatchId(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
+                )
         except (CorruptMessage, OffsetOutOfRange):
             break
-        if part is None:
-            break
-        for _, header in iter_batches(part.read()):
-            if header.next_offset > end:
-                return found
-            found.append(
-                BatchId(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
-            )
         offset = part.next_offset
     return found
 

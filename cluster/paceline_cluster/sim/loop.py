@@ -26,17 +26,25 @@ _TRIO = ("0.35.",)
 
 
 class TaskGroup:
-    """The tasks of one simulated process. ``touched`` is set whenever one of them may run."""
+    """The tasks of one simulated process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.touched = False
+        self._woken = False
+        self._was_woken = False
         self._is_held = False
         self._held: list[trio.lowlevel.Task] = []
 
     @property
     def is_held(self) -> bool:
         return self._is_held
+
+    def may_have_run(self) -> bool:
+        """Whether a task of the group may have run in the last batch; asked once between any two
+        batches. A task runs in the batch after the one that woke it, or after time did."""
+        ran = self._woken or self._was_woken
+        self._was_woken, self._woken = self._woken, False
+        return ran
 
     def hold(self) -> None:
         """Let none of the tasks run until :meth:`release`; what wakes them is remembered."""
@@ -55,7 +63,7 @@ class TaskGroup:
             assert last is task, "trio does not append to its run queue any more"
             self._held.append(task)
         else:
-            self.touched = True
+            self._woken = True
 
 
 PROCESS: ContextVar[TaskGroup | None] = ContextVar("PROCESS", default=None)

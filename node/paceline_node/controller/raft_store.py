@@ -50,6 +50,7 @@ from paceline_node.controller.raft_types import (
     EMPTY_SNAPSHOT,
     Config,
     Effects,
+    Entry,
     HardState,
     Member,
     MemberId,
@@ -155,14 +156,14 @@ class RaftStore:
             hard_states = [batch.hard_state for batch in batches if batch.hard_state is not None]
             if hard_states:
                 await self._write_hard_state(hard_states[-1])
-            frames: list[bytes] = []
+            entries: list[Entry] = []
             for batch in batches:
                 if batch.snapshot is not None:
-                    frames.clear()
+                    entries.clear()
                     await self._install(batch.snapshot)
-                frames.extend(self._encode(batch))
-            if frames:
-                await self._append(frames)
+                entries.extend(batch.entries)
+            if entries:
+                await self._append(entries)
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Store a snapshot of our own and drop what lies far enough behind it.
@@ -200,18 +201,14 @@ class RaftStore:
             self._remove_segment(number)
         self._drop_old()
 
-    def _encode(self, batch: Effects) -> list[bytes]:
-        frames = []
-        for entry in batch.entries:
-            frames.append(encode_entry(entry, self._synced))
-            self._last = (entry.index, entry.term)
-            highest = self._highest[self._number]
-            self._highest[self._number] = max(highest, entry.index)
-        return frames
-
-    async def _append(self, frames: list[bytes]) -> None:
+    async def _append(self, entries: Sequence[Entry]) -> None:
         assert self._active is not None
-        self._active.append(frames)
+        self._active.append([encode_entry(entry, self._synced) for entry in entries])
+        # Only now: on a full disk nothing was written, and a segment begun before the next try must
+        # not say that it stands behind entries that are nowhere.
+        self._last = (entries[-1].index, entries[-1].term)
+        highest = max(entry.index for entry in entries)
+        self._highest[self._number] = max(self._highest[self._number], highest)
         size = self._active.size()
         self.sync_count += 1
         await self._disk.sync([self._active])

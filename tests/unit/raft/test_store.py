@@ -315,6 +315,26 @@ async def test_writing_again_once_there_is_room(room: int) -> None:
     assert again.recovery.log.snapshot == snapshot(50, 5)
 
 
+async def test_a_segment_begun_before_there_is_room_again_hides_nothing() -> None:
+    """A snapshot of our own begins a new segment while a write of entries waits for room."""
+    disk = MemoryDisk()
+    store = await fresh(disk)
+    await store.write([batch(entry(2), entry(3), hard_state=HardState(2))])
+    more = batch(entry(4), entry(5, data=b"x" * 4000))
+    disk.capacity_bytes = disk.total_bytes() - disk.free_bytes() + 2000
+    with pytest.raises(OSError, match="No space"):
+        await store.write([more])
+    await store.save_snapshot(Snapshot(3, 2, Config(VOTERS), b"state"))
+    disk.capacity_bytes = None
+    await store.write([more])
+    assert entries(await reopen(disk)) == [
+        entry(2),
+        entry(3),
+        entry(4),
+        entry(5, data=b"x" * 4000),
+    ]
+
+
 async def test_leftover_temporary_files_are_removed() -> None:
     disk = MemoryDisk()
     (await fresh(disk)).close()
