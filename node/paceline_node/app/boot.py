@@ -29,12 +29,17 @@ class DirectoryInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What the data directory says about this node, and whether its logs can be trusted."""
+    """What the data directory says about this node, and whether its logs can be trusted.
+
+    ``disk_failed``: a sync failed under the process before this one, so what it wrote last may be
+    in the page cache alone and has to be written again (``storage/rewriting.py``).
+    """
 
     meta: DirectoryMeta
     previous: Incarnation | None
     verdict: Verdict
     boot_id: str
+    disk_failed: bool = False
 
 
 async def format_node(disk: Disk, meta: DirectoryMeta, voters: Sequence[Member]) -> None:
@@ -80,9 +85,10 @@ async def open_directory(env: Env, node_id: NodeId) -> Boot | None:
     previous = await incarnation.read(env.disk)
     boot_id = incarnation.boot_identity(env)
     verdict = incarnation.judge(previous, boot_id)
-    if incarnation.has_failed(env.disk):
+    disk_failed = incarnation.has_failed(env.disk)
+    if disk_failed:
         verdict = Verdict.UNTRUSTED
-    return Boot(meta, previous, verdict, boot_id)
+    return Boot(meta, previous, verdict, boot_id, disk_failed)
 
 
 def new_meta(env: Env, cluster_id: UUID, node_id: NodeId) -> DirectoryMeta:

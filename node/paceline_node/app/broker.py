@@ -153,7 +153,7 @@ class Broker:
         boot = self._boot
         clean = boot.verdict is Verdict.TRUSTED and (boot.previous or _UNKNOWN).clean
         try:
-            opened = await self.replicas.open_logs(clean=clean)
+            opened = await self.replicas.open_logs(clean=clean, disk_failed=boot.disk_failed)
         except OSError as error:
             raise StorageError(f"opening the logs: {error}") from error
         verdict = incarnation.resolve(

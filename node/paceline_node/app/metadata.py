@@ -57,7 +57,9 @@ class Metadata:
     @classmethod
     async def open(cls, settings: Settings, env: Env, boot: Boot, peering: Peering) -> Metadata:
         """Recover the metadata log. Raises MetadataCorrupt, OSError."""
-        store = await RaftStore.open(env.disk, METADATA, boot.meta.cluster_id)
+        store = await RaftStore.open(
+            env.disk, METADATA, boot.meta.cluster_id, disk_failed=boot.disk_failed
+        )
         return cls(settings, env, boot, store, peering)
 
     def lists(self, me: Member) -> bool:

@@ -58,6 +58,7 @@ from paceline_node.controller.raft_types import (
 )
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
+from paceline_node.storage.rewriting import rewrite
 
 HARD_STATE = "hardstate"
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -104,10 +105,14 @@ class RaftStore:
         self._snapshots: list[int] = []
 
     @classmethod
-    async def open(cls, disk: Disk, path: str, cluster_id: UUID) -> RaftStore:
+    async def open(
+        cls, disk: Disk, path: str, cluster_id: UUID, *, disk_failed: bool = False
+    ) -> RaftStore:
         """Recover the directory (created when missing) and make all that was read durable.
 
-        Raises MetadataCorrupt, InconsistentClusterId, OSError.
+        With ``disk_failed`` a sync failed under the process before, so syncing what was read would
+        prove nothing: it is written anew first (``storage/rewriting.py``). Raises MetadataCorrupt,
+        InconsistentClusterId, OSError.
         """
         disk.mkdir(path)
         for name in disk.list(path):
@@ -122,13 +127,19 @@ class RaftStore:
                 raise MetadataCorrupt(f"{path}/{HARD_STATE} is missing beside a log of entries")
             hard_state = HardState(log.last_term)
         store = cls(disk, path, cluster_id, Recovery(hard_state, log, replay.truncated, bad))
-        await store._begin(replay, snapshots)
+        if disk_failed:
+            await store._write_hard_state(hard_state)
+        await store._begin(replay, snapshots, disk_failed=disk_failed)
         return store
 
-    async def _begin(self, replay: Replay, snapshots: Sequence[Snapshot]) -> None:
+    async def _begin(
+        self, replay: Replay, snapshots: Sequence[Snapshot], *, disk_failed: bool
+    ) -> None:
         """What a killed process left in the page cache is not durable yet: sync it all."""
         for number in replay.numbers:
             file = await self._disk.open(f"{self._path}/{segment_name(number)}")
+            if disk_failed:
+                await rewrite(file)
             await self._disk.sync([file])
             file.close()
         await self._disk.fsync_dir(self._path)

@@ -60,8 +60,11 @@ class LogDirectory:
         self._written: dict[Offsets, dict[PartitionKey, int]] = {}
         self._log = structlog.get_logger(component="logs")
 
-    async def open_all(self, *, clean: bool, settings: LogSettings) -> OpenedLogs:
-        """Open and recover every log. Raises OSError: the directory cannot be used."""
+    async def open_all(
+        self, *, clean: bool, settings: LogSettings, disk_failed: bool = False
+    ) -> OpenedLogs:
+        """Open and recover every log, as :class:`RecoveryHints` says. Raises OSError: the directory
+        cannot be used."""
         recovery = await layout.read_offsets(self._disk, Offsets.RECOVERY)
         log_start = await layout.read_offsets(self._disk, Offsets.LOG_START)
         high_watermarks = await layout.read_offsets(self._disk, Offsets.HIGH_WATERMARK)
@@ -70,7 +73,7 @@ class LogDirectory:
 
         async def open_one(path: str, identity: PartitionIdentity) -> None:
             key = (identity.topic_id, identity.partition)
-            hints = RecoveryHints(clean, recovery.get(key, 0), log_start.get(key, 0))
+            hints = RecoveryHints(clean, recovery.get(key, 0), log_start.get(key, 0), disk_failed)
             async with slots:
                 try:
                     logs[key] = await Log.open(self._env, path, settings, hints)

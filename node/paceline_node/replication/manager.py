@@ -209,10 +209,12 @@ class ReplicaManager:
         self.serving.register(server)
         self.repairs.register(server)
 
-    async def open_logs(self, *, clean: bool) -> OpenedLogs:
-        """Open and recover all logs; what is damaged must be named when registering. Raises
-        OSError."""
-        opened = await self.table.open_logs(clean=clean)
+    async def open_logs(self, *, clean: bool, disk_failed: bool = False) -> OpenedLogs:
+        """Open and recover all logs; what is damaged must be named when registering.
+
+        ``clean`` and ``disk_failed`` say how the process before ended. Raises OSError.
+        """
+        opened = await self.table.open_logs(clean=clean, disk_failed=disk_failed)
         self._reported = frozenset(opened.damaged)
         return opened
 

@@ -129,10 +129,11 @@ class PartitionTable:
 
     # --- starting --------------------------------------------------------------------------------
 
-    async def open_logs(self, *, clean: bool) -> OpenedLogs:
+    async def open_logs(self, *, clean: bool, disk_failed: bool = False) -> OpenedLogs:
         """Open and recover all logs, before this process registers. Raises OSError."""
         opened = await self._directory.open_all(
             clean=clean,
+            disk_failed=disk_failed,
             settings=LogSettings(index_interval_bytes=self._settings.index_interval_bytes),
         )
         self._unclaimed = dict(opened.logs)

@@ -27,6 +27,7 @@ from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.producer_file import Snapshots
 from paceline_node.storage.producers import ProducerPolicy, ProducerTable
 from paceline_node.storage.repair import REPLACEMENT
+from paceline_node.storage.rewriting import rewrite
 from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
 from paceline_node.storage.segment import (
     INDEX_SUFFIX,
@@ -47,12 +48,14 @@ class RecoveryHints:
 
     ``clean``: the process before this one stopped in an orderly way. ``recovery_point``: an offset
     from ``recovery.ckpt``, below which everything was durable (0: nothing known). ``log_start``:
-    from ``logstart.ckpt`` (0: the first segment's base).
+    from ``logstart.ckpt`` (0: the first segment's base). ``disk_failed``: a sync failed under the
+    process before, so what lies above the recovery point may be in the page cache alone.
     """
 
     clean: bool = False
     recovery_point: int = 0
     log_start: int = 0
+    disk_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +329,8 @@ class _Recovery:
         result = await scan.run()
         self._found.scanned_bytes += size - start.position
         self._cut(segment, result)
+        if self._hints.disk_failed:
+            await rewrite(segment.file, start.position)
         self.scanned.append(segment)
         return result.torn is None and end in (None, segment.next_offset)
 

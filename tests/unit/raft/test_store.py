@@ -295,6 +295,24 @@ async def test_failed_sync_is_reported() -> None:
         await store.write([batch(entry(2))])
 
 
+@pytest.mark.parametrize("victim", [".raft", "hardstate"])
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_a_failed_sync_left_in_the_cache_is_written_anew(victim: str, seed: int) -> None:
+    """What the next process reads, it votes and acknowledges by."""
+    disk = MemoryDisk()
+    store = await fresh(disk)
+    await store.write([batch(entry(2), hard_state=HardState(2))])
+    disk.fail_next("sync", path=victim)
+    with pytest.raises(OSError, match="error"):
+        await store.write([batch(entry(3, 3), entry(4, 3), hard_state=HardState(3))])
+    disk.kill()
+    again = await RaftStore.open(disk, PATH, CLUSTER, disk_failed=True)
+    promised = (entries(again), again.recovery.hard_state)
+    disk.power_cut(random.Random(seed))
+    last = await RaftStore.open(disk, PATH, CLUSTER)
+    assert (entries(last), last.recovery.hard_state) == promised
+
+
 @pytest.mark.parametrize("room", range(0, 600, 20))
 async def test_writing_again_once_there_is_room(room: int) -> None:
     disk = MemoryDisk()

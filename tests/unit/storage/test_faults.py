@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from pathlib import Path
 from uuid import UUID
 
@@ -212,8 +213,6 @@ async def test_a_failed_truncation_ends_the_log() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_what_a_failed_sync_dropped_is_not_called_durable(seed: int) -> None:
-    import random
-
     disk = MemoryDisk()
     log = await new_log(disk, SMALL)
     log.append_leader(batch(), 1, 1_000)
@@ -230,6 +229,32 @@ async def test_what_a_failed_sync_dropped_is_not_called_durable(seed: int) -> No
     again = await reopen(disk, mark=1)
     assert content(again) == safe  # and it was never there
     again.abandon()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_a_failed_sync_left_in_the_cache_is_written_anew(seed: int) -> None:
+    """The next process sees it, and syncing it again would prove nothing (fsyncgate)."""
+    rng = random.Random(seed)
+    disk = MemoryDisk()
+    log = await new_log(disk, SMALL)
+    for _ in range(4):
+        log.append_leader(batch(rng.randint(1, 3)), 1, 1_000)
+    await flush(log, disk)
+    durable = log.durable_offset
+    for _ in range(rng.randint(1, 12)):  # of the active segment, and of some behind it
+        log.append_leader(batch(rng.randint(1, 3)), 2, 1_000)
+    disk.fail_next("sync", path=".log")
+    with pytest.raises(OSError, match="Input/output error"):
+        await flush(log, disk)
+    disk.kill()
+    again = await reopen(disk, mark=durable, disk_failed=True)
+    assert again.durable_offset == again.log_end_offset > durable
+    promised = content(again)
+    disk.power_cut(rng)
+    last = await reopen(disk, mark=again.durable_offset)
+    assert content(last) == promised
+    assert last.recovery.reached_durable_mark
+    last.abandon()
 
 
 # --- the flusher ----------------------------------------------------------------------------------

@@ -87,10 +87,13 @@ async def reopen(
     mark: int = 0,
     clean: bool = False,
     log_start: int = 0,
+    disk_failed: bool = False,
     settings: LogSettings = SMALL,
     host: StillHost | None = None,
 ) -> Log:
-    hints = RecoveryHints(clean=clean, recovery_point=mark, log_start=log_start)
+    hints = RecoveryHints(
+        clean=clean, recovery_point=mark, log_start=log_start, disk_failed=disk_failed
+    )
     return await Log.open(env_on(disk, host), PATH, settings, hints)
 
 
