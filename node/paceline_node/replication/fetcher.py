@@ -105,7 +105,8 @@ class _Followed:
 class Fetchers:
     """Everything this node follows, by leader.
 
-    ``failed`` is told of an error of the disk. ``settings`` apply to all leaders.
+    ``failed`` is told of an error of the disk, ``no_room`` of an append refused for want of room.
+    ``settings`` apply to all leaders.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class Fetchers:
         deadlines: Deadlines,
         *,
         failed: Callable[[OSError], None],
+        no_room: Callable[[], None],
         request_flush: Callable[[Partition], None],
         settings: FetchSettings | None = None,
     ) -> None:
@@ -124,6 +126,7 @@ class Fetchers:
         self.links = links
         self.deadlines = deadlines
         self.failed = failed
+        self.no_room = no_room
         self.request_flush = request_flush
         self.settings = settings or FetchSettings()
         self.log = structlog.get_logger(component="fetcher", node=identity.node_id)
@@ -396,6 +399,7 @@ class LeaderFetcher:
             self._owner.log.warning(
                 "no room to follow", partition=str(partition), reason=str(error)
             )
+            self._owner.no_room()
             self._rest(followed)
             return
         except StorageError:

@@ -13,13 +13,11 @@ import trio
 from paceline.errors import StorageError, StorageFull
 from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Env, is_full
+from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.storage.flusher import Flusher
 
-_SLOW_SYNC_S = 1.0
-_SLOW_FOR_S = 5.0
-_QUIET_S = 30.0
 _MIN_FREE_BYTES = 1 << 30
 _MIN_FREE_SHARE = 0.02
 
@@ -33,48 +31,6 @@ class MaintenanceSettings:
     retention_s: float = 300.0
     disk_check_s: float = 1.0
     min_free_bytes: int | None = None
-
-
-class Health:
-    """What heartbeats tell the controller of this node's disk.
-
-    ``degraded``: so slow, or so full, that leadership should move to another node. ``offline``:
-    the disk failed; the node ends (SETTLED B13).
-    """
-
-    def __init__(self) -> None:
-        self.storage_full = False
-        self.slow = False
-        self.offline = False
-
-    @property
-    def degraded(self) -> bool:
-        return self.storage_full or self.slow
-
-
-class SlowDisk:
-    """Tells a slow disk from its sync times: p99 above 1 s, or a sync that hangs, for 5 s.
-
-    Pure. With leadership gone there may be nothing to sync, so quiet counts as recovered.
-    """
-
-    def __init__(self) -> None:
-        self._slow_since: float | None = None
-        self._last_count = -1
-        self._last_sync = 0.0
-
-    def observe(self, now: float, count: int, p99_s: float, running_s: float) -> bool:
-        """Judge the figures of ``Flusher.statistics``; whether the disk is slow."""
-        if count != self._last_count:
-            self._last_count = count
-            self._last_sync = now
-        quiet = running_s < _SLOW_SYNC_S and now - self._last_sync > _QUIET_S
-        if quiet or max(p99_s, running_s) <= _SLOW_SYNC_S:
-            self._slow_since = None
-            return False
-        if self._slow_since is None:
-            self._slow_since = now
-        return now - self._slow_since >= _SLOW_FOR_S
 
 
 class Maintenance:
@@ -102,6 +58,7 @@ class Maintenance:
         self._is_elsewhere = is_elsewhere
         self._settings = settings or MaintenanceSettings()
         self._slow_disk = SlowDisk()
+        self._refused = RefusedWrites()
         self._flush_at: dict[PartitionKey, float] = {}
         self._log = structlog.get_logger(component="maintenance", node=context.node_id)
 
@@ -205,13 +162,25 @@ class Maintenance:
         if floor is None:
             floor = max(_MIN_FREE_BYTES, int(total * _MIN_FREE_SHARE))
         self._set_full(free < floor, free, floor)
+        now = self._env.now()
+        self._set_no_room(self._refused.recently(now))
         figures = self._flusher.statistics()
-        slow = self._slow_disk.observe(
-            self._env.now(), figures.count, figures.p99_s, figures.running_s
-        )
+        slow = self._slow_disk.observe(now, figures)
         if slow != self._health.slow:
             self._health.slow = slow
             self._log.warning("disk is slow" if slow else "disk is fast again", p99_s=figures.p99_s)
+
+    def no_room(self) -> None:
+        """An append was refused for want of room, whatever the file system says is free."""
+        self._refused.refused(self._env.now())
+        self._set_no_room(True)
+
+    def _set_no_room(self, no_room: bool) -> None:
+        if no_room == self._health.no_room:
+            return
+        self._health.no_room = no_room
+        event = "an append found no room" if no_room else "no append lacked room of late"
+        self._log.warning(event)
 
     def _set_full(self, full: bool, free: int, floor: int) -> None:
         if full == self._health.storage_full:

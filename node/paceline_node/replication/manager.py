@@ -24,9 +24,10 @@ from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.admission import Admission
+from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
-from paceline_node.replication.maintenance import Health, Maintenance, MaintenanceSettings
+from paceline_node.replication.maintenance import Maintenance, MaintenanceSettings
 from paceline_node.replication.partition import (
     Partition,
     PartitionContext,
@@ -153,6 +154,7 @@ class ReplicaManager:
             durable=lambda partition: self.fetchers.durable(partition),
             failed=self._failed,
             suspect=self._suspect,
+            no_room=lambda: self.maintenance.no_room(),
             traffic=self._traffic,
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
@@ -178,6 +180,7 @@ class ReplicaManager:
             links,
             self.deadlines,
             failed=self._failed,
+            no_room=self.context.no_room,
             request_flush=self._request_flush,
             settings=settings.fetch,
         )

@@ -21,6 +21,7 @@ from paceline.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     StorageError,
+    StorageFull,
     UnknownLeaderEpoch,
 )
 from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, OffsetSpec, TopicId
@@ -81,8 +82,9 @@ class PartitionContext:
 
     ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
-    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``simulate`` is
-    on while this is the only registered node and simulated slots are allowed (spec v1 9).
+    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``no_room``: an
+    append was refused for want of room. ``simulate`` is on while this is the only registered node
+    and simulated slots are allowed (spec v1 9).
     """
 
     env: Env
@@ -96,6 +98,7 @@ class PartitionContext:
     durable: Callable[[Partition], None]
     failed: Callable[[OSError], None]
     suspect: Callable[[Partition, int], None]
+    no_room: Callable[[], None]
     traffic: Callable[[str], TopicTraffic]
     lag_max_s: float = 10.0
     acks1_early: bool = False
@@ -250,6 +253,9 @@ class Partition:
         context = self._context
         try:
             appended = self.log.append_leader(batches, leader_epoch, context.env.host.wall_ms())
+        except StorageFull:
+            context.no_room()
+            raise
         except StorageError:
             if self.log.failed is not None:
                 context.failed(self.log.failed)

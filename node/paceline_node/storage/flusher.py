@@ -19,6 +19,8 @@ from paceline_node.storage.durability import SyncTicket
 from paceline_node.storage.log import Log
 
 _REMEMBERED = 256
+SLOW_SYNC_S = 1.0
+"""A sync that takes longer is a slow one (spec replication 5.4)."""
 
 OnDurable = Callable[[Log], None]
 OnFailed = Callable[[OSError], None]
@@ -29,9 +31,11 @@ OnSynced = Callable[[float, int, int], None]
 @dataclass(frozen=True, slots=True)
 class FlushStatistics:
     """Durations in seconds, over the last syncs; ``running_s`` is how long the present one has
-    taken so far (0 when none runs): a hanging disk shows there and nowhere else."""
+    taken so far (0 when none runs): a hanging disk shows there and nowhere else. ``count`` and
+    ``slow_count`` count all there ever were."""
 
     count: int
+    slow_count: int
     p50_s: float
     p99_s: float
     max_s: float
@@ -70,6 +74,7 @@ class Flusher:
         self._wake = trio.Event()
         self._durations: deque[float] = deque(maxlen=_REMEMBERED)
         self._count = 0
+        self._slow_count = 0
         self._started_at: float | None = None
         self.error: OSError | None = None
 
@@ -110,9 +115,10 @@ class Flusher:
         ordered = sorted(self._durations)
         running = 0.0 if self._started_at is None else self._env.now() - self._started_at
         if not ordered:
-            return FlushStatistics(0, 0.0, 0.0, 0.0, running)
+            return FlushStatistics(0, 0, 0.0, 0.0, 0.0, running)
         return FlushStatistics(
             self._count,
+            self._slow_count,
             ordered[len(ordered) // 2],
             ordered[len(ordered) * 99 // 100],
             ordered[-1],
@@ -161,6 +167,8 @@ class Flusher:
 
     def _note_duration(self) -> None:
         if self._started_at is not None:
-            self._durations.append(self._env.now() - self._started_at)
+            seconds = self._env.now() - self._started_at
+            self._durations.append(seconds)
             self._count += 1
+            self._slow_count += seconds > SLOW_SYNC_S
             self._started_at = None

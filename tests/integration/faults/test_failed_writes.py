@@ -21,8 +21,6 @@ from tests.integration.node.nodes import data_dir
 
 pytestmark = pytest.mark.timeout(120)
 
-REFUSED_TRIES = 10
-
 
 def log_bytes(nodes: FaultyCluster, number: int) -> int:
     """Size of the files of t/0 on a node."""
@@ -39,8 +37,8 @@ def make_room(nodes: FaultyCluster, number: int) -> None:
     nodes.disks[number].write_error = 0
 
 
-async def test_a_leader_without_room_refuses_and_goes_on_serving(tmp_path: Path) -> None:
-    async with faulty_cluster(tmp_path) as nodes:
+async def test_a_leader_without_room_refuses_goes_on_serving_and_gives_way(tmp_path: Path) -> None:
+    async with faulty_cluster(tmp_path, replication__lag_max_ms="1000") as nodes:
         leader = await create(nodes, "t")
         other = (leader + 1) % 3
         async with writing(nodes, "t", via=other) as writer:
@@ -48,25 +46,34 @@ async def test_a_leader_without_room_refuses_and_goes_on_serving(tmp_path: Path)
         end = (await nodes.describe("t", 0)).log_end_offset
         size = log_bytes(nodes, leader)
         fill(nodes, leader)
-        async with nodes.v1(leader) as near, nodes.v1(other) as far:
-            for client in (near, far):
-                for _ in range(REFUSED_TRIES):
-                    answer = await writer.write(client)
-                    assert answer == "ERR|INTERNAL|t/0: No space left on device"
-                assert len(await stored(client, "t")) == end
+        async with nodes.v1(leader) as near:
+            answer = await writer.write(near)
+            assert answer == "ERR|INTERNAL|t/0: No space left on device"
+            assert len(await stored(near, "t")) == end
             assert log_bytes(nodes, leader) == size, "part of a refused write stayed in the file"
-            described = await nodes.describe("t", 0)
-            assert described.log_end_offset == end
-            # Long enough for checkpoints and metadata records, which find no room either.
-            await nodes.wait_for("all else was refused too", lambda: _refused(nodes, leader))
-            assert leader in nodes.up
-            make_room(nodes, leader)
+        await nodes.wait_for("a degraded leader gives way", lambda: _leads_other(nodes, leader))
         async with writing(nodes, "t", via=leader) as after:
             await after.more()
-        assert min(after.acked) == end, "a refused write was stored"
+            # Long enough for checkpoints and metadata records, which find no room either.
+            await nodes.wait_for("all else was refused too", lambda: _refused(nodes, leader))
+            assert (await nodes.status(leader)).degraded, "its fetches are refused room, too"
+            assert leader in nodes.up
+            make_room(nodes, leader)
+            await nodes.wait_for("well again", lambda: _is_well(nodes, leader))
         writer.acked |= after.acked
         await nodes.in_sync("t", 0, 0, 1, 2)
+        await lead(nodes, "t", leader)
         await assert_complete(nodes, writer)
+        async with nodes.v1(leader) as near:
+            assert writer.last not in (await stored(near, "t")).values(), "a refused write is there"
+
+
+async def _leads_other(nodes: FaultyCluster, former: int) -> bool:
+    return (await nodes.partition("t", 0, via=(former + 1) % 3)).leader not in (-1, former)
+
+
+async def _is_well(nodes: FaultyCluster, number: int) -> bool:
+    return not (await nodes.status(number)).degraded
 
 
 async def _refused(nodes: FaultyCluster, number: int) -> bool:

@@ -16,7 +16,8 @@ _PAUSE_S = 0.001
 class Writer:
     """Writes distinct values with acks=all through one node, one after another.
 
-    ``acked`` is by offset what was answered with OK; ``refused`` are the other answers. A value
+    ``acked`` is by offset what was answered with OK; ``refused`` are the other answers, ``last`` is
+    the newest value. A value
     without an OK is never written again, so every value stands in the log at most once.
     """
 
@@ -24,6 +25,7 @@ class Writer:
         self.topic = topic
         self.acked: dict[int, str] = {}
         self.refused: list[str] = []
+        self.last = ""
         self._address = nodes.up[via].v1
         self._name = f"from-{via}"
         self._count = 0
@@ -37,7 +39,7 @@ class Writer:
 
     async def write(self, client: V1Client) -> str:
         """Write one value; the answer."""
-        value = f"{self._name}-{self._count}"
+        value = self.last = f"{self._name}-{self._count}"
         self._count += 1
         answer = await client.call("PRODUCE", f"{self.topic} key:{value} acks=all")
         if answer.startswith("OK|"):

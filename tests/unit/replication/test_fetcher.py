@@ -89,6 +89,7 @@ class Follower:
             self._links,
             self._deadlines,
             failed=lambda error: pytest.fail(str(error)),
+            no_room=lambda: None,
             request_flush=lambda partition: None,
         )
 
@@ -126,6 +127,7 @@ class Follower:
             durable=lambda partition: None,
             failed=lambda error: pytest.fail(str(error)),
             suspect=lambda partition, offset: None,
+            no_room=lambda: None,
             traffic=Metrics(version="test").topic,
         )
 

@@ -1,4 +1,4 @@
-"""Waiters by offset, pending produce requests, sequences of one request, slow disks."""
+"""Waiters by offset, pending produce requests, sequences of one request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.records import Record
 from paceline_node.peers.deadlines import Deadlines
-from paceline_node.replication.maintenance import SlowDisk
 from paceline_node.replication.pending import PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.sequences import NEW, judge
 from paceline_node.replication.waiters import OffsetWaiters
@@ -151,21 +150,3 @@ def test_batches_of_one_request_must_follow_each_other() -> None:
     table.update(first, 0)
     with pytest.raises(DuplicateSequence):
         judge(table, heads((1, 1)))
-
-
-def test_slow_disk_is_told_after_five_seconds_and_forgiven_when_quiet() -> None:
-    disk = SlowDisk()
-    assert not disk.observe(0.0, 1, 2.0, 0.0)
-    assert not disk.observe(4.0, 5, 2.0, 0.0)
-    assert disk.observe(5.0, 9, 2.0, 0.0)
-    assert disk.observe(20.0, 9, 2.0, 0.0)
-    assert not disk.observe(36.0, 9, 2.0, 0.0)  # nothing was synced for 30 s
-    assert not disk.observe(40.0, 10, 0.01, 0.0)
-
-
-def test_hanging_sync_is_a_slow_disk() -> None:
-    disk = SlowDisk()
-    assert not disk.observe(0.0, 3, 0.01, 1.5)
-    assert disk.observe(6.0, 3, 0.01, 7.5)
-    assert disk.observe(60.0, 3, 0.01, 61.5)
-    assert not disk.observe(61.0, 4, 0.5, 0.0)
