@@ -37,6 +37,7 @@ from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.links import PeerLinks, Ticket
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.partition import Partition, PartitionKey
+from paceline_node.storage.log import Log
 
 LANE = "fetch"
 _HOLD_BYTES = 64 * 1024
@@ -105,8 +106,8 @@ class _Followed:
 class Fetchers:
     """Everything this node follows, by leader.
 
-    ``failed`` is told of an error of the disk, ``no_room`` of an append refused for want of room.
-    ``settings`` apply to all leaders.
+    ``append_failed`` is told of an append that raised a StorageError. ``settings`` apply to all
+    leaders.
     """
 
     def __init__(
@@ -116,8 +117,7 @@ class Fetchers:
         links: PeerLinks,
         deadlines: Deadlines,
         *,
-        failed: Callable[[OSError], None],
-        no_room: Callable[[], None],
+        append_failed: Callable[[Log], None],
         request_flush: Callable[[Partition], None],
         settings: FetchSettings | None = None,
     ) -> None:
@@ -125,8 +125,7 @@ class Fetchers:
         self.identity = identity
         self.links = links
         self.deadlines = deadlines
-        self.failed = failed
-        self.no_room = no_room
+        self.append_failed = append_failed
         self.request_flush = request_flush
         self.settings = settings or FetchSettings()
         self.log = structlog.get_logger(component="fetcher", node=identity.node_id)
@@ -399,12 +398,11 @@ class LeaderFetcher:
             self._owner.log.warning(
                 "no room to follow", partition=str(partition), reason=str(error)
             )
-            self._owner.no_room()
+            self._owner.append_failed(partition.log)
             self._rest(followed)
             return
         except StorageError:
-            if partition.log.failed is not None:
-                self._owner.failed(partition.log.failed)
+            self._owner.append_failed(partition.log)
             self._rest(followed)
             return
         if outcome in _PROGRESS:

@@ -17,6 +17,7 @@ from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDis
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.storage.flusher import Flusher
+from paceline_node.storage.log import Log
 
 _MIN_FREE_BYTES = 1 << 30
 _MIN_FREE_SHARE = 0.02
@@ -170,8 +171,12 @@ class Maintenance:
             self._health.slow = slow
             self._log.warning("disk is slow" if slow else "disk is fast again", p99_s=figures.p99_s)
 
-    def no_room(self) -> None:
-        """An append was refused for want of room, whatever the file system says is free."""
+    def append_failed(self, log: Log) -> None:
+        """An append raised a StorageError: the disk failed, or it has no room, whatever the file
+        system says is free."""
+        if log.failed is not None:
+            self._disk_error(log.failed)
+            return
         self._refused.refused(self._env.now())
         self._set_no_room(True)
 

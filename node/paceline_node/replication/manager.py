@@ -154,7 +154,7 @@ class ReplicaManager:
             durable=lambda partition: self.fetchers.durable(partition),
             failed=self._failed,
             suspect=self._suspect,
-            no_room=lambda: self.maintenance.no_room(),
+            append_failed=lambda log: self.maintenance.append_failed(log),
             traffic=self._traffic,
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
@@ -179,8 +179,7 @@ class ReplicaManager:
             whose,
             links,
             self.deadlines,
-            failed=self._failed,
-            no_room=self.context.no_room,
+            append_failed=self.context.append_failed,
             request_flush=self._request_flush,
             settings=settings.fetch,
         )

@@ -21,7 +21,6 @@ from paceline.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     StorageError,
-    StorageFull,
     UnknownLeaderEpoch,
 )
 from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, OffsetSpec, TopicId
@@ -82,9 +81,9 @@ class PartitionContext:
 
     ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
-    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``no_room``: an
-    append was refused for want of room. ``simulate`` is on while this is the only registered node
-    and simulated slots are allowed (spec v1 9).
+    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
+    ``append_failed``: an append raised a StorageError. ``simulate`` is on while this is the only
+    registered node and simulated slots are allowed (spec v1 9).
     """
 
     env: Env
@@ -98,7 +97,7 @@ class PartitionContext:
     durable: Callable[[Partition], None]
     failed: Callable[[OSError], None]
     suspect: Callable[[Partition, int], None]
-    no_room: Callable[[], None]
+    append_failed: Callable[[Log], None]
     traffic: Callable[[str], TopicTraffic]
     lag_max_s: float = 10.0
     acks1_early: bool = False
@@ -253,12 +252,8 @@ class Partition:
         context = self._context
         try:
             appended = self.log.append_leader(batches, leader_epoch, context.env.host.wall_ms())
-        except StorageFull:
-            context.no_room()
-            raise
         except StorageError:
-            if self.log.failed is not None:
-                context.failed(self.log.failed)
+            context.append_failed(self.log)
             raise
         if self.replica.counts_durable:
             context.request_flush(self.log)

@@ -88,8 +88,7 @@ class Follower:
             FetchIdentity(CLUSTER, FOLLOWER, UUID(int=0xD1), lambda: BrokerEpoch(10)),
             self._links,
             self._deadlines,
-            failed=lambda error: pytest.fail(str(error)),
-            no_room=lambda: None,
+            append_failed=lambda log: pytest.fail(str(log.failed)),
             request_flush=lambda partition: None,
         )
 
@@ -127,7 +126,7 @@ class Follower:
             durable=lambda partition: None,
             failed=lambda error: pytest.fail(str(error)),
             suspect=lambda partition, offset: None,
-            no_room=lambda: None,
+            append_failed=lambda log: pytest.fail(str(log.failed)),
             traffic=Metrics(version="test").topic,
         )
 
