@@ -172,8 +172,8 @@ class Maintenance:
             self._log.warning("disk is slow" if slow else "disk is fast again", p99_s=figures.p99_s)
 
     def append_failed(self, log: Log) -> None:
-        """An append raised a StorageError: the disk failed, or it has no room, whatever the file
-        system says is free."""
+        """An append raised StorageError or StorageFull: the disk failed, or it has no room,
+        whatever the file system says is free."""
         if log.failed is not None:
             self._disk_error(log.failed)
             return

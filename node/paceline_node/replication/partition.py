@@ -21,6 +21,7 @@ from paceline.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
     StorageError,
+    StorageFull,
     UnknownLeaderEpoch,
 )
 from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, OffsetSpec, TopicId
@@ -82,8 +83,8 @@ class PartitionContext:
     ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
     ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
-    ``append_failed``: an append raised a StorageError. ``simulate`` is on while this is the only
-    registered node and simulated slots are allowed (spec v1 9).
+    ``append_failed``: an append raised StorageError or StorageFull. ``simulate`` is on while this
+    is the only registered node and simulated slots are allowed (spec v1 9).
     """
 
     env: Env
@@ -252,7 +253,7 @@ class Partition:
         context = self._context
         try:
             appended = self.log.append_leader(batches, leader_epoch, context.env.host.wall_ms())
-        except StorageError:
+        except (StorageFull, StorageError):
             context.append_failed(self.log)
             raise
         if self.replica.counts_durable:
