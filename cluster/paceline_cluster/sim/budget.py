@@ -39,6 +39,8 @@ class LossBudget:
         registered = next((b for n, b in image.brokers.items() if n == machine.number), None)
         if broker is None or registered is None or registered.fenced:
             return False
+        if self._oracle.is_damaged(machine):
+            return False
         if broker.replicas.broker_epoch != registered.broker_epoch:
             return False
         for topic in image.topics.values():

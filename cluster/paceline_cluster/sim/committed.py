@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange
-from paceline.wire.batch_header import iter_batches
+from paceline.wire.batch_header import iter_batches, verify
 from paceline_node.storage.log import Log
 
 _READ_BYTES = 1024 * 1024
@@ -39,6 +39,23 @@ def read_batches(log: Log, start: int, end: int) -> list[BatchId]:
             break
         offset = part.next_offset
     return found
+
+
+def is_sound(log: Log) -> bool:
+    """Whether every batch of ``log`` is there and has its checksum."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        try:
+            part = log.locate(offset, _READ_BYTES, log.log_end_offset)
+            if part is None:
+                return False
+            data = part.read()
+            for position, _ in iter_batches(data):
+                verify(data, position)
+        except (CorruptMessage, OffsetOutOfRange):
+            return False
+        offset = part.next_offset
+    return True
 
 
 class CommittedLog:

@@ -190,7 +190,7 @@ class Life:
         failure: BaseException | None = None
         try:
             with self.scope:
-                await _serve(self)
+                await self.node.run(task_status=_Serving(self))
         except* ProcessEnded:
             failure = None
         except* trio.Cancelled:
@@ -220,10 +220,14 @@ def _exit_code(error: BaseException) -> int:
     return EXIT_BUG
 
 
-async def _serve(life: Life) -> None:
-    async with trio.open_nursery() as nursery:
-        addresses: NodeAddresses = await nursery.start(life.node.run)
-        life.is_serving = bool(addresses.by_listener)
+class _Serving:
+    """Told by the node that it serves."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def started(self, value: NodeAddresses | None = None) -> None:
+        self._life.is_serving = True
 
 
 class Machine:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from paceline.types import NO_NODE, NodeId
-from paceline_cluster.sim.committed import CommittedLog, read_batches
+from paceline_cluster.sim.committed import CommittedLog, is_sound, read_batches
 from paceline_cluster.sim.machine import Life, Machine, failure_of
 from paceline_cluster.sim.metadata_checks import MetadataChecks, find_partition
 from paceline_node.app.broker import Broker
@@ -269,6 +269,18 @@ class Oracle:
                 "I5", f"{partition}: {sorted(leader.maximal_isr)} lacks some of {sorted(electable)}"
             )
 
+    def is_damaged(self, machine: Machine) -> bool:
+        """Whether a log that was damaged on purpose still is."""
+        broker = None if machine.node is None else machine.node.broker
+        for number, key in sorted(self.damaged):
+            if number != machine.number:
+                continue
+            partition = None if broker is None else broker.replicas.table.find(key)
+            if partition is None or not is_sound(partition.log):
+                return True
+            self.damaged.discard((number, key))
+        return False
+
     # --- the end ----------------------------------------------------------------------------------
 
     def check_end(self) -> None:
@@ -281,7 +293,7 @@ class Oracle:
                 continue  # deleted
             for node in registered.isr:
                 partition = self._hosted(node, newest, key)
-                if partition is not None:
+                if partition is not None and not self.is_damaged(self._machines[node]):
                     self._check_whole(node, partition, committed)
 
     def _check_whole(self, node: NodeId, partition: Partition, committed: CommittedLog) -> None:

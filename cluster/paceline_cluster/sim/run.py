@@ -180,7 +180,7 @@ class Run:
         async with trio.open_nursery() as clients:
             workload: list[Writer | Reader] = [*writers, *readers]
             for number, client in enumerate(workload):
-                clients.start_soon(client.run, self.cluster, f"10.0.1.{number + 1}")
+                clients.start_soon(self._run_client, client, f"10.0.1.{number + 1}")
             if self._script is not None:
                 await self._script(self)
             else:
@@ -196,6 +196,14 @@ class Run:
             clients.cancel_scope.deadline = trio.current_time() + FINISH_S
             await self._finish(writers)
             clients.cancel_scope.cancel()
+
+    async def _run_client(self, client: Writer | Reader, host: str) -> None:
+        try:
+            await client.run(self.cluster, host)
+        except* trio.Cancelled:
+            raise
+        except* Exception as group:  # noqa: BLE001  a client that fails is a finding
+            self.oracle.fail("C", f"client {client.name} failed with {group.exceptions!r}")
 
     async def _strike(self) -> None:
         begun = trio.current_time()

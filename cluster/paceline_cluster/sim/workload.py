@@ -14,7 +14,6 @@ import trio
 
 from paceline.client.client import Client, connect
 from paceline.client.consumed import ConsumedBatch
-from paceline.client.consumer import Consumer
 from paceline.client.position import Position
 from paceline.client.producer import Delivery, Producer
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
@@ -192,19 +191,29 @@ class Reader:
 
 
 async def read_all(client: Client, partitions: Sequence[TopicPartition], to: Recorder) -> None:
-    """Read everything that the partitions hold, for the judgement. Raises PacelineError."""
+    """Read everything that the partitions hold, for the judgement; tries again for as long as a
+    leader has to be repaired first."""
+    while True:
+        try:
+            starts, ends, batches = await _everything(client, partitions)
+        except PacelineError:
+            await trio.sleep(_AGAIN_S)
+            continue
+        for where in partitions:
+            to.final(str(where), starts[where], ends[where])
+        for batch in batches:
+            epoch = batch.header.leader_epoch
+            to.final_read(str(batch.at), batch.first_offset, epoch, _values(batch))
+        return
+
+
+async def _everything(
+    client: Client, partitions: Sequence[TopicPartition]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], list[ConsumedBatch]]:
     async with client.consumer(partitions, stop=Position.LATEST) as consumer:
         starts = {where: consumer.position(where) for where in partitions}
         ends = await consumer.end_offsets()
-        for where in partitions:
-            to.final(str(where), starts[where], ends[where])
-        await _read_to_the_end(consumer, to)
-
-
-async def _read_to_the_end(consumer: Consumer, to: Recorder) -> None:
-    async for batch in consumer.batches():
-        epoch = batch.header.leader_epoch
-        to.final_read(str(batch.at), batch.first_offset, epoch, _values(batch))
+        return starts, ends, [batch async for batch in consumer.batches()]
 
 
 def _values(batch: ConsumedBatch) -> list[bytes | None]:

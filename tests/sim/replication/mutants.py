@@ -270,6 +270,11 @@ def _always_trusted() -> Iterator[None]:
         yield
 
 
+def _follows_strictly(request: Any, known: Any) -> bool:
+    same: bool = request.directory_id == known.directory_id
+    return same and request.prev_epoch == known.broker_epoch
+
+
 @contextlib.contextmanager
 def _no_cas() -> Iterator[None]:
     without = tuple(
@@ -371,9 +376,20 @@ LATE = (
     Mutant(
         "fetch of an older broker epoch accepted",
         LOSSY_SMALL,
-        MIN_ISR,
         1500,
         _set(Replica, "_is_stale", lambda self, leader, sender: False),
+    ),
+    Mutant(
+        "boot_seq unchecked",
+        LOSSY_SMALL,
+        1500,
+        _set(registration, "_check_start", lambda request, known: None),
+    ),
+    Mutant(
+        "registration after one never activated distrusted",
+        LOSSY_SMALL,
+        1500,
+        _set(registration, "_follows", _follows_strictly),
     ),
 )
 """Found within 50 to 1500 seeds: the long run (PACELINE_MUTANTS=all)."""
