@@ -156,6 +156,14 @@ def test_stored_before_what_was_acknowledged_earlier(story: Story) -> None:
     assert kinds(judge(story.finish())) == {Kind.REAL_TIME_ORDER}
 
 
+def test_a_replaced_leader_may_say_anything_of_a_weak_write(story: Story) -> None:
+    """It was not told yet that it leads no more, and its write will be cut off."""
+    strong, weak = story.stream(), story.stream(acks="leader")
+    story.write(strong, 3)
+    story.ok(weak, story.invoke(weak), 1, 0)
+    assert judge(story.finish()).outcome is Outcome.VALID
+
+
 def test_refused_but_stored(story: Story) -> None:
     stream = story.stream()
     story.write(stream)
