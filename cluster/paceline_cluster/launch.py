@@ -29,9 +29,13 @@ _LOG_TAIL_LINES = 12
 
 @dataclass(slots=True)
 class Children:
-    """Node processes that this launcher itself started, so that their exit codes are known."""
+    """Node processes that this launcher itself started, so that their exit codes are known.
+
+    ``program`` is the module that they run.
+    """
 
     by_node: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    program: str = processes.NODE_PROGRAM
 
     def exit_code(self, node_id: int) -> int | None:
         """The exit code of a child that ended (negative: a signal), None while it runs or when it
@@ -61,7 +65,7 @@ def _start(directory: Path, entry: NodeEntry, children: Children) -> ClusterStat
         entry = current.node(entry.id)
         if process_state(entry) is not ProcessState.STOPPED:
             return current  # another launcher was quicker
-        child = processes.start_node(entry.config_path, entry.log_path)
+        child = processes.start_node(entry.config_path, entry.log_path, program=children.program)
         children.by_node[entry.id] = child
         current = current.with_node(_running_as(entry, child.pid))
         state.store(directory, current)

@@ -100,6 +100,14 @@ def _lock_path() -> Path:
     return Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
 
 
+def free_numbers(count: int) -> list[int]:
+    """``count`` free ports outside the range of outgoing connections, so that they stay free for
+    as long as nobody binds them on purpose."""
+    rng = random.SystemRandom()
+    taken: set[int] = set()
+    return [_free_port(rng, taken) for _ in range(count)]
+
+
 def _choose(node_ids: Iterable[int]) -> dict[int, NodePorts]:
     rng = random.SystemRandom()
     taken: set[int] = set()

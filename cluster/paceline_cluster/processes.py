@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+NODE_PROGRAM = "paceline_node"
+FAULTY_PROGRAM = "paceline_cluster.faulty"
+"""The same node in a world that fails on command (chaos, the pytest plugin)."""
+_PROGRAMS = frozenset({NODE_PROGRAM.encode(), FAULTY_PROGRAM.encode()})
 
 
 class ProcessState(enum.StrEnum):
@@ -92,22 +96,22 @@ def find_node(config: Path) -> int | None:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # ended meanwhile, or not ours to look at
-        if b"paceline_node" in words and wanted in words:
+        if wanted in words and not _PROGRAMS.isdisjoint(words):
             stat = _read_stat(int(entry.name))
             if stat is not None and stat.state not in "ZX":
                 return int(entry.name)
     return None
 
 
-def start_node(config: Path, log: Path) -> subprocess.Popen[bytes]:
+def start_node(config: Path, log: Path, *, program: str = NODE_PROGRAM) -> subprocess.Popen[bytes]:
     """Start a node in a session of its own, so that the launcher's end does not end it.
 
-    Its output is appended to ``log``. The caller keeps the returned object for as long as it cares
-    how the process ends.
+    ``program`` is the module to run. Its output is appended to ``log``. The caller keeps the
+    returned object for as long as it cares how the process ends.
     """
     with open(log, "ab") as output:
         return subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
-            [sys.executable, "-m", "paceline_node", "--config", str(config)],
+            [sys.executable, "-m", program, "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

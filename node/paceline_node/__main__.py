@@ -10,9 +10,9 @@ def main() -> None:
     # structlog would load rich to draw tracebacks, which a node never does: 5 MB and a tenth of a
     # second. It goes without what cannot be imported.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
-    from paceline_node.app.process import main as run
+    from paceline_node.app.process import command
 
-    run()
+    command()()
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume a node."),
     "cluster": ("clusters:cluster", "Prepare the directories of a new cluster."),
     "log": ("storage:log", "Dump and verify segment files, offline."),
+    "chaos": ("chaos:chaos", "Strike a cluster with faults under load and judge the history."),
     "completion": ("completion:completion", "Print the completion script of a shell."),
 }
 """Command -> (module:attribute below this package, one line for the overview)."""

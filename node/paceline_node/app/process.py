@@ -35,13 +35,21 @@ EXIT_BUG = 70
 EXIT_CONFIGURATION = 78
 
 
-async def _serve(
-    settings: Settings, read_again: Callable[[], Settings], threshold: LogThreshold
-) -> None:
-    """Run the node and obey signals."""
+def real_env(settings: Settings) -> Env:
+    """The machine as it is."""
     disk = RealDisk(str(settings.node.data_dir))
     # Nonces of the peer handshake come from here, so the generator must not be predictable.
-    env = Env(RealHost(), disk, RealNetwork(), random.SystemRandom())
+    return Env(RealHost(), disk, RealNetwork(), random.SystemRandom())
+
+
+async def _serve(
+    settings: Settings,
+    make_env: Callable[[Settings], Env],
+    read_again: Callable[[], Settings],
+    threshold: LogThreshold,
+) -> None:
+    """Run the node and obey signals."""
+    env = make_env(settings)
     node = Node(settings, env)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         async with trio.open_nursery() as nursery:
@@ -83,17 +91,33 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-@click.command(name="paceline-node")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file with the node's settings.",
-)
-@click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable.")
-@click.option("--print-config", "print_only", is_flag=True, help="Print all settings and end.")
-def main(config: Path | None, flags: tuple[str, ...], print_only: bool) -> None:
-    """Run one Paceline broker."""
+def command(make_env: Callable[[Settings], Env] = real_env) -> click.Command:
+    """The node's command line; ``make_env`` is the outside world that its node gets."""
 
+    @click.command(name="paceline-node")
+    @click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="TOML file with the node's settings.",
+    )
+    @click.option(
+        "--set", "flags", multiple=True, metavar="KEY=VALUE", help="One setting; repeatable."
+    )
+    @click.option("--print-config", "print_only", is_flag=True, help="Print all settings and end.")
+    def main(config: Path | None, flags: tuple[str, ...], print_only: bool) -> None:
+        """Run one Paceline broker."""
+        _run(make_env, config, flags, print_only=print_only)
+
+    return main
+
+
+def _run(
+    make_env: Callable[[Settings], Env],
+    config: Path | None,
+    flags: tuple[str, ...],
+    *,
+    print_only: bool,
+) -> None:
     def read() -> Settings:
         return load(file=config, environ=dict(os.environ), flags=flags)
 
@@ -112,7 +136,7 @@ def main(config: Path | None, flags: tuple[str, ...], print_only: bool) -> None:
     gc.collect()
     gc.freeze()
     try:
-        trio.run(_serve, settings, read, threshold, strict_exception_groups=True)
+        trio.run(_serve, settings, make_env, read, threshold, strict_exception_groups=True)
     except (Exception, BaseExceptionGroup) as group:  # noqa: BLE001  the last place to name it
         _explain(_known_error(group), group)
 

@@ -1,0 +1,1 @@
+"""Faults on real processes under a workload, judged by the checker. See README.md."""

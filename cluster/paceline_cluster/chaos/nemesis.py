@@ -1,0 +1,141 @@
+"""Carries a plan of faults out on a running cluster, and notes what it did."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+from paceline.errors import PacelineError
+from paceline.types import NO_NODE, is_internal_topic
+from paceline_cluster.chaos.faults import KINDS, FaultKind, Part
+from paceline_cluster.chaos.recorder import Recorder
+from paceline_cluster.chaos.schedule import PlannedFault
+from paceline_cluster.chaos.targets import NoTarget, PartitionView, Picture
+from paceline_cluster.checker import events
+from paceline_cluster.errors import ClusterError
+from paceline_cluster.faulty.fleet import Fleet
+from paceline_cluster.nodecalls import ask_metadata
+from paceline_cluster.survey import Survey
+
+
+@dataclass(slots=True)
+class Strike:
+    """One fault as it went. ``nodes`` is empty when it was passed over, ``why`` says why."""
+
+    kind: str
+    target: str
+    nodes: tuple[int, ...] = ()
+    begin: float = 0.0
+    end: float = 0.0
+    moves: tuple[str, ...] = ()
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "target": self.target,
+            "nodes": list(self.nodes),
+            "begin": round(self.begin, 3),
+            "end": round(self.end, 3),
+            "moves": list(self.moves),
+            "passed_over": self.why,
+        }
+
+
+@dataclass(slots=True)
+class Nemesis:
+    """Strikes a fleet. ``say`` is told every beginning and end."""
+
+    fleet: Fleet
+    recorder: Recorder
+    rng: random.Random
+    say: Callable[[str], None]
+    strikes: list[Strike] = field(default_factory=list)
+    _held: set[tuple[Part, int]] = field(default_factory=set)
+
+    async def run(self, planned: Sequence[PlannedFault]) -> None:
+        """Carry the plan out; returns when the last fault has ended."""
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for fault in planned:
+                await trio.sleep_until(began + fault.begin)
+                nursery.start_soon(self._strike, fault, began + fault.end)
+
+    async def _strike(self, fault: PlannedFault, until: float) -> None:
+        spec = fault.spec
+        kind = KINDS[spec.kind]
+        strike = Strike(spec.kind, spec.target.text, begin=self.recorder.t)
+        self.strikes.append(strike)
+        try:
+            picture = await look(self.fleet)
+            nodes = self._choose(kind, spec.target.nodes(picture, self.rng), picture)
+        except NoTarget as reason:
+            strike.why = str(reason)
+            strike.end = self.recorder.t
+            self.say(f"{strike.kind} of {strike.target}: passed over, {reason}")
+            return
+        held = {(kind.part, node) for node in nodes}
+        is_alone = not self._held
+        self._held |= held
+        strike.nodes = tuple(nodes)
+        strike.moves = tuple(_led(picture, nodes)) if kind.moves and is_alone else ()
+        strike.begin = self.recorder.t
+        number = self.recorder.fault(strike.kind, strike.target, nodes, list(strike.moves))
+        self.say(f"{strike.kind} of {strike.target}: node {', '.join(map(str, nodes))}")
+        try:
+            await kind.begin(self.fleet, nodes, spec.numbers)
+            await trio.sleep_until(until)
+            await kind.end(self.fleet, nodes, spec.numbers)
+        except ClusterError as error:
+            strike.why = f"went wrong: {error}"
+            self.say(f"{strike.kind} of {strike.target} {strike.why}")
+        self._held -= held
+        strike.end = self.recorder.t
+        self.recorder.say(events.Healed(strike.end, number))
+        self.say(f"{strike.kind} of node {', '.join(map(str, nodes))} is over")
+
+    def _choose(self, kind: FaultKind, wanted: Sequence[int], picture: Picture) -> list[int]:
+        """Those of the nodes that no such fault holds. Raises NoTarget."""
+        if kind.losing and not picture.is_healthy:
+            raise NoTarget("not everything is in sync, and it takes data away")
+        free = [node for node in wanted if (kind.part, node) not in self._held]
+        if not free:
+            raise NoTarget(f"a fault holds node {', '.join(map(str, wanted))} already")
+        return free
+
+
+def _led(picture: Picture, nodes: Sequence[int]) -> list[str]:
+    """Partitions that the nodes certainly lead; none when the cluster is in motion."""
+    if not picture.is_healthy:
+        return []
+    return [name for name, view in sorted(picture.partitions.items()) if view.leader in set(nodes)]
+
+
+async def look(fleet: Fleet) -> Picture:
+    """The cluster as its best informed node sees it; whoever cannot answer is passed over."""
+    seen = await fleet.survey()
+    newest = seen.newest()
+    partitions: dict[str, PartitionView] = {}
+    if newest is not None:
+        partitions = await _partitions(seen, int(newest.node_id))
+    return Picture(fleet.nodes, seen.controller, partitions, seen.is_healthy())
+
+
+async def _partitions(seen: Survey, node: int) -> dict[str, PartitionView]:
+    [view] = [each for each in seen.nodes if each.id == node]
+    try:
+        reply = await ask_metadata(view.address, None)
+    except PacelineError:
+        return {}
+    return {
+        f"{topic.name}/{each.partition}": PartitionView(
+            None if each.leader == NO_NODE else int(each.leader), tuple(map(int, each.replicas))
+        )
+        for topic in reply.topics
+        if not is_internal_topic(topic.name)
+        for each in topic.partitions
+    }

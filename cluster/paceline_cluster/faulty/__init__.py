@@ -1,0 +1,1 @@
+"""A production node in a world that goes wrong on command. See README.md."""

@@ -1,0 +1,91 @@
+"""The real disk, failing on command. What a fault does is what the kernel does: a failed append
+leaves the file as it was, a failed sync fails and the next seems to work again."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+import trio
+
+from paceline_cluster.faulty.control import ControlPage
+from paceline_node.env import Bytes, File
+from paceline_node.storage.disk import RealDisk, RealFile
+
+
+class FaultyFile:
+    """A :class:`RealFile` whose writes can be made to fail."""
+
+    def __init__(self, real: RealFile, page: ControlPage) -> None:
+        self.real = real
+        self._page = page
+
+    def __repr__(self) -> str:
+        return f"<Faulty {self.real!r}>"
+
+    @property
+    def path(self) -> str:
+        return self.real.path
+
+    def size(self) -> int:
+        return self.real.size()
+
+    def append(self, chunks: Sequence[Bytes]) -> int:
+        _check_write(self._page, self.path)
+        return self.real.append(chunks)
+
+    def pwrite(self, data: Bytes, position: int) -> None:
+        _check_write(self._page, self.path)
+        self.real.pwrite(data, position)
+
+    def pread(self, size: int, position: int) -> bytes:
+        return self.real.pread(size, position)
+
+    async def read(self, size: int, position: int) -> bytes:
+        return await self.real.read(size, position)
+
+    def truncate(self, size: int) -> None:
+        self.real.truncate(size)
+
+    def fileno(self) -> int | None:
+        return self.real.fileno()
+
+    def close(self) -> None:
+        self.real.close()
+
+
+class FaultyDisk(RealDisk):
+    """A :class:`RealDisk` whose files and syncs obey a :class:`ControlPage`."""
+
+    def __init__(self, root: str, page: ControlPage) -> None:
+        super().__init__(root)
+        self._page = page
+
+    def create(self, path: str) -> FaultyFile:  # type: ignore[override]  # both are a File
+        return FaultyFile(super().create(path), self._page)
+
+    async def open(self, path: str) -> FaultyFile:  # type: ignore[override]  # both are a File
+        return FaultyFile(await super().open(path), self._page)
+
+    async def sync(self, files: Sequence[File]) -> None:
+        if self._page.sync_failures:
+            self._page.sync_failures -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if self._page.sync_delay_s:
+            await trio.sleep(self._page.sync_delay_s)
+        await super().sync([_real(file) for file in files])
+
+    def free_bytes(self) -> int:
+        pretended = self._page.free_bytes
+        return super().free_bytes() if pretended is None else pretended
+
+
+def _check_write(page: ControlPage, path: str) -> None:
+    number = page.write_errno
+    if number:
+        raise OSError(number, os.strerror(number), path)
+
+
+def _real(file: File) -> File:
+    return file.real if isinstance(file, FaultyFile) else file
