@@ -21,6 +21,8 @@ from paceline_cluster.faulty.control import ControlPage
 from paceline_cluster.faulty.proxy import Mesh
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
+from paceline_cluster.readiness import wait_until_ready
+from paceline_cluster.shutdown import stop_cluster
 from paceline_cluster.state import ClusterState, NodeEntry
 from paceline_cluster.survey import Survey, survey
 
@@ -151,7 +153,7 @@ class Fleet:
     async def stop(self) -> None:
         """Stop all, in order."""
         self._expected.clear()
-        await launch.stop_cluster(self.directory, timeout_s=STOP_S)
+        await stop_cluster(self.directory, timeout_s=STOP_S)
 
 
 @contextlib.asynccontextmanager
@@ -176,7 +178,7 @@ async def open_fleet(
             await nursery.start(mesh.run)
             try:
                 fleet.start(*fleet.nodes)
-                await launch.wait_until_ready(fleet.state, children, timeout_s=timeout_s)
+                await wait_until_ready(fleet.state, children, timeout_s=timeout_s)
             except BaseException:
                 _kill_all(children)
                 raise
