@@ -21,6 +21,10 @@ from paceline_cluster.faulty.fleet import Fleet
 from paceline_cluster.nodecalls import ask_metadata
 from paceline_cluster.survey import Survey
 
+PATIENCE_S = 15.0
+"""So long a fault that takes data away waits until everything is in sync."""
+_LOOK_AGAIN_S = 0.1
+
 
 @dataclass(slots=True)
 class Strike:
@@ -63,16 +67,16 @@ class Nemesis:
         async with trio.open_nursery() as nursery:
             for fault in planned:
                 await trio.sleep_until(began + fault.begin)
-                nursery.start_soon(self._strike, fault, began + fault.end)
+                nursery.start_soon(self._strike, fault)
 
-    async def _strike(self, fault: PlannedFault, until: float) -> None:
+    async def _strike(self, fault: PlannedFault) -> None:
         spec = fault.spec
         kind = KINDS[spec.kind]
         strike = Strike(spec.kind, spec.target.text, begin=self.recorder.t)
         self.strikes.append(strike)
         try:
-            picture = await look(self.fleet)
-            nodes = self._choose(kind, spec.target.nodes(picture, self.rng), picture)
+            picture = await self._look(kind)
+            nodes = self._free(kind, spec.target.nodes(picture, self.rng))
         except NoTarget as reason:
             strike.why = str(reason)
             strike.end = self.recorder.t
@@ -88,7 +92,7 @@ class Nemesis:
         self.say(f"{strike.kind} of {strike.target}: node {', '.join(map(str, nodes))}")
         try:
             await kind.begin(self.fleet, nodes, spec.numbers)
-            await trio.sleep_until(until)
+            await trio.sleep(fault.end - fault.begin)
             await kind.end(self.fleet, nodes, spec.numbers)
         except ClusterError as error:
             strike.why = f"went wrong: {error}"
@@ -98,10 +102,20 @@ class Nemesis:
         self.recorder.say(events.Healed(strike.end, number))
         self.say(f"{strike.kind} of node {', '.join(map(str, nodes))} is over")
 
-    def _choose(self, kind: FaultKind, wanted: Sequence[int], picture: Picture) -> list[int]:
+    async def _look(self, kind: FaultKind) -> Picture:
+        """The cluster now; for a fault that takes data away, once all is in sync. Raises
+        NoTarget when that takes too long."""
+        deadline = trio.current_time() + PATIENCE_S
+        while True:
+            picture = await look(self.fleet)
+            if picture.is_healthy or not kind.losing:
+                return picture
+            if trio.current_time() > deadline:
+                raise NoTarget("not everything is in sync, and it takes data away")
+            await trio.sleep(_LOOK_AGAIN_S)
+
+    def _free(self, kind: FaultKind, wanted: Sequence[int]) -> list[int]:
         """Those of the nodes that no such fault holds. Raises NoTarget."""
-        if kind.losing and not picture.is_healthy:
-            raise NoTarget("not everything is in sync, and it takes data away")
         free = [node for node in wanted if (kind.part, node) not in self._held]
         if not free:
             raise NoTarget(f"a fault holds node {', '.join(map(str, wanted))} already")
