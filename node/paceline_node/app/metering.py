@@ -18,6 +18,7 @@ from paceline_node.env import Disk
 from paceline_node.observe.metrics import Gauge, Metrics, PartitionSample, Sample, Total
 from paceline_node.observe.watchdog import LoopWatchdog
 from paceline_node.peers.link import LinkState
+from paceline_node.replication.compaction import Compactions
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.replication.partition import Partition
 
@@ -81,8 +82,24 @@ def meter_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
         producers = sum(partition.waiting_count for partition in table.partitions)
         return _named({"flusher_logs": flusher.waiting_count, "waiting_produces": producers})
 
+    meter_compaction(metrics, replicas.compactions)
     metrics.provide_partitions(lambda: map(_sample_of, table.partitions))
     metrics.provide(Gauge.CHANNEL_DEPTH, waiting)
+
+
+def meter_compaction(metrics: Metrics, compactions: Compactions) -> None:
+    """What compaction did, and has to do."""
+    done = compactions.statistics
+
+    def moved() -> Iterable[Sample]:
+        return _named(
+            {"read": done.read_bytes, "written": done.written_bytes, "freed": done.freed_bytes}
+        )
+
+    metrics.provide(Gauge.DIRTIEST_LOG, lambda: _one(compactions.dirtiest()))
+    metrics.provide(Total.COMPACTIONS, lambda: _one(done.rounds))
+    metrics.provide(Total.COMPACTION_BYTES, moved)
+    metrics.provide(Total.COMPACTED_RECORDS, lambda: _one(done.dropped_records))
 
 
 def _sample_of(partition: Partition) -> PartitionSample:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from paceline_node.replication.compaction import CompactionSettings
 from paceline_node.replication.fetcher import FetchSettings
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.table import TableSettings
 from paceline_node.settings import Settings, SimulatedReplicas
+from paceline_node.storage.cleaner import CleanerLimits
 
 
 def replication_settings(settings: Settings) -> ReplicationSettings:
@@ -29,6 +31,13 @@ def replication_settings(settings: Settings) -> ReplicationSettings:
             topic_defaults=settings.topic_configs(),
             index_interval_bytes=settings.log.index_interval_bytes,
             simulated_slots=settings.v1.simulated_replicas is SimulatedReplicas.AUTO,
+        ),
+        compaction=CompactionSettings(
+            check_s=settings.log.compaction_check_ms / 1000,
+            limits=CleanerLimits(
+                max_keys=settings.log.compaction_keys,
+                bytes_per_s=settings.log.compaction_bytes_per_s,
+            ),
         ),
         maintenance=MaintenanceSettings(
             checkpoint_s=settings.log.checkpoint_ms / 1000,

@@ -9,6 +9,7 @@ field's own (Kafka's) where it has the key; defaults are those of SETTLED B8.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from paceline.types import MAX_RECORD_BYTES
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 SEGMENT_NAME = "segment.name"
+MIN_COMPACTION_LAG = "min.compaction.lag.ms"
+MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOREVER = 2**63 - 1
@@ -42,8 +45,8 @@ class CleanupPolicy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One key: whole numbers ``low`` to ``high``, the texts ``choices``, or any text of at most
-    ``text_max`` characters."""
+    """One key: whole numbers ``low`` to ``high``, the texts ``choices``, any text of at most
+    ``text_max`` characters, or a number from 0 to 1 (``is_share``)."""
 
     name: str
     default: str
@@ -53,6 +56,7 @@ class ConfigKey:
     choices: tuple[str, ...] = ()
     unit: str = ""
     text_max: int = 0
+    is_share: bool = False
 
     def check(self, value: str) -> str | None:
         """What is wrong with ``value``, or None."""
@@ -64,6 +68,10 @@ class ConfigKey:
             if len(value) <= self.text_max:
                 return None
             return f"{self.name}: {len(value)} characters, at most {self.text_max}"
+        if self.is_share:
+            if _is_share(value):
+                return None
+            return f"{self.name}={value}: expected a number from 0 to 1"
         if not _is_integer(value):
             return f"{self.name}={value}: expected a whole number{self._of_unit()}"
         if not self.low <= int(value) <= self.high:
@@ -77,6 +85,10 @@ class ConfigKey:
 def _is_integer(text: str) -> bool:
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) <= 19
+
+
+def _is_share(text: str) -> bool:
+    return re.fullmatch(r"0|1|1\.0{1,9}|0?\.[0-9]{1,9}", text) is not None
 
 
 KEYS: Mapping[str, ConfigKey] = {
@@ -145,6 +157,36 @@ KEYS: Mapping[str, ConfigKey] = {
             choices=tuple(policy.value for policy in CleanupPolicy),
         ),
         ConfigKey(
+            "min.cleanable.dirty.ratio",
+            "0.5",
+            "A log is compacted when this share of it was written since the last compaction.",
+            is_share=True,
+        ),
+        ConfigKey(
+            MIN_COMPACTION_LAG,
+            "0",
+            "Records younger than this are not compacted.",
+            high=_FOREVER,
+            unit="ms",
+        ),
+        ConfigKey(
+            MAX_COMPACTION_LAG,
+            str(_FOREVER),
+            "A log with records older than this that no compaction has seen is compacted whatever "
+            "their share; segment files are closed at this age.",
+            low=1,
+            high=_FOREVER,
+            unit="ms",
+        ),
+        ConfigKey(
+            "delete.retention.ms",
+            str(_DAY_MS),
+            "How long a tombstone stays after the first compaction that kept it, so that whoever "
+            "has read an older value reads the tombstone too.",
+            high=_FOREVER,
+            unit="ms",
+        ),
+        ConfigKey(
             "max.message.bytes",
             str(_MAX_BATCH_BYTES),
             "The largest record batch a producer may send, as compressed.",
@@ -189,8 +231,17 @@ def validate(configs: Mapping[str, str], *, replication_factor: int) -> None:
             f"{MIN_INSYNC_REPLICAS}={configs[MIN_INSYNC_REPLICAS]}: "
             f"the replication factor is {replication_factor}"
         )
+    if not found and _lag(configs, MIN_COMPACTION_LAG) > _lag(configs, MAX_COMPACTION_LAG):
+        found.append(
+            f"{MIN_COMPACTION_LAG}={_lag(configs, MIN_COMPACTION_LAG)}: "
+            f"above {MAX_COMPACTION_LAG}={_lag(configs, MAX_COMPACTION_LAG)}"
+        )
     if found:
         raise InvalidConfig("; ".join(found))
+
+
+def _lag(configs: Mapping[str, str], name: str) -> int:
+    return int(configs.get(name, KEYS[name].default))
 
 
 def min_insync_replicas(configs: Mapping[str, str]) -> int:
@@ -210,7 +261,20 @@ class TopicConfig:
     flush_mode: FlushMode
     flush_interval_ms: int
     cleanup_policy: CleanupPolicy
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
     max_message_bytes: int
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.cleanup_policy is not CleanupPolicy.DELETE
+
+    @property
+    def expires(self) -> bool:
+        """Whether age and size delete records."""
+        return self.cleanup_policy is not CleanupPolicy.COMPACT
 
     @classmethod
     def of(
@@ -235,5 +299,9 @@ class TopicConfig:
             flush_mode=FlushMode(text("flush.mode")),
             flush_interval_ms=int(text("flush.interval.ms")),
             cleanup_policy=CleanupPolicy(text("cleanup.policy")),
+            min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=int(text(MIN_COMPACTION_LAG)),
+            max_compaction_lag_ms=int(text(MAX_COMPACTION_LAG)),
+            delete_retention_ms=int(text("delete.retention.ms")),
             max_message_bytes=int(text("max.message.bytes")),
         )

@@ -58,6 +58,11 @@ class Gauge(enum.Enum):
     )
     PEER_LINK_UP = ("peer_link_up", "Whether a link to a node is open.", ("peer", "lane"))
     PEER_QUEUED = ("peer_queued_bytes", "Bytes waiting on a link.", ("peer", "lane"))
+    DIRTIEST_LOG = (
+        "compaction_dirtiest_ratio",
+        "Largest share of a compacted log here that no compaction has seen.",
+        (),
+    )
     DISK_FREE = ("disk_free_bytes", "Free space of the data directory.", ())
 
     def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:
@@ -74,6 +79,13 @@ class Total(enum.Enum):
         "Leaders elected by this node as controller.",
         ("reason",),
     )
+    COMPACTIONS = ("compactions", "Rounds of compaction over a log.", ())
+    COMPACTION_BYTES = (
+        "compaction_bytes",
+        "Bytes that compaction read, wrote, and freed.",
+        ("kind",),
+    )
+    COMPACTED_RECORDS = ("compacted_records", "Records that compaction dropped.", ())
     BROKERS_FENCED = ("brokers_fenced", "Brokers fenced by this node as controller.", ("cause",))
 
     def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:

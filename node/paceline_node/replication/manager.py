@@ -24,6 +24,7 @@ from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.admission import Admission
+from paceline_node.replication.compaction import Compactions, CompactionSettings
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
@@ -67,6 +68,7 @@ class ReplicationSettings:
     table: TableSettings = field(default_factory=TableSettings)
     repairs: RepairSettings = field(default_factory=RepairSettings)
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
 
 
 class ReplicaManager:
@@ -133,6 +135,13 @@ class ReplicaManager:
             hosted=self._hosted,
             is_elsewhere=self.table.is_elsewhere,
             settings=settings.maintenance,
+        )
+        self.compactions = Compactions(
+            env,
+            self.context,
+            find=self.table.find,
+            hosted=self._hosted,
+            settings=settings.compaction,
         )
 
     def _context(
@@ -235,6 +244,7 @@ class ReplicaManager:
             await nursery.start(self.proposals.run)
             await nursery.start(self.repairs.run)
             await nursery.start(self.maintenance.run)
+            await nursery.start(self.compactions.run)
             await nursery.start(self.table.run)
             task_status.started()
 

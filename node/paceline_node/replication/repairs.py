@@ -39,7 +39,7 @@ from paceline_node.peers.transport import FilePart
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
 from paceline_node.replication.table import refs
-from paceline_node.storage import upkeep
+from paceline_node.storage import damage, upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 
@@ -243,6 +243,9 @@ class Repairs:
         """Replace the segment with that range; it may have further ranges to fill."""
         log = partition.log
         _, epochs, _ = await self._fetch_range(partition, damaged.start, damaged.start)
+        if log.settings.compaction is not None:
+            await self._begin_anew(partition)
+            return
         repair = upkeep.begin_repair(self._env.disk, log, damaged, epochs)
         try:
             while (missing := repair.missing) is not None:
@@ -257,6 +260,14 @@ class Repairs:
             await upkeep.finish_repair(self._env.disk, log, repair)
         finally:
             repair.abandon()
+
+    async def _begin_anew(self, partition: Partition) -> None:
+        """Fetch a compacted log as a whole. Leader and replica have compacted at other times: a
+        range of the one in the other could bring back a key whose tombstone is gone here."""
+        log = partition.log
+        log.reset(log.log_start_offset)
+        partition.replica.log_was_cut()
+        await damage.write(self._env.disk, log.path, log.damaged)
 
     async def _fetch_range(
         self, partition: Partition, start: int, end: int

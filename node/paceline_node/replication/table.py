@@ -28,6 +28,7 @@ from paceline_node.replication.partition import (
     PartitionKey,
 )
 from paceline_node.replication.replica import RegistrationGate, Role, Transition
+from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -309,13 +310,7 @@ class PartitionTable:
         return partition
 
     def _log_settings(self, config: TopicConfig) -> LogSettings:
-        return LogSettings(
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            retention_ms=None if config.retention_ms < 0 else config.retention_ms,
-            retention_bytes=None if config.retention_bytes < 0 else config.retention_bytes,
-            index_interval_bytes=self._settings.index_interval_bytes,
-        )
+        return log_settings(config, index_interval_bytes=self._settings.index_interval_bytes)
 
     def _configure(self, partition: Partition, config: TopicConfig) -> None:
         partition.log.settings = self._log_settings(config)
@@ -433,6 +428,30 @@ class PartitionTable:
         if self._context.node_id not in registration.replicas:
             return None
         return topic, registration
+
+
+def log_settings(config: TopicConfig, *, index_interval_bytes: int) -> LogSettings:
+    """A log's limits as its topic's configuration asks."""
+    compaction = None
+    segment_ms = config.segment_ms
+    if config.is_compacted:
+        compaction = CompactionRules(
+            config.min_cleanable_dirty_ratio,
+            config.min_compaction_lag_ms,
+            config.max_compaction_lag_ms,
+            config.delete_retention_ms,
+        )
+        # What is in the active segment cannot be compacted, so it must not grow older than that.
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+    expires = config.expires
+    return LogSettings(
+        segment_bytes=config.segment_bytes,
+        segment_ms=segment_ms,
+        retention_ms=config.retention_ms if expires and config.retention_ms >= 0 else None,
+        retention_bytes=config.retention_bytes if expires and config.retention_bytes >= 0 else None,
+        index_interval_bytes=index_interval_bytes,
+        compaction=compaction,
+    )
 
 
 def refs(keys: Iterable[PartitionKey]) -> tuple[PartitionRef, ...]:

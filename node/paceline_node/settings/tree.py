@@ -123,6 +123,16 @@ class LogSettings:
     retention_check_ms: int = setting(
         60_000, "Pause between two looks for segments to delete.", low=100, high=_DAY_MS
     )
+    compaction_check_ms: int = setting(
+        15_000, "Pause between two looks for logs to compact.", low=100, high=_DAY_MS
+    )
+    compaction_bytes_per_s: int = setting(16 * _MIB, "How fast compaction reads.", low=64 * _KIB)
+    compaction_keys: int = setting(
+        250_000,
+        "Keys that compaction holds in memory at a time, some 150 bytes each; more of them take "
+        "several rounds.",
+        low=1000,
+    )
     index_interval_bytes: int = setting(
         4 * _KIB, "Log bytes between two index entries.", low=256, high=16 * _MIB
     )

@@ -46,6 +46,7 @@ class Kind(enum.IntEnum):
     RAFT_STATE = 6
     SNAPSHOT = 7
     DAMAGE = 8
+    COMPACTION = 9
 
 
 def encode(kind: Kind, payload: bytes) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from paceline.wire.batch import BatchHeader
 from paceline_node.env import Disk, File
+from paceline_node.storage.last_values import compare_last_values
 from paceline_node.storage.segment import segment_name
 from paceline_node.storage.verify import BatchCursor, Finding, Problem, segment_bases
 
@@ -23,6 +24,7 @@ class _LogCursor:
         self._file: File | None = None
         self._cursor: BatchCursor | None = None
         self.head: BatchHeader | None = None
+        self.is_compacted = False
 
     async def advance(self) -> None:
         """Move ``head`` to the next batch; None at the end."""
@@ -30,7 +32,9 @@ class _LogCursor:
             if self._cursor is not None:
                 batch = await self._cursor.advance()
                 if batch is not None:
-                    self.head = batch.header
+                    self.head = header = batch.header
+                    has_all = header.record_count == header.last_offset_delta + 1
+                    self.is_compacted |= not (has_all or header.is_extended)
                     return
                 self.close()
             if not self._bases:
@@ -53,7 +57,8 @@ async def compare_replicas(
 
     Replicas hold the same bytes, batch for batch. For each replica, its first batch that differs
     from another's is reported; only below ``high_watermark``, since what is not committed may
-    differ for a while. Logs may begin and end at different offsets. Raises OSError.
+    differ for a while. Logs may begin and end at different offsets. Where one of them has been
+    compacted, they are compared by the last value of each key instead. Raises OSError.
     """
     cursors = {name: _LogCursor(*place) for name, place in sorted(replicas.items())}
     findings: dict[str, Finding] = {}
@@ -71,6 +76,8 @@ async def compare_replicas(
     finally:
         for cursor in cursors.values():
             cursor.close()
+    if any(cursor.is_compacted for cursor in cursors.values()):
+        return await compare_last_values(replicas, high_watermark=high_watermark)
     return list(findings.values())
 
 

@@ -34,6 +34,14 @@ class DamagedRange:
         return f"offsets {self.start}..{self.end - 1}: {self.reason}"
 
 
+def renewed(
+    known: Sequence[DamagedRange], start: int, end: int, found: Sequence[DamagedRange]
+) -> tuple[DamagedRange, ...]:
+    """What is known after offsets ``start..end`` (exclusive) were read again."""
+    others = [each for each in known if not start <= each.start < end]
+    return tuple(sorted([*others, *found]))
+
+
 async def write(disk: Disk, directory: str, ranges: Sequence[DamagedRange]) -> None:
     """Replace the list durably; an empty one removes the file."""
     path = f"{directory}/{NAME}"

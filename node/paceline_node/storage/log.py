@@ -19,35 +19,25 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
 from paceline.wire.batch_header import read_extension
 from paceline_node.env import Bytes, Env
-from paceline_node.storage import damage, epoch_file, producer_file, reading
+from paceline_node.storage import compaction_file, damage, epoch_file, producer_file, reading
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import Durability, SyncTicket
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity, write_identity
-from paceline_node.storage.placing import Placed, place_follower, place_leader
+from paceline_node.storage.placing import Appended, Placed, place_follower, place_leader
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
 from paceline_node.storage.repair import Replaced
-from paceline_node.storage.retention import RetentionLimits, SegmentFacts, expired_count
+from paceline_node.storage.retention import RetentionLimits, expired_count
 from paceline_node.storage.segment import Hole, Segment
 from paceline_node.storage.segment_files import SegmentFiles
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where an append went; offsets inclusive."""
-
-    base_offset: int
-    last_offset: int
-    size_bytes: int
 
 
 class Log:
@@ -72,8 +62,8 @@ class Log:
         self.producers = parts.producers
         self.failed: OSError | None = None
         self.version = 0
-        """Counts what shortens the log at either end; who reads beside it compares before and
-        after."""
+        """Counts cuts and replacements; who reads beside the log compares before and after."""
+        self.compaction = parts.compaction
         self.log_start_offset = parts.segments[0].base_offset
         self._snapshots = parts.snapshots
         self._epochs_written = parts.epochs_on_disk
@@ -237,7 +227,7 @@ class Log:
         Every CRC, the offsets' continuity and the order of leader epochs are checked first. Raises
         CorruptMessage (nothing appended), StorageFull, StorageError.
         """
-        placed, end = place_follower(data, self.log_end_offset, self.epochs.last_epoch)
+        data, placed, end = place_follower(data, self.log_end_offset, self.epochs.last_epoch)
         appended = self._append(data, placed, end, self._env.host.wall_ms())
         for _, header, offset in placed:
             if header.leader_epoch != self.epochs.last_epoch:
@@ -424,12 +414,9 @@ class Log:
         if self.failed is None and self._is_old(self._files.active, now_ms):
             with contextlib.suppress(StorageFull):  # deleting is all the more needed then
                 self._roll()
-        facts = [
-            SegmentFacts(segment.next_offset, segment.size, segment.max_timestamp)
-            for segment in self._files.all
-        ]
         limits = RetentionLimits(self.settings.retention_ms, self.settings.retention_bytes)
-        count = expired_count(facts, limits, now_ms=now_ms, high_watermark=high_watermark)
+        segments = self._files.all
+        count = expired_count(segments, limits, now_ms=now_ms, high_watermark=high_watermark)
         if count:
             self.log_start_offset = max(self.log_start_offset, self._files.all[count].base_offset)
             self._remove_oldest(count)
@@ -452,6 +439,8 @@ class Log:
         self._durability.cut_back(end)
         self.epochs.truncate_end(end)
         self.damaged = tuple(each for each in self.damaged if each.start < end)
+        if self.compaction.cleaned_offset > end:
+            self.compaction = compaction_file.forget(self._disk, self.path)
         self._drop_snapshots_above(end)
         replay_from = self.producers.truncate(end)
         if replay_from < end:
@@ -470,13 +459,8 @@ class Log:
         """A scan of ``segment`` found these holes, and no others. They are not served from now on;
         :func:`~paceline_node.storage.upkeep.scrub` also writes them down."""
         segment.mark_holes([hole for hole, _ in found])
-        others = [
-            each
-            for each in self.damaged
-            if not segment.base_offset <= each.start < segment.next_offset
-        ]
         new = [DamagedRange(hole.start, hole.end, reason) for hole, reason in found]
-        self.damaged = tuple(sorted([*others, *new]))
+        self.damaged = damage.renewed(self.damaged, segment.base_offset, segment.next_offset, new)
 
     def seal(self) -> None:
         """Begin a new segment now. Raises StorageFull, StorageError."""
@@ -492,17 +476,34 @@ class Log:
         repaired = replaced.segment
         if old not in self._files.all or old.truncations != replaced.truncations:
             raise LookupError(f"{self.identity}: the damaged segment has changed")
-        try:
-            self._files.swap(old, repaired, replaced.path)
-        except OSError as error:
-            raise self._broken(error) from error
-        with contextlib.suppress(StorageFull):
-            self._write_indexes(repaired)
+        self._swap([old], repaired, replaced.path)
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
         self.epochs.truncate_start(self.log_start_offset)
         replay_from = self.producers.truncate(repaired.base_offset)
         producer_file.replay(self._files.all, self.producers, replay_from, self.log_end_offset)
+
+    # --- compaction ---------------------------------------------------------------------------
+
+    def announce(self, path: str) -> None:
+        """Opening the log may from now on put ``path`` in its place (``compaction_file.py``)."""
+        self._files.announce(path)
+
+    def replace(self, old: Sequence[Segment], compacted: Segment, path: str) -> None:
+        """Put the announced file, opened as ``compacted``, in the place of ``old``, segments of
+        this log of the same epochs and producers; the directory needs a sync then. Raises
+        StorageError."""
+        self._check_usable()
+        self._swap(old, compacted, path)
+
+    def _swap(self, old: Sequence[Segment], new: Segment, path: str) -> None:
+        try:
+            self._files.swap(old, new, path)
+        except OSError as error:
+            raise self._broken(error) from error
+        self.version += 1
+        with contextlib.suppress(StorageFull):
+            self._write_indexes(new)
 
     # --- durability ---------------------------------------------------------------------------
 

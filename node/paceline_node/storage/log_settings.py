@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.index import MAX_RELATIVE
 from paceline_node.storage.producers import ProducerPolicy
 
@@ -27,6 +28,8 @@ class LogSettings:
     """How much an active segment may grow before the next checkpoint also writes its indexes and
     producers; recovery after a kill reads little more than this."""
     producers: ProducerPolicy = field(default_factory=ProducerPolicy)
+    compaction: CompactionRules | None = None
+    """None: the log is not compacted."""
 
     def __post_init__(self) -> None:
         if not 0 < self.segment_bytes <= MAX_RELATIVE:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
-from paceline.wire.batch import BatchHeader, iter_batches, stamp, verify
+from paceline.wire.batch import HEADER_BYTES, BatchHeader, iter_batches, stamp, verify
+from paceline.wire.thinning import bare, is_bare
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an append went; offsets inclusive."""
+
+    base_offset: int
+    last_offset: int
+    size_bytes: int
 
 
 class Placed(NamedTuple):
@@ -32,12 +43,29 @@ def place_leader(
     return placed, offset
 
 
-def place_follower(data: memoryview, offset: int, last_epoch: int) -> tuple[Sequence[Placed], int]:
+def _without_known(data: memoryview, offset: int) -> memoryview:
+    """A leader's batches from ``offset`` on, where the first one may be a placeholder that begins
+    before it: the leader has joined those that this replica has one by one (SETTLED B4).
+
+    Only the part behind is made anew. Raises CorruptMessage.
+    """
+    if len(data) < HEADER_BYTES or int.from_bytes(data[:8], "big") >= offset:
+        return data
+    header = verify(data)
+    if not is_bare(header) or header.next_offset <= offset:
+        return data
+    return memoryview(bare(header, base_offset=offset) + data[header.size_bytes :])
+
+
+def place_follower(
+    data: memoryview, offset: int, last_epoch: int
+) -> tuple[memoryview, Sequence[Placed], int]:
     """Check a leader's batches: every CRC, offsets in a row from ``offset``, epochs from
     ``last_epoch`` that never go back.
 
-    Returns them and the offset behind the last one. Raises CorruptMessage.
+    Returns what to append, its batches, and the offset behind the last one. Raises CorruptMessage.
     """
+    data = _without_known(data, offset)
     placed = []
     position = 0
     while position < len(data):
@@ -51,4 +79,4 @@ def place_follower(data: memoryview, offset: int, last_epoch: int) -> tuple[Sequ
         offset = header.next_offset
         last_epoch = header.leader_epoch
         position += header.size_bytes
-    return placed, offset
+    return data, placed, offset

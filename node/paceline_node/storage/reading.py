@@ -96,6 +96,8 @@ def _first_record(
 ) -> tuple[int, int] | None:
     data = segment.file.pread(step.end - step.position, step.position)
     header = verify(data)
+    if header.record_count == 0:
+        return None
     if header.timestamp_type is TimestampType.APPEND:
         return max(header.base_offset, start_offset), header.max_timestamp
     if header.is_extended and read_extension(data).kind is not PayloadKind.RECORDS:

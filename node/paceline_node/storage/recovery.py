@@ -20,8 +20,9 @@ from functools import partial
 from paceline.errors import CorruptMessage
 from paceline.wire.batch_header import BatchHeader, read_extension, verify
 from paceline_node.env import Disk
-from paceline_node.storage import damage, epoch_file, producer_file
+from paceline_node.storage import compaction_file, damage, epoch_file, producer_file
 from paceline_node.storage.checkpoint import TEMPORARY
+from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.producer_file import Snapshots
@@ -91,6 +92,7 @@ class Recovered:
     snapshots: Snapshots
     epochs_on_disk: Sequence[EpochStart] | None
     """None: there is no file, or a bad one."""
+    compaction: CompactionState
     report: RecoveryReport
     scanned: list[Segment]
     dirty: bool
@@ -145,6 +147,7 @@ class _Recovery:
         self._snapshots: list[int] = []
 
     async def run(self) -> Recovered:
+        compaction = await self._finish_compaction()
         await self._open_files()
         known = await self._load_epochs()
         damaged_from = await self._load_damage()
@@ -156,12 +159,15 @@ class _Recovery:
             await self._restore_producers(self.segments[-1].next_offset, self._epochs)
             self._replay(self.segments[-1].next_offset)
         self._end_at_live_segment()
+        if compaction.cleaned_offset > self.segments[-1].next_offset:
+            compaction = CompactionState()
         return Recovered(
             self.segments,
             self._epochs,
             self._producers,
             Snapshots(self._disk, self._path, self._snapshots),
             self._epochs_on_disk,
+            compaction,
             self._report(),
             self.scanned,
             self._found.dirty,
@@ -169,11 +175,19 @@ class _Recovery:
 
     # --- what is there ------------------------------------------------------------------------
 
+    async def _finish_compaction(self) -> CompactionState:
+        try:
+            state = await compaction_file.read(self._disk, self._path)
+        except CorruptMessage:  # written in one piece: it rotted, with nothing under way
+            self._found.rebuilt.append(compaction_file.NAME)
+            return CompactionState()
+        return await compaction_file.finish(self._disk, self._path, state)
+
     async def _open_files(self) -> None:
         names = self._disk.list(self._path)
         bases = sorted(base for name in names if (base := parse_name(name)) is not None)
         for name in names:
-            if name.endswith((TEMPORARY, REPLACEMENT)) or _is_orphan(name, bases):
+            if name.endswith((TEMPORARY, REPLACEMENT, CLEANED)) or _is_orphan(name, bases):
                 self._disk.remove(f"{self._path}/{name}")
                 self._found.dirty = True
         for base in bases:

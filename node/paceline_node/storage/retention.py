@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFacts:
+class SegmentFacts(Protocol):
     """What retention looks at: the end offset (exclusive), bytes, and largest record time."""
 
-    next_offset: int
-    size_bytes: int
-    max_timestamp: int
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ def expired_count(
     and a segment whose records carry no time (-1) does not age. By size, the oldest goes as long
     as what remains still has ``retention_bytes``.
     """
-    total = sum(segment.size_bytes for segment in segments)
+    total = sum(segment.size for segment in segments)
     count = 0
     for segment in segments[:-1]:
         if segment.next_offset > high_watermark:
@@ -43,7 +46,7 @@ def expired_count(
             and segment.max_timestamp >= 0
             and now_ms - segment.max_timestamp > limits.retention_ms
         )
-        total -= segment.size_bytes
+        total -= segment.size
         if not aged and (limits.retention_bytes is None or total < limits.retention_bytes):
             break
         count += 1

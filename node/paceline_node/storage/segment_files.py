@@ -24,8 +24,11 @@ class SegmentFiles:
         self._directory = directory
         self._durability = durability
         self._segments = segments
-        # Unlinked, but a fetch may still hold a slice of them: closed a little later.
+        # Unlinked, but a fetch may still hold a slice of them: closed at the second call of
+        # close_retired from now, so at least one pause between two calls later.
         self._retired: list[File] = []
+        self._closing: list[File] = []
+        self._announced: str | None = None
 
     @property
     def all(self) -> Sequence[Segment]:
@@ -50,12 +53,14 @@ class SegmentFiles:
 
     def cut_back(self, base_offset: int) -> None:
         """Remove segments that begin at or above ``base_offset``, newest first; one must remain."""
+        self._drop_announced()
         while len(self._segments) > 1 and self.active.base_offset >= base_offset:
             self._remove(self._segments.pop())
 
     def begin_anew(self, base_offset: int) -> None:
         """Remove all segments, newest first, and begin an empty one: a new file even under an old
         name, so that old and new bytes never share one."""
+        self._drop_announced()
         while self._segments:
             self._remove(self._segments.pop())
         self.add(base_offset)
@@ -65,21 +70,41 @@ class SegmentFiles:
         for _ in range(count):
             self._remove(self._segments.pop(0))
 
-    def swap(self, old: Segment, new: Segment, path: str) -> None:
-        """Put a repaired segment, written under ``path``, in the place of ``old``."""
-        self._disk.rename(path, old.path())
-        self._durability.touch_directory()
-        self._segments[self._segments.index(old)] = new
-        self._retired.append(old.file)
+    def announce(self, path: str) -> None:
+        """The file at ``path`` is about to be put in the place of segments, and recovery would do
+        it too; whoever cuts the log removes it first."""
+        self._announced = path
+
+    def _drop_announced(self) -> None:
+        if self._announced is not None:
+            self._disk.remove(self._announced)
+            self._announced = None
+
+    def swap(self, old: Sequence[Segment], new: Segment, path: str) -> None:
+        """Put ``new``, written under ``path``, in the place of ``old``: segments in a row, of which
+        the first one has its base offset."""
+        first, *others = old
+        at = self._segments.index(first)
+        assert self._segments[at : at + len(old)] == list(old), f"{old} are not in a row"
+        first.remove_indexes(self._disk)  # they must not be taken for the new file's
+        self._disk.rename(path, first.path())
+        self._announced = None
+        self._segments[at] = new
+        self._durability.removed(first.file)
+        self._retired.append(first.file)
+        for segment in others:
+            self._segments.remove(segment)
+            self._remove(segment)
 
     def close_retired(self) -> None:
-        """Close the files of removed segments."""
-        for file in self._retired:
+        """Close the files of segments removed before the last call."""
+        for file in self._closing:
             file.close()
-        self._retired.clear()
+        self._closing, self._retired = self._retired, []
 
     def close(self) -> None:
         """Close everything; idempotent."""
+        self.close_retired()
         self.close_retired()
         for segment in self._segments:
             segment.file.close()

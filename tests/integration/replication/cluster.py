@@ -325,6 +325,12 @@ class TestCluster:
             lambda: all(self._in_place(name, number, replicas) for number in range(partitions))
         )
 
+    def alter_topic(self, name: str, **configs: str) -> None:
+        named: dict[str, str | None] = {
+            key.replace("_", "."): value for key, value in configs.items()
+        }
+        self.authority.decide(None, admin.AlterTopic(name, named))
+
     def _in_place(self, topic: str, number: int, replicas: int) -> bool:
         """Whether every replica is hosted and knows its role."""
         registration = self.registration(topic, number)

@@ -38,7 +38,8 @@ def test_topic_over_node_over_built_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [key.name for key in KEYS.values() if not (key.choices or key.text_max)]
+    "name",
+    [key.name for key in KEYS.values() if not (key.choices or key.text_max or key.is_share)],
 )
 def test_bounds_of_whole_numbers(name: str) -> None:
     key = KEYS[name]
@@ -48,6 +49,29 @@ def test_bounds_of_whole_numbers(name: str) -> None:
         problem = key.check(str(value))
         assert problem is not None
         assert problem.startswith(f"{name}={value}: expected ")
+
+
+@pytest.mark.parametrize("value", ["0", "1", "0.5", ".25", "1.0", "0.000000001"])
+def test_shares(value: str) -> None:
+    validate({"min.cleanable.dirty.ratio": value}, replication_factor=1)
+    assert 0 <= TopicConfig.of({"min.cleanable.dirty.ratio": value}).min_cleanable_dirty_ratio <= 1
+
+
+@pytest.mark.parametrize("value", ["", ".", "1.1", "2", "-0.1", "1e-3", "nan", "0,5", " 0.5"])
+def test_what_is_no_share(value: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        validate({"min.cleanable.dirty.ratio": value}, replication_factor=1)
+    assert str(caught.value) == (
+        f"min.cleanable.dirty.ratio={value}: expected a number from 0 to 1"
+    )
+
+
+def test_compaction_lags_must_leave_room() -> None:
+    validate({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "10"}, replication_factor=1)
+    with pytest.raises(InvalidConfig, match=r"min.compaction.lag.ms=11: above max.*=10"):
+        validate(
+            {"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "10"}, replication_factor=1
+        )
 
 
 def test_texts_are_bounded() -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from paceline_node.storage.retention import RetentionLimits, SegmentFacts, expired_count
+from paceline_node.storage.retention import RetentionLimits, expired_count
 
 HOUR = 3_600_000
+
+
+class SegmentFacts(NamedTuple):
+    """What retention looks at."""
+
+    next_offset: int
+    size: int
+    max_timestamp: int
+
+
 FOUR = [SegmentFacts(10 * (n + 1), 100, 1_000 * (n + 1)) for n in range(4)]  # ends 10..40
 
 

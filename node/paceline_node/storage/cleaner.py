@@ -1,0 +1,289 @@
+"""Compacting one open log, beside appends, fetches, retention and truncation.
+
+The rules are ``compaction.py``'s, the order of the steps on disk is ``compaction_file.py``'s; what
+belongs here is bringing them together: reading in pieces, work in threads, pauses, and giving up
+where the log has changed meanwhile. The loop is never held longer than one piece takes to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import trio
+
+from paceline.errors import CorruptMessage, StorageError
+from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
+from paceline.wire.checksum import crc32c
+from paceline_node.env import Bytes, Env, File
+from paceline_node.storage import compaction_file
+from paceline_node.storage.compaction import (
+    Cleanable,
+    CompactionRules,
+    FirstPass,
+    SecondPass,
+    judge,
+    whole_batches,
+)
+from paceline_node.storage.compaction_file import CLEANED, CompactionState, Replacement
+from paceline_node.storage.index import MAX_RELATIVE
+from paceline_node.storage.key_map import KeyMap
+from paceline_node.storage.log import Log
+from paceline_node.storage.scan import ScanRules, SegmentScan
+from paceline_node.storage.segment import Boundary, Hole, Segment
+
+_SECRET_BYTES = 32
+_LENGTH_AT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerLimits:
+    """``max_keys``: keys in memory at a time, some 150 bytes each. ``bytes_per_s``: how much is
+    read; ``piece_bytes``: how much of it without a pause."""
+
+    max_keys: int = 250_000
+    bytes_per_s: int = 16 * 1024 * 1024
+    piece_bytes: int = 256 * 1024
+
+
+@dataclass(slots=True)
+class CleanerStatistics:
+    """Of all compactions of a node so far."""
+
+    rounds: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    dropped_records: int = 0
+    opaque_batches: int = 0
+    freed_bytes: int = 0
+
+
+def cleanable(log: Log, rules: CompactionRules, *, stable_offset: int, now_ms: int) -> Cleanable:
+    """What of ``log`` may be compacted, below ``stable_offset``, and whether it is due."""
+    return judge(
+        log.segments,
+        rules,
+        cleaned_offset=log.compaction.cleaned_offset,
+        horizon_ms=log.compaction.horizon_ms,
+        stable_offset=stable_offset,
+        now_ms=now_ms,
+    )
+
+
+class Cleaning:
+    """One round over one log: what is dirty as far as the key map holds, against all before it.
+
+    ``stable_offset`` is the high watermark or the last stable offset, whichever is lower.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        log: Log,
+        rules: CompactionRules,
+        limits: CleanerLimits,
+        statistics: CleanerStatistics,
+        *,
+        stable_offset: int,
+    ) -> None:
+        self._env = env
+        self._log = log
+        self._rules = rules
+        self._limits = limits
+        self._statistics = statistics
+        self._stable_offset = stable_offset
+        self._sizes: dict[Segment, int] = {}
+        self.at_offset = log.log_start_offset
+        """Base offset of the segment that is being read: where to look for a bad batch."""
+
+    async def run(self) -> bool:
+        """Compact; whether dirty segments are left because the key map was full.
+
+        The log is whole after every step. Raises OSError (``is_full``: give it up for now),
+        StorageError when the log has failed, CorruptMessage for a bad batch (``at_offset``), and
+        LookupError when the log was cut meanwhile. Cancel-safe.
+        """
+        log = self._log
+        now_ms = self._env.host.wall_ms()
+        found = cleanable(log, self._rules, stable_offset=self._stable_offset, now_ms=now_ms)
+        segments = [each for each in log.segments[:-1] if each.next_offset <= found.end]
+        self._sizes = {each: each.size for each in segments}
+        keys = KeyMap(self._limits.max_keys, self._env.rng.randbytes(_SECRET_BYTES))
+        first = FirstPass(found.dirty_from, keys)
+        for segment in segments:
+            if segment.next_offset > found.dirty_from and not first.is_full:
+                await self._note_keys(segment, first)
+        second = SecondPass(first, self._rules, now_ms)
+        covered = [each for each in segments if each.base_offset < first.end]
+        last: list[Segment] = []
+        while covered:
+            count, in_place = await self._rewrite(covered, second)
+            del covered[:count]
+            last = [in_place]
+        if found.end < found.dirty_from:  # not all that was cleaned was looked at for tombstones
+            second.next_horizon_ms = now_ms + self._rules.delete_retention_ms
+        await self._note(CompactionState(first.end, second.next_horizon_ms), last)
+        self._statistics.rounds += 1
+        self._statistics.dropped_records += second.dropped_count
+        self._statistics.opaque_batches += second.opaque_count
+        return first.is_full
+
+    async def _note_keys(self, segment: Segment, first: FirstPass) -> None:
+        position = 0
+        while not first.is_full and (piece := await self._next_piece(segment, position)):
+            position += len(piece)
+            await self._env.host.run_blocking(partial(first.feed, piece))
+
+    async def _note(self, state: CompactionState, rests_on: Sequence[Segment]) -> None:
+        """Write ``state`` down, which is true while the log has these segments; otherwise raise
+        LookupError, with what is true then written down."""
+        log = self._log
+        await compaction_file.write(self._env.disk, log.path, state)
+        try:
+            self._require(rests_on)
+        except LookupError:
+            await compaction_file.write(self._env.disk, log.path, log.compaction)
+            raise
+        log.compaction = replace(state, replacement=None)
+
+    def _fits(self, file: File, first: Segment, following: Segment) -> bool:
+        """Whether a segment's remains go into the file that holds those of its neighbours: without
+        that a log of few keys would become a long row of tiny files. Not where age decides about
+        whole segments: that would mix ages."""
+        settings = self._log.settings
+        return (
+            settings.retention_ms is None
+            and settings.retention_bytes is None
+            and file.size() + following.size <= settings.segment_bytes
+            and following.next_offset - first.base_offset <= MAX_RELATIVE
+        )
+
+    def _require(self, segments: Sequence[Segment]) -> None:
+        """Raise LookupError unless the log still has these segments as they were, and no damage."""
+        log = self._log
+        if log.failed is not None:
+            raise StorageError(f"{log.identity}: {log.failed}")
+        active = log.segments[-1]
+        if log.damaged or any(
+            each is active or each not in log.segments or each.size != self._sizes[each]
+            for each in segments
+        ):
+            raise LookupError(f"{log.identity}: the log has changed meanwhile")
+
+    async def _next_piece(self, segment: Segment, position: int) -> bytes:
+        """Some whole batches of a segment, as slowly as the limits ask; empty at its end."""
+        self._require([segment])
+        self.at_offset = max(segment.base_offset, self._log.log_start_offset)
+        size = min(self._limits.piece_bytes, segment.size - position)
+        if size == 0:
+            return b""
+        data = await segment.file.read(size, position)
+        end = whole_batches(data)
+        if end == 0:
+            data = await self._large(segment, position, data)
+            end = len(data)
+        self._statistics.read_bytes += end
+        await trio.sleep(end / self._limits.bytes_per_s)
+        return data[:end]
+
+    async def _large(self, segment: Segment, position: int, data: bytes) -> bytes:
+        """A batch that is larger than a piece."""
+        length = int.from_bytes(data[_LENGTH_AT:LENGTH_OVERHEAD], "big")
+        size = length + LENGTH_OVERHEAD
+        if size <= len(data) or size > min(MAX_STORED_BATCH_BYTES, segment.size - position):
+            raise CorruptMessage(f"{segment.path()}: no whole batch at byte {position}")
+        return await segment.file.read(size, position)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def _rewrite(
+        self, segments: Sequence[Segment], second: SecondPass
+    ) -> tuple[int, Segment]:
+        """Write what stays of the first segments to one file, and put it in their place, unless it
+        is the same. Returns how many they were, and the last segment that is there now."""
+        disk, log = self._env.disk, self._log
+        path = segments[0].path() + CLEANED
+        disk.remove(path)
+        file = disk.create(path)
+        compacted: Segment | None = None
+        try:
+            count, crc = await self._write(file, segments, second)
+            group = segments[:count]
+            if not second.has_changed and count == 1:
+                return 1, group[0]
+            await disk.sync([file])
+            compacted = await self._check(file, group)
+            await self._put(group, compacted, path, crc)
+            return count, compacted
+        finally:
+            if compacted is None or compacted not in log.segments:
+                file.close()
+                disk.remove(path)
+
+    async def _write(
+        self, file: File, segments: Sequence[Segment], second: SecondPass
+    ) -> tuple[int, int]:
+        """Write the new file; of how many segments it holds the remains, and its CRC."""
+        second.begin()
+        count = crc = 0
+        for segment in segments:
+            if count and not self._fits(file, segments[0], segment):
+                break
+            position = 0
+            while piece := await self._next_piece(segment, position):
+                position += len(piece)
+                kept = await self._env.host.run_blocking(partial(second.feed, piece))
+                crc = self._append(file, kept, crc)
+            count += 1
+        return count, self._append(file, [second.finish()], crc)
+
+    def _append(self, file: File, parts: Sequence[Bytes], crc: int) -> int:
+        if any(parts):
+            file.append(parts)
+        for part in parts:
+            crc = crc32c(part, crc)
+        return crc
+
+    async def _check(self, file: File, group: Sequence[Segment]) -> Segment:
+        """Read the new file back with every check there is; the segment it makes."""
+        log = self._log
+        end = group[-1].next_offset
+        compacted = Segment(group[0].directory, group[0].base_offset, file)
+        compacted.created_ms = group[0].created_ms
+        interval = log.settings.index_interval_bytes
+
+        def note(header: BatchHeader, position: int) -> None:
+            compacted.note(header, header.base_offset, position, interval)
+
+        def refuse(hole: Hole, reason: str) -> None:
+            raise CorruptMessage(f"{file.path}: offset {hole.start}: {reason}")
+
+        scan = SegmentScan(
+            file,
+            file.size(),
+            Boundary(0, compacted.base_offset),
+            ScanRules(end, log.epochs, end, end),
+            last_epoch=-1,
+            visit=note,
+            visit_hole=refuse,
+        )
+        result = await scan.run()
+        if result.next_offset != end or result.position != file.size():
+            raise CorruptMessage(f"{file.path}: ends at offset {result.next_offset}, not {end}")
+        return compacted
+
+    async def _put(self, group: Sequence[Segment], compacted: Segment, path: str, crc: int) -> None:
+        """Note the replacement, do it, make it durable."""
+        disk, log = self._env.disk, self._log
+        self._require(group)
+        old = tuple((each.base_offset, each.size) for each in group)
+        new = Replacement(old, compacted.size, crc)
+        log.announce(path)
+        await self._note(replace(log.compaction, replacement=new), group)
+        freed = sum(each.size for each in group) - compacted.size
+        log.replace(group, compacted, path)
+        self._sizes[compacted] = compacted.size
+        self._statistics.written_bytes += compacted.size
+        self._statistics.freed_bytes += freed
+        await disk.fsync_dir(log.path)

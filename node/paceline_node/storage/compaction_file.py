@@ -1,0 +1,168 @@
+"""``compaction.ckpt``: how far a log is compacted, and which replacement of segments is under way.
+
+Framed as in ``checkpoint.py``; the payload is::
+
+    msgpack [cleaned offset, earliest delete horizon in ms (-1: none), replacement or nil]
+    replacement: [[[base offset, bytes], ... the old segments], bytes, CRC-32C of the new file]
+
+One new file may take the place of several segments, which no single rename can do. So the new file
+is written and synced under ``<base>.log.cleaned``, then the replacement is noted here, durably, and
+only then is the file renamed over the first segment and the others removed. Opening the log after a
+crash does what is left of that, if it finds the new file under either name, whole. Otherwise the
+old segments are all there, and it does nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+
+from paceline.errors import CorruptMessage
+from paceline.wire.checksum import crc32c
+from paceline_node.env import Disk
+from paceline_node.storage import checkpoint
+from paceline_node.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_name,
+)
+
+NAME = "compaction.ckpt"
+CLEANED = ".cleaned"
+"""Suffix of a segment that a compaction is writing; recovery renames or removes it."""
+
+_READ_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """``old``: base offset and size of each segment that goes, ascending; ``size`` and ``crc``
+    tell the new file, which begins at the first one's offset."""
+
+    old: tuple[tuple[int, int], ...]
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionState:
+    """``cleaned_offset``: below it no key occurs twice, as of the last compaction. ``horizon_ms``:
+    when the first of its tombstones may go; -1: there is none."""
+
+    cleaned_offset: int = 0
+    horizon_ms: int = -1
+    replacement: Replacement | None = None
+
+
+async def write(disk: Disk, directory: str, state: CompactionState) -> None:
+    """Replace the file durably. Raises OSError."""
+    new = state.replacement
+    packed = None if new is None else [[list(each) for each in new.old], new.size, new.crc]
+    payload = msgpack.packb([state.cleaned_offset, state.horizon_ms, packed])
+    path = f"{directory}/{NAME}"
+    await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, payload)
+
+
+async def read(disk: Disk, directory: str) -> CompactionState:
+    """What is known; nothing when the file is missing. Raises CorruptMessage, OSError."""
+    path = f"{directory}/{NAME}"
+    payload = await checkpoint.read(disk, path, checkpoint.Kind.COMPACTION)
+    if payload is None:
+        return CompactionState()
+    try:
+        cleaned, horizon, packed = msgpack.unpackb(payload)
+        new = None if packed is None else _replacement(*packed)
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
+        raise CorruptMessage(f"{path}: {error}") from None
+    if type(cleaned) is not int or type(horizon) is not int:
+        raise CorruptMessage(f"{path}: expected two numbers and a replacement")
+    return CompactionState(cleaned, horizon, new)
+
+
+def forget(disk: Disk, directory: str) -> CompactionState:
+    """The log was cut below its cleaned offset: what is known is not true any more. A crash may
+    undo the removal only together with the cut; a file that names an offset beyond the log end is
+    not believed either (``recovery.py``)."""
+    disk.remove(f"{directory}/{NAME}")
+    return CompactionState()
+
+
+def _replacement(old: Any, size: Any, crc: Any) -> Replacement:
+    pairs = tuple((base, length) for base, length in old)
+    if any(type(each) is not int for each in (size, crc, *(n for pair in pairs for n in pair))):
+        raise ValueError("a replacement with something else than numbers")
+    return Replacement(pairs, size, crc)
+
+
+async def finish(disk: Disk, directory: str, state: CompactionState) -> CompactionState:
+    """Before a log is opened: do what is left of a replacement that was under way.
+
+    Returns the state without it. Raises OSError; the next opening tries again then.
+    """
+    new = state.replacement
+    if new is None:
+        return state
+    target = _path(directory, new.old[0][0])
+    if await _is(disk, target + CLEANED, new):
+        if await _untouched(disk, directory, new):
+            _remove_indexes(disk, directory, new.old[0][0])
+            disk.rename(target + CLEANED, target)
+            await disk.fsync_dir(directory)
+            await _remove_old(disk, directory, new)
+    elif await _is(disk, target, new):
+        await _remove_old(disk, directory, new)
+    done = replace(state, replacement=None)
+    await write(disk, directory, done)
+    return done
+
+
+async def _remove_old(disk: Disk, directory: str, new: Replacement) -> None:
+    """Remove the segments that the new file covers, as far as they are still there."""
+    for base, size in new.old[1:]:
+        if await _size(disk, _path(directory, base)) == size:
+            _remove_indexes(disk, directory, base)
+            disk.remove(_path(directory, base))
+    await disk.fsync_dir(directory)
+
+
+async def _untouched(disk: Disk, directory: str, new: Replacement) -> bool:
+    """Whether the old segments are what they were: the first one is there, and none differs."""
+    sizes = [await _size(disk, _path(directory, base)) for base, _ in new.old]
+    known = zip(sizes, new.old, strict=True)
+    return sizes[0] is not None and all(found in (None, size) for found, (_, size) in known)
+
+
+async def _size(disk: Disk, path: str) -> int | None:
+    if not disk.exists(path):
+        return None
+    file = await disk.open(path)
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
+async def _is(disk: Disk, path: str, new: Replacement) -> bool:
+    """Whether ``path`` is the replacement's file, whole."""
+    if await _size(disk, path) != new.size:
+        return False
+    file = await disk.open(path)
+    try:
+        crc = 0
+        for position in range(0, new.size, _READ_BYTES):
+            crc = crc32c(await file.read(_READ_BYTES, position), crc)
+        return crc == new.crc
+    finally:
+        file.close()
+
+
+def _path(directory: str, base: int) -> str:
+    return f"{directory}/{segment_name(base)}{LOG_SUFFIX}"
+
+
+def _remove_indexes(disk: Disk, directory: str, base: int) -> None:
+    for suffix in (TIME_INDEX_SUFFIX, INDEX_SUFFIX):
+        disk.remove(f"{directory}/{segment_name(base)}{suffix}")
