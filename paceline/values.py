@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
     import dataclasses
+    from functools import partial
 
-    def dataclass(cls=None, /, *, frozen=False, slots=False, **options):
+    def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, **options):
         """As :func:`dataclasses.dataclass`, quick where exactly ``frozen`` and ``slots`` are on."""
         if cls is not None or options or not (frozen and slots):
-            return dataclasses.dataclass(cls, frozen=frozen, slots=slots, **options)
-        return _value_class
+            options |= {"frozen": frozen, "slots": slots, "kw_only": kw_only}
+            return dataclasses.dataclass(cls, **options)
+        return partial(_value_class, kw_only=kw_only)
 
-    def _value_class(cls):
+    def _value_class(cls, *, kw_only):
         # Without a docstring the standard decorator writes one from the signature: slow, unread.
         if cls.__doc__ is None:
             cls.__doc__ = cls.__name__
         own = vars(cls)
-        made = dataclasses.dataclass(cls, slots=True, eq=False, repr=False)
+        made = dataclasses.dataclass(cls, slots=True, eq=False, repr=False, kw_only=kw_only)
         for name, method in _methods(made.__dataclass_fields__.values()).items():
             if name not in own:
                 setattr(made, name, method)
