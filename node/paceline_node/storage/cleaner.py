@@ -14,11 +14,12 @@ from functools import partial
 import trio
 
 from paceline.errors import CorruptMessage, StorageError
-from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
+from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Bytes, Env, File
 from paceline_node.storage import compaction_file
 from paceline_node.storage.compaction import (
+    Check,
     Cleanable,
     CompactionRules,
     FirstPass,
@@ -27,11 +28,11 @@ from paceline_node.storage.compaction import (
     whole_batches,
 )
 from paceline_node.storage.compaction_file import CLEANED, CompactionState, Replacement
+from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import MAX_RELATIVE
 from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.log import Log
-from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import Boundary, Hole, Segment
+from paceline_node.storage.segment import Segment
 
 _SECRET_BYTES = 32
 _LENGTH_AT = 8
@@ -175,25 +176,25 @@ class Cleaning:
         """Some whole batches of a segment, as slowly as the limits ask; empty at its end."""
         self._require([segment])
         self.at_offset = max(segment.base_offset, self._log.log_start_offset)
-        size = min(self._limits.piece_bytes, segment.size - position)
+        data = await self._read(segment.file, position, segment.size)
+        self._statistics.read_bytes += len(data)
+        await trio.sleep(len(data) / self._limits.bytes_per_s)
+        return data
+
+    async def _read(self, file: File, position: int, end: int) -> bytes:
+        """Whole batches of a file that ends at byte ``end``; nothing there. Raises
+        CorruptMessage."""
+        size = min(self._limits.piece_bytes, end - position)
         if size == 0:
             return b""
-        data = await segment.file.read(size, position)
-        end = whole_batches(data)
-        if end == 0:
-            data = await self._large(segment, position, data)
-            end = len(data)
-        self._statistics.read_bytes += end
-        await trio.sleep(end / self._limits.bytes_per_s)
-        return data[:end]
-
-    async def _large(self, segment: Segment, position: int, data: bytes) -> bytes:
-        """A batch that is larger than a piece."""
-        length = int.from_bytes(data[_LENGTH_AT:LENGTH_OVERHEAD], "big")
-        size = length + LENGTH_OVERHEAD
-        if size <= len(data) or size > min(MAX_STORED_BATCH_BYTES, segment.size - position):
-            raise CorruptMessage(f"{segment.path()}: no whole batch at byte {position}")
-        return await segment.file.read(size, position)
+        data = await file.read(size, position)
+        whole = whole_batches(data)
+        if whole:
+            return data[:whole]
+        size = int.from_bytes(data[_LENGTH_AT:LENGTH_OVERHEAD], "big") + LENGTH_OVERHEAD
+        if size <= len(data) or size > min(MAX_STORED_BATCH_BYTES, end - position):
+            raise CorruptMessage(f"{file.path}: no whole batch at byte {position}")
+        return await file.read(size, position)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -251,26 +252,15 @@ class Cleaning:
         end = group[-1].next_offset
         compacted = Segment(group[0].directory, group[0].base_offset, file)
         compacted.created_ms = group[0].created_ms
-        interval = log.settings.index_interval_bytes
-
-        def note(header: BatchHeader, position: int) -> None:
-            compacted.note(header, header.base_offset, position, interval)
-
-        def refuse(hole: Hole, reason: str) -> None:
-            raise CorruptMessage(f"{file.path}: offset {hole.start}: {reason}")
-
-        scan = SegmentScan(
-            file,
-            file.size(),
-            Boundary(0, compacted.base_offset),
-            ScanRules(end, log.epochs, end, end),
-            last_epoch=-1,
-            visit=note,
-            visit_hole=refuse,
+        check = Check(
+            compacted,
+            EpochCache(log.epochs.entries),
+            index_interval=log.settings.index_interval_bytes,
         )
-        result = await scan.run()
-        if result.next_offset != end or result.position != file.size():
-            raise CorruptMessage(f"{file.path}: ends at offset {result.next_offset}, not {end}")
+        while piece := await self._read(file, compacted.size, file.size()):
+            await self._env.host.run_blocking(partial(check.feed, piece))
+        if compacted.next_offset != end:
+            raise CorruptMessage(f"{file.path}: ends at {compacted.next_offset}, not {end}")
         return compacted
 
     async def _put(self, group: Sequence[Segment], compacted: Segment, path: str, crc: int) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from paceline.errors import CorruptMessage, UnsupportedCompression
+from paceline.types import NO_EPOCH
 from paceline.wire.batch_header import (
     DELETE_HORIZON,
     LENGTH_OVERHEAD,
@@ -39,6 +40,7 @@ from paceline.wire.thinning import (
     record_spans,
     thin,
 )
+from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.producers import WINDOW, ProducerKey, key_of
 
@@ -313,6 +315,39 @@ class SecondPass:
         if self.next_horizon_ms < 0 or horizon < self.next_horizon_ms:
             self.next_horizon_ms = horizon
         return None if known else horizon
+
+
+class Noting(Protocol):
+    """The segment that a new file makes."""
+
+    size: int
+    next_offset: int
+
+    def note(self, header: BatchHeader, base_offset: int, position: int, interval: int) -> None: ...
+
+
+class Check:
+    """Reads a new file back: checksums, offsets in a row, leader epochs as the log's table says."""
+
+    def __init__(self, segment: Noting, epochs: EpochCache, *, index_interval: int) -> None:
+        self._segment = segment
+        self._epochs = epochs
+        self._interval = index_interval
+
+    def feed(self, data: bytes) -> None:
+        """Note whole batches in the segment. Raises CorruptMessage."""
+        segment = self._segment
+        start = segment.size
+        for position, header in _verified(data):
+            # The table says nothing of what lies below the log start.
+            known = self._epochs.epoch_at(header.last_offset)
+            fits = known in (NO_EPOCH, header.leader_epoch)
+            if header.base_offset != segment.next_offset or not fits:
+                raise CorruptMessage(
+                    f"compacted batch of offsets {header.base_offset}..{header.last_offset} epoch "
+                    f"{header.leader_epoch}, expected offset {segment.next_offset} epoch {known}"
+                )
+            segment.note(header, header.base_offset, start + position, self._interval)
 
 
 def _open(header: BatchHeader, data: bytes, position: int) -> tuple[bytes, Sequence[RecordSpan]]:

@@ -122,6 +122,20 @@ async def test_neither_the_active_segment_nor_what_is_not_stable_is_touched() ->
     log.abandon()
 
 
+async def test_a_log_start_inside_a_segment() -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk)
+    for epoch in range(1, 9):
+        log.append_leader(keyed([(b"k", b"%d" % epoch), (b"e%d" % epoch, b"")]), epoch, 1_000)
+    log.seal()
+    log.advance_start(7)
+    await compact(disk, log)
+    assert log.log_start_offset == 7
+    assert [r.key for r in visible(log)][-2:] == [b"k", b"e8"]
+    assert sum(r.key == b"k" for r in visible(log)) == 1
+    log.abandon()
+
+
 async def test_a_tombstone_goes_after_its_time_and_not_before() -> None:
     disk, host = MemoryDisk(), StillHost()
     log = await new_log(disk, host=host)
