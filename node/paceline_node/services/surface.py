@@ -13,6 +13,7 @@ from paceline_node.env import Env
 from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
+from paceline_node.services.claims import Claims
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.roles import RoleService
@@ -30,6 +31,7 @@ class Surface:
     roles: RoleService
     producer_ids: ProducerIdService
     status: StatusService
+    claims: Claims
 
     @classmethod
     def over(
@@ -49,12 +51,14 @@ class Surface:
         """The surface of a node made of these parts."""
         access = Access(policy)
         topics = TopicService(env, store, controller, access, auto_create=True)
+        records = RecordService(access, table, topics)
         return cls(
-            RecordService(access, table, topics),
+            records,
             topics,
             RoleService(env, node_id, store, controller, table, access),
             ProducerIdService(node_id, controller, lambda: lifecycle.broker_epoch, access),
             StatusService(
                 env, node_id, software, store, table, lifecycle, quorum, access, stop_with_cluster
             ),
+            Claims(env, records),
         )
