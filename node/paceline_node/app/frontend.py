@@ -90,6 +90,7 @@ class Frontend:
             requests.handlers(),
             NativeLimits(limits.frame_bytes, limits.requests_per_connection, limits.outbox_bytes),
             self._metrics,
+            burst=replicas.burst,
             after_burst=replicas.tell_followers,
         )
 

@@ -39,6 +39,7 @@ from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import OK, Metrics, code_label
+from paceline_node.peers.burst import Burst
 from paceline_node.peers.framestream import FrameStream, OutboxLimits
 from paceline_node.peers.transport import FilePart
 from paceline_node.security.principals import Principal
@@ -73,6 +74,7 @@ class NativeService:
         limits: NativeLimits,
         metrics: Metrics,
         *,
+        burst: Burst,
         after_burst: Callable[[], None],
     ) -> None:
         self.cluster_id = cluster_id
@@ -82,6 +84,7 @@ class NativeService:
         self.fetch = fetch
         self.requests = requests
         self.limits = limits
+        self.burst = burst
         self.after_burst = after_burst
         self.meters = metrics.requests_by("native", _API_NAMES)
         self._streams: set[FrameStream] = set()
@@ -95,7 +98,13 @@ class NativeService:
         """Serve one connection until it ends; owns and closes ``stream``."""
         name = client.name
         outbox = OutboxLimits(max_bytes=self.limits.outbox_bytes)
-        frames = FrameStream(stream, name=name, max_frame_bytes=_BEFORE_HELLO_BYTES, outbox=outbox)
+        frames = FrameStream(
+            stream,
+            name=name,
+            max_frame_bytes=_BEFORE_HELLO_BYTES,
+            outbox=outbox,
+            burst=self.burst,
+        )
         session = _Session(self, frames, client.principal)
         self._streams.add(frames)
         async with trio.open_nursery() as nursery:

@@ -21,6 +21,7 @@ from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind, encode_err
 from paceline.wire.framebuffer import FrameBuffer
 from paceline.wire.message import Message
 from paceline_node.env import Bytes
+from paceline_node.peers.burst import Burst
 from paceline_node.peers.transport import FilePart, advance, ended_early, transport_for
 
 Chunk = Bytes | FilePart
@@ -53,7 +54,8 @@ class FrameStream:
     """Frames both ways over one trio stream, which it owns and closes.
 
     Run :meth:`run_writer` in the connection's nursery; call :meth:`receive` from one task.
-    ``name`` says in errors who is on the other side.
+    ``name`` says in errors who is on the other side. Frames sent while ``burst`` is open leave
+    together at its end.
     """
 
     def __init__(
@@ -63,17 +65,20 @@ class FrameStream:
         name: str,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         outbox: OutboxLimits | None = None,
+        burst: Burst | None = None,
     ) -> None:
         self.name = name
         self._stream = stream
         self._transport = transport_for(stream)
         self._buffer = FrameBuffer(max_frame_bytes=max_frame_bytes)
         self._limits = outbox or OutboxLimits()
+        self._burst = burst or Burst()
         self._outbox: deque[Chunk] = deque()
         self._queued_bytes = 0
         self._accepted_bytes = 0
         self._started_bytes = 0
         self._direct_at = -1.0  # when a frame last went straight to the socket
+        self._writing = False  # the writer has taken chunks: others must not overtake them
         self._finishing = False
         self._failure: str | None = None
         self._writer_idle = trio.lowlevel.ParkingLot()
@@ -122,7 +127,8 @@ class FrameStream:
             raise ConnectionLost(str(self._failure), was_sent=False)
         try:
             pieces: Sequence[Chunk] = [_read_if_small(chunk) for chunk in chunks]
-            if not self._queued_bytes and size <= _DIRECT_BYTES:
+            kept = self._burst.keep(self)
+            if not kept and not self._queued_bytes and size <= _DIRECT_BYTES:
                 pieces = self._send_directly(pieces, size)
         except (OSError, trio.ClosedResourceError) as error:
             self.abort(f"{self.name}: {_told(error)}")
@@ -131,6 +137,23 @@ class FrameStream:
         if pieces:
             self._outbox.extend(pieces)
             self._queued_bytes += total_size(pieces)
+            if not kept:
+                self._writer_idle.unpark()
+
+    def depart(self) -> None:
+        """Send what a burst kept back; what the kernel does not take at once is the writer's."""
+        if self._failure is None and not self._writing:
+            batch, size = self._take_chunks()
+            try:
+                sent = self._transport.send_now(batch) if batch else 0
+            except (OSError, trio.ClosedResourceError) as error:
+                self.abort(f"{self.name}: {_told(error)}")
+                return
+            self._started_bytes += sent
+            self._queued_bytes -= sent
+            if sent < size:
+                self._outbox.extendleft(reversed(batch[advance(batch, 0, sent) :]))
+        if self._outbox:
             self._writer_idle.unpark()
 
     def _send_directly(self, pieces: Sequence[Chunk], size: int) -> Sequence[Chunk]:
@@ -222,9 +245,21 @@ class FrameStream:
         if isinstance(head, FilePart):
             self._outbox.popleft()
             self._started_bytes += head.size
+            self._writing = True
             await self._transport.send_file(head)
+            self._writing = False
             self._queued_bytes -= head.size
             return head.size
+        batch, size = self._take_chunks()
+        self._started_bytes += size
+        self._writing = True
+        await self._transport.send(batch)
+        self._writing = False
+        self._queued_bytes -= size
+        return size
+
+    def _take_chunks(self) -> tuple[list[Bytes], int]:
+        """The byte chunks at the head of the outbox, as many as go together, and their bytes."""
         batch: list[Bytes] = []
         size = 0
         while self._outbox and size < _GATHER_BYTES and len(batch) < _GATHER_COUNT:
@@ -234,10 +269,7 @@ class FrameStream:
             self._outbox.popleft()
             batch.append(chunk)
             size += len(chunk)
-        self._started_bytes += size
-        await self._transport.send(batch)
-        self._queued_bytes -= size
-        return size
+        return batch, size
 
     # --- receiving --------------------------------------------------------------------------------
 

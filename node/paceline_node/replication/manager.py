@@ -20,6 +20,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Env
 from paceline_node.observe.metrics import Metrics
+from paceline_node.peers.burst import Burst
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
@@ -101,6 +102,7 @@ class ReplicaManager:
         self.broker_epoch = NO_BROKER_EPOCH
         self._reported: frozenset[PartitionKey] = frozenset()
         self.deadlines = Deadlines()
+        self.burst = Burst()
         self.flusher = Flusher(
             env,
             self._failed,
@@ -156,6 +158,7 @@ class ReplicaManager:
             node_id=identity.node_id,
             deadlines=self.deadlines,
             admission=Admission(session_valid),
+            burst=self.burst,
             request_flush=self.flusher.request,
             appended=lambda partition: self.serving.appended(partition),
             advanced=lambda partition: self.serving.advanced(partition),

@@ -30,6 +30,7 @@ from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import FlushMode, TopicConfig
 from paceline_node.env import Env
 from paceline_node.observe.metrics import TopicTraffic
+from paceline_node.peers.burst import Burst
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.admission import Admission
 from paceline_node.replication.isr import SimulatedSlots
@@ -84,13 +85,15 @@ class PartitionContext:
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
     ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
     ``append_failed``: an append raised StorageError or StorageFull. ``simulate`` is on while this
-    is the only registered node and simulated slots are allowed (spec v1 9).
+    is the only registered node and simulated slots are allowed (spec v1 9). ``burst`` joins the
+    answers that one step gives.
     """
 
     env: Env
     node_id: NodeId
     deadlines: Deadlines
     admission: Admission
+    burst: Burst
     request_flush: Callable[[Log], None]
     appended: Callable[[Partition], None]
     advanced: Callable[[Partition], None]
@@ -487,7 +490,8 @@ class Partition:
         if not self.replica.advance():
             return
         end = self.replica.high_watermark
-        self._pending.committed(end)
+        with self._context.burst:
+            self._pending.committed(end)
         self._readers.advance(end)
         if self._pending.waits_for_slots:
             self._settle_simulated()

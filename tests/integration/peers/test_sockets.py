@@ -26,6 +26,7 @@ from paceline.wire.message import Message
 from paceline_node.env import Disk, Env, RealHost
 from paceline_node.peers.accepting import AcceptGate, serve
 from paceline_node.peers.auth import Identity, Secret
+from paceline_node.peers.burst import Burst
 from paceline_node.peers.framestream import FrameStream, OutboxLimits, Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.network import RealDescriptors, RealNetwork
@@ -184,6 +185,43 @@ async def test_file_ranges_arrive_between_other_bytes(
             assert second is not None
             assert bytes(second.payload) == content[:size]
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("size", [10, 10_000])
+async def test_frames_of_a_burst_leave_together_at_its_end(size: int) -> None:
+    # 2000 frames are more than one system call takes, and of 10 KB more than a socket holds.
+    burst = Burst()
+    async with stream_pair() as (near, far):
+        sender = FrameStream(near, name="a", burst=burst)
+        receiver = FrameStream(far, name="b")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.run_writer)
+            await trio.testing.wait_all_tasks_blocked()
+            with burst:
+                with burst:
+                    sender.send_frame(Kind.ONE_WAY, 1, 0, None, bytes(size))
+                for number in range(1, 2000):
+                    sender.send_frame(Kind.ONE_WAY, 1, number, None, bytes(size))
+                assert not sender.may_have_sent(0)
+            assert sender.may_have_sent(0)
+            sender.send_frame(Kind.ONE_WAY, 1, 2000, None, b"behind")
+            for number in range(2001):
+                frame = await receiver.receive()
+                assert frame is not None
+                assert frame.correlation == number
+            assert sender.queued_bytes == 0
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_burst_outlives_a_connection_that_ends_meanwhile() -> None:
+    burst = Burst()
+    async with stream_pair() as (near, far):
+        gone = FrameStream(near, name="gone", burst=burst)
+        with burst:
+            gone.send_frame(Kind.ONE_WAY, 1, 0, None, b"x")
+            await trio.aclose_forcefully(near)
+        assert not gone.is_open
+        await trio.aclose_forcefully(far)
 
 
 @pytest.mark.parametrize("size", [1000, 1_000_000])
