@@ -31,6 +31,7 @@ from paceline.wire.batch_header import (
     TimestampType,
     TruncatedBatch,
     batch_crc,
+    check_crc,
     iter_batches,
     pack_header,
     read_extension,
@@ -227,25 +228,37 @@ def validate_client_batches(
                 f"only {MAGIC} is accepted"
             )
         header = read_header(buffer, position)
-        refusal = _refusal(header, allowed_attributes)
-        if refusal is not None:
-            raise InvalidRecord(f"batch at byte {position}: {refusal}")
+        if not _is_allowed(header, allowed_attributes):
+            raise InvalidRecord(f"batch at byte {position}: {_refusal(header, allowed_attributes)}")
         if header.batch_length > max_batch_bytes and header.record_count > 1:
             raise MessageTooLarge(
                 f"batch at byte {position}: {header.batch_length} bytes in "
                 f"{header.record_count} records, limit {max_batch_bytes}"
             )
-        if header.compression > _LAST_CODEC:
+        if header.attributes & COMPRESSION_MASK > _LAST_CODEC:
             raise UnsupportedCompression(f"batch at byte {position}: codec {header.compression}")
-        verify(buffer, position)
+        check_crc(buffer, position, header)
         headers.append(header)
-        position += header.size_bytes
+        position += header.batch_length + LENGTH_OVERHEAD
     if not headers:
         raise InvalidRecord("no batch")
     return headers
 
 
-def _refusal(header: BatchHeader, allowed_attributes: int) -> str | None:
+def _is_allowed(header: BatchHeader, allowed_attributes: int) -> bool:
+    """One expression, for it judges every batch; :func:`_refusal` says what was wrong."""
+    count = header.record_count
+    return (
+        not header.attributes & (~allowed_attributes | CONTROL)
+        and header.last_offset_delta == count - 1 >= 0
+        and (
+            header.producer_id == -1
+            or (header.producer_id >= 0 <= header.producer_epoch and header.base_sequence >= 0)
+        )
+    )
+
+
+def _refusal(header: BatchHeader, allowed_attributes: int) -> str:
     if header.is_control:
         return "control batches are written by brokers only"
     if header.attributes & ~allowed_attributes:
@@ -254,9 +267,7 @@ def _refusal(header: BatchHeader, allowed_attributes: int) -> str | None:
         return f"{header.record_count} records with last offset delta {header.last_offset_delta}"
     if header.producer_id < -1:
         return f"producer id {header.producer_id}"
-    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
-        return (
-            f"producer {header.producer_id} with epoch {header.producer_epoch}, "
-            f"sequence {header.base_sequence}"
-        )
-    return None
+    return (
+        f"producer {header.producer_id} with epoch {header.producer_epoch}, "
+        f"sequence {header.base_sequence}"
+    )

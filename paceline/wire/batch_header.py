@@ -226,8 +226,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"batch at byte {position}: {available} bytes, a header has {HEADER_BYTES}",
             HEADER_BYTES,
         )
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
-    base_offset, batch_length, _, magic, _, attributes, last_delta = header[:7]
+    fields = _HEADER.unpack_from(buffer, position)
+    header = BatchHeader._make(fields)
+    base_offset, batch_length, _, magic, _, attributes, last_delta = fields[:7]
     size = batch_length + LENGTH_OVERHEAD
     if (
         magic != MAGIC
@@ -277,13 +278,19 @@ def verify(buffer: Buffer, position: int = 0) -> BatchHeader:
     Raises CorruptMessage naming expected and found, or as :func:`read_header`.
     """
     header = read_header(buffer, position)
-    found = batch_crc(buffer, position, header.size_bytes)
+    check_crc(buffer, position, header)
+    return header
+
+
+def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check the CRC of the batch at ``position``, whose header was read already. Raises
+    CorruptMessage naming expected and found."""
+    found = batch_crc(buffer, position, header.batch_length + LENGTH_OVERHEAD)
     if found != header.crc:
         raise CorruptMessage(
             f"batch at byte {position}, base offset {header.base_offset}: "
             f"CRC-32C {found:08x}, header says {header.crc:08x}"
         )
-    return header
 
 
 def batch_crc(buffer: Buffer, position: int, size: int) -> int:

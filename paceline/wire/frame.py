@@ -20,15 +20,15 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
 from paceline.errors import ErrorCode, PacelineError, RemoteProtocolError, error_for
-from paceline.values import dataclass
 from paceline.wire.message import unpack_array
 
 _LENGTHS = struct.Struct(">II")
+_LENGTH = struct.Struct(">I")
 LENGTH_BYTES = 4
 MAX_HEADER_BYTES = 4 * 1024 * 1024
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -41,8 +41,7 @@ class Kind(enum.IntEnum):
     ONE_WAY = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One decoded frame. ``payload`` is a view into the receive buffer's own copy of the frame."""
 
     kind: int
@@ -81,7 +80,7 @@ def decode(frame: bytes | bytearray | memoryview) -> Frame:
     view = memoryview(frame)
     if len(view) < 4:
         raise RemoteProtocolError(f"frame of {len(view)} bytes has no header length")
-    size = int.from_bytes(view[:4], "big")
+    (size,) = _LENGTH.unpack_from(view)
     if size > MAX_HEADER_BYTES or 4 + size > len(view):
         raise RemoteProtocolError(f"header of {size} bytes in a frame of {len(view)}")
     header = unpack_array(view[4 : 4 + size])

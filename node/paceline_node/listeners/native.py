@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 import structlog
@@ -25,7 +26,7 @@ from paceline.errors import (
 )
 from paceline.types import NodeId
 from paceline.wire.frame import Frame, Kind
-from paceline.wire.message import Message
+from paceline.wire.message import Message, Packed
 from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
 from paceline.wire.native.data import (
     FetchReply,
@@ -33,7 +34,6 @@ from paceline.wire.native.data import (
     HelloReply,
     ListOffsets,
     ListOffsetsReply,
-    ProduceReply,
 )
 from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
 from paceline_node.listeners.native_produce import ProduceHandler
@@ -46,6 +46,8 @@ from paceline_node.security.principals import Principal
 
 RequestHandler = Callable[[Frame, Principal], Awaitable[Message]]
 _BEFORE_HELLO_BYTES = 64 * 1024
+# Looked up for every request; a plain number compares faster than a member of an enumeration.
+_REQUEST, _RESPONSE, _PRODUCE = int(Kind.REQUEST), int(Kind.RESPONSE), int(NativeApi.PRODUCE)
 _API_NAMES = {int(api): api.name.lower() for api in NativeApi}
 
 
@@ -129,6 +131,7 @@ class _Session:
         self._frames = frames
         self._unanswered = 0
         self._room = trio.Event()
+        self._waiting = False
         self._parked: set[ParkedFetch] = set()
 
     async def run(self, nursery: trio.Nursery) -> None:
@@ -139,26 +142,23 @@ class _Session:
             self._frames.finish()
             return
         while (frame := await self._frames.receive()) is not None:
-            self._take(frame, nursery)
+            arrived = trio.current_time()
+            self._take(frame, arrived, nursery)
             while self._has_room and (more := self._frames.receive_buffered()) is not None:
-                self._take(more, nursery)
+                self._take(more, arrived, nursery)
             # What came together goes to the followers together, and at once.
             self._service.after_burst()
             await self._frames.drain()
             while not self._has_room:
                 self._room = trio.Event()
+                self._waiting = True
                 await self._room.wait()
+                self._waiting = False
         self._frames.finish()
 
     @property
     def _has_room(self) -> bool:
         return self._unanswered < self._service.limits.max_in_flight
-
-    def _take(self, frame: Frame, nursery: trio.Nursery) -> None:
-        if frame.kind != Kind.REQUEST:
-            raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
-        self._unanswered += 1
-        self._dispatch(frame, nursery)
 
     async def _greet(self) -> bool:
         frame = await self._frames.receive()
@@ -200,14 +200,14 @@ class _Session:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _dispatch(self, frame: Frame, nursery: trio.Nursery) -> None:
-        arrived = trio.current_time()
+    def _take(self, frame: Frame, arrived: float, nursery: trio.Nursery) -> None:
+        if frame.kind != _REQUEST:
+            raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
+        self._unanswered += 1
         try:
-            if frame.api == NativeApi.PRODUCE:
+            if frame.api == _PRODUCE:
                 self._service.produce.handle(
-                    frame,
-                    self._principal,
-                    lambda reply: self._answer(frame, arrived, reply, _error_of(reply)),
+                    frame, self._principal, partial(self._answer, frame, arrived)
                 )
             elif frame.api == NativeApi.FETCH:
                 self._fetch(frame, arrived)
@@ -247,16 +247,15 @@ class _Session:
         self,
         frame: Frame,
         arrived: float,
-        reply: Message,
+        reply: Message | Packed,
         code: int = 0,
         parts: Sequence[FilePart] = (),
     ) -> None:
         self._settled(frame, arrived, code)
-        # A client that went away, or does not read, gets no answer; the reader sees the end.
-        with suppress(ConnectionLost):
-            self._frames.send_frame(
-                Kind.RESPONSE, frame.api, frame.correlation, reply, tuple(parts)
-            )
+        try:
+            self._frames.send_frame(_RESPONSE, frame.api, frame.correlation, reply, tuple(parts))
+        except ConnectionLost:
+            return  # who went away, or does not read, gets no answer; the reader sees the end
 
     def _refuse(self, frame: Frame, arrived: float, error: PacelineError) -> None:
         self._settled(frame, arrived, error.code)
@@ -267,7 +266,8 @@ class _Session:
         label = code_label(code) if code else OK
         self._meters[frame.api].done(label, trio.current_time() - arrived)
         self._unanswered -= 1
-        self._room.set()
+        if self._waiting:
+            self._room.set()
 
     def close(self) -> None:
         """Forget parked fetches; produce callbacks that still come find the stream closed."""
@@ -276,7 +276,7 @@ class _Session:
         self._parked.clear()
 
 
-def _error_of(reply: ProduceReply | FetchReply | ListOffsetsReply) -> int:
+def _error_of(reply: FetchReply | ListOffsetsReply) -> int:
     """The first partition's error that is one; 0 when all went well."""
     for result in reply.partitions:
         if result.error:

@@ -6,23 +6,30 @@ arrival, and the answer is sent by the callback of the last partition to be deci
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from paceline.errors import InvalidRequest, PacelineError, PolicyViolation
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, is_internal_topic
 from paceline.wire.batch import validate_client_batches
 from paceline.wire.frame import Frame
+from paceline.wire.message import Packed
 from paceline.wire.native.data import (
     Produce,
     ProducedPartition,
     ProducePartition,
-    ProduceReply,
+    pack_produced,
 )
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
 
-Answer = Callable[[ProduceReply], None]
+_ERROR_AT = 2  # field of ProducedPartition
+
+Answer = Callable[[Packed, int], None]
+"""Takes the packed ProduceReply and the first partition's error that is one, 0 when all went well.
+"""
 
 
 class ProduceHandler:
@@ -35,38 +42,36 @@ class ProduceHandler:
     def handle(self, frame: Frame, principal: Principal, answer: Answer) -> None:
         """Append what ``frame`` carries; ``answer`` is called once, maybe before this returns.
 
-        Raises RemoteProtocolError or InvalidRequest when the request as a whole is wrong; nothing
-        was appended then.
+        Offsets are stamped into the frame's own memory. Raises RemoteProtocolError or
+        InvalidRequest when the request as a whole is wrong; nothing was appended then.
         """
         request = Produce.unpack(frame.body)
         if request.transactional_id is not None:
             raise InvalidRequest("transactions are not served by this version")
-        sizes = [part.records_bytes for part in request.partitions]
-        if sum(sizes) != len(frame.payload) or min(sizes, default=0) < 0:
-            raise InvalidRequest(
-                f"payload of {len(frame.payload)} bytes, the partitions name {sizes}"
-            )
-        pending = _PendingReply(request, answer)
+        parts = request.partitions
+        payload = frame.payload
+        sizes = [part.records_bytes for part in parts]
+        if sum(sizes) != len(payload) or min(sizes, default=0) < 0:
+            raise InvalidRequest(f"payload of {len(payload)} bytes, the partitions name {sizes}")
+        if payload.readonly:  # of a WebSocket message
+            payload = memoryview(bytearray(payload))
+        pending = _PendingReply(parts, answer)
         timeout_s = max(0, min(request.timeout_ms, self._max_timeout_ms)) / 1000
         position = 0
         permitted = None
-        for index, part in enumerate(request.partitions):
-            data = frame.payload[position : position + part.records_bytes]
+        for index, part in enumerate(parts):
+            batches = payload[position : position + part.records_bytes]
             position += part.records_bytes
             try:
                 if part.topic != permitted:
                     self._records.permit(principal, Operation.PRODUCE, part.topic)
                     permitted = part.topic
-                partition = self._leader_of(part)
-                # Offsets and epochs are stamped in place, so the batch must be writable.
-                batches = bytearray(data)
-                headers = validate_client_batches(batches)
-                partition.produce(
+                self._leader_of(part).produce(
                     batches,
-                    headers,
+                    validate_client_batches(batches),
                     acks=request.acks,
                     timeout_s=timeout_s,
-                    done=pending.slot(index),
+                    done=partial(pending.done, index),
                 )
             except PacelineError as error:
                 pending.refuse(
@@ -86,42 +91,26 @@ class ProduceHandler:
 class _PendingReply:
     """Collects the results of one request's partitions and answers when the last one is in."""
 
-    __slots__ = ("_answer", "_missing", "_request", "_results")
+    __slots__ = ("_answer", "_missing", "_parts", "_results")
 
-    def __init__(self, request: Produce, answer: Answer) -> None:
-        self._request = request
+    def __init__(self, parts: Sequence[ProducePartition], answer: Answer) -> None:
+        self._parts = parts
         self._answer = answer
-        self._missing = len(request.partitions)
-        self._results: list[ProducedPartition | None] = [None] * self._missing
+        self._missing = len(parts)
+        self._results: list[list[Any] | None] = [None] * self._missing
         if not self._missing:
-            answer(ProduceReply(()))
+            answer(Packed([[]]), 0)
 
-    def slot(self, index: int) -> Callable[[ProduceResult | PacelineError], None]:
-        def done(result: ProduceResult | PacelineError) -> None:
-            if isinstance(result, PacelineError):
-                self.refuse(index, result, NO_NODE, NO_EPOCH)
-                return
-            part = self._request.partitions[index]
-            self._put(
-                index,
-                ProducedPartition(
-                    part.topic,
-                    part.partition,
-                    0,
-                    "",
-                    result.base_offset,
-                    result.last_offset,
-                    LeaderEpoch(result.leader_epoch),
-                    result.high_watermark,
-                    result.log_start_offset,
-                    result.duplicate,
-                ),
-            )
-
-        return done
+    def done(self, index: int, result: ProduceResult | PacelineError) -> None:
+        """A partition has stored its batches, or cannot tell."""
+        if isinstance(result, PacelineError):
+            self.refuse(index, result, NO_NODE, NO_EPOCH)
+        else:
+            self._put(index, pack_produced(self._parts[index], *result))
 
     def refuse(self, index: int, error: PacelineError, leader: int, leader_epoch: int) -> None:
-        part = self._request.partitions[index]
+        """A partition has stored nothing, or its outcome is unknown, as ``error`` says."""
+        part = self._parts[index]
         refused = ProducedPartition(
             part.topic,
             part.partition,
@@ -134,11 +123,13 @@ class _PendingReply:
             -1,
             leader=NodeId(leader),
         )
-        self._put(index, refused)
+        self._put(index, refused.pack())
 
-    def _put(self, index: int, result: ProducedPartition) -> None:
-        assert self._results[index] is None, "a partition answers once"
-        self._results[index] = result
+    def _put(self, index: int, result: list[Any]) -> None:
+        results = self._results
+        assert results[index] is None, "a partition answers once"
+        results[index] = result
         self._missing -= 1
         if not self._missing:
-            self._answer(ProduceReply(tuple(r for r in self._results if r is not None)))
+            errors = (each[_ERROR_AT] for each in results if each is not None)
+            self._answer(Packed([results]), next(filter(None, errors), 0))

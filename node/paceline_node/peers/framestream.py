@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import trio
 
 from paceline.errors import ConnectionLost, PacelineError, RemoteProtocolError
-from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind, encode_error, encode_head
+from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, encode_error, encode_head
 from paceline.wire.framebuffer import FrameBuffer
-from paceline.wire.message import Message
+from paceline.wire.message import Message, Packed
 from paceline_node.env import Bytes
 from paceline_node.peers.burst import Burst
 from paceline_node.peers.transport import FilePart, advance, ended_early, transport_for
@@ -174,7 +174,12 @@ class FrameStream:
         return [] if sent == size else chunks[advance(chunks, 0, sent) :]
 
     def send_frame(
-        self, kind: Kind, api: int, correlation: int, body: Message | None, payload: Payload = ()
+        self,
+        kind: int,
+        api: int,
+        correlation: int,
+        body: Message | Packed | None,
+        payload: Payload = (),
     ) -> None:
         """Queue one frame. As :meth:`send`."""
         chunks = chunks_of(payload)

@@ -136,7 +136,9 @@ class Partition:
             counts_durable=config.flush_mode in COUNTS_DURABLE,
         )
         self.slots = SimulatedSlots(lag_max_s=context.lag_max_s, max_lag=context.simulated_max_lag)
-        self._pending = PendingProduces(str(self), context.env.now, context.deadlines)
+        self._pending = PendingProduces(
+            str(self), context.env.now, context.deadlines, self._succeed
+        )
         self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
         self._ack_watchers: dict[object, tuple[NodeId, int, Callable[[], None]]] = {}
         self._closed = False
@@ -219,7 +221,7 @@ class Partition:
 
     def produce(
         self,
-        batches: bytearray,
+        batches: bytearray | memoryview,
         headers: Sequence[BatchHeader],
         *,
         acks: Acks,
@@ -245,17 +247,23 @@ class Partition:
         is_new = skip_bytes < len(batches)
         if is_new:
             if skip_bytes:
-                del batches[:skip_bytes]
-            base, last_offset = self._append(batches, leader.leader_epoch)
+                batches, headers = memoryview(batches)[skip_bytes:], headers[len(duplicates) :]
+            base, last_offset = self._append(batches, headers, leader.leader_epoch)
             base_offset = base if base_offset < 0 else base_offset
-        self._acknowledge(
-            base_offset, last_offset, not is_new, acks, timeout_s, done, simulated=simulated
-        )
+        pending = PendingProduce(base_offset, last_offset, required, done, is_duplicate=not is_new)
+        self._acknowledge(pending, acks, timeout_s, simulated=simulated)
 
-    def _append(self, batches: bytearray, leader_epoch: LeaderEpoch) -> tuple[int, int]:
+    def _append(
+        self,
+        batches: bytearray | memoryview,
+        headers: Sequence[BatchHeader],
+        leader_epoch: LeaderEpoch,
+    ) -> tuple[int, int]:
         context = self._context
         try:
-            appended = self.log.append_leader(batches, leader_epoch, context.env.host.wall_ms())
+            appended = self.log.append_leader(
+                batches, leader_epoch, context.env.host.wall_ms(), headers
+            )
         except (StorageFull, StorageError):
             context.append_failed(self.log)
             raise
@@ -268,46 +276,32 @@ class Partition:
         return appended.base_offset, appended.last_offset
 
     def _acknowledge(
-        self,
-        base_offset: int,
-        last_offset: int,
-        duplicate: bool,
-        acks: Acks,
-        timeout_s: float,
-        done: Done,
-        *,
-        simulated: bool,
+        self, pending: PendingProduce, acks: Acks, timeout_s: float, *, simulated: bool
     ) -> None:
         """Answer now what need not wait, otherwise park it (4.1 step 6)."""
-        replica = self.replica
-        log = self.log
-
-        def succeed() -> None:
-            done(
-                ProduceResult(
-                    base_offset,
-                    last_offset,
-                    replica.leader_epoch,
-                    replica.high_watermark,
-                    log.log_start_offset,
-                    duplicate,
-                )
-            )
-
-        required = self.config.min_insync_replicas
-        pending = PendingProduce(last_offset, required, succeed, done)
+        last_offset = pending.last_offset
         if simulated:
             self._pending.wait_simulated(pending, timeout_s)
             self._settle_simulated()
-        elif acks == Acks.ALL:
-            if replica.high_watermark > last_offset:
-                succeed()
-            else:
-                self._pending.wait_committed(pending, timeout_s)
+        elif acks == Acks.ALL and self.replica.high_watermark <= last_offset:
+            self._pending.wait_committed(pending, timeout_s)
         elif acks == Acks.LEADER and self._must_sync(last_offset):
             self._pending.wait_durable(pending, timeout_s)
         else:
-            succeed()
+            self._succeed(pending)
+
+    def _succeed(self, pending: PendingProduce) -> None:
+        """Tell a producer that its records are stored as asked."""
+        pending.done(
+            ProduceResult(
+                pending.base_offset,
+                pending.last_offset,
+                self.replica.leader_epoch,
+                self.replica.high_watermark,
+                self.log.log_start_offset,
+                pending.is_duplicate,
+            )
+        )
 
     def _must_sync(self, last_offset: int) -> bool:
         """Whether an acks=1 write must wait for the disk."""
@@ -490,7 +484,7 @@ class Partition:
         if not self.replica.advance():
             return
         end = self.replica.high_watermark
-        with self._context.burst:
+        with self._context.burst:  # one fetch may commit many requests
             self._pending.committed(end)
         self._readers.advance(end)
         if self._pending.waits_for_slots:

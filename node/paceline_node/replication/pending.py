@@ -30,22 +30,43 @@ class ProduceResult(NamedTuple):
 Done = Callable[[ProduceResult | PacelineError], None]
 
 
-class PendingProduce(NamedTuple):
-    """A request that waits. ``succeed`` tells its producer that it is stored as asked."""
+class PendingProduce:
+    """A request that was appended. ``done`` takes its result; ``is_duplicate``: all of it had been
+    stored before."""
 
-    last_offset: int
-    required_isr: int
-    succeed: Callable[[], None]
-    done: Done
+    __slots__ = ("base_offset", "done", "is_duplicate", "last_offset", "required_isr")
+
+    def __init__(
+        self,
+        base_offset: int,
+        last_offset: int,
+        required_isr: int,
+        done: Done,
+        *,
+        is_duplicate: bool,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.required_isr = required_isr
+        self.done = done
+        self.is_duplicate = is_duplicate
 
 
 class PendingProduces:
-    """All waiting producers of one partition; ``name`` is the partition's, for errors."""
+    """All waiting producers of one partition; ``name`` is the partition's, for errors. ``succeed``
+    tells a producer that it is stored as asked."""
 
-    def __init__(self, name: str, now: Callable[[], float], deadlines: Deadlines) -> None:
+    def __init__(
+        self,
+        name: str,
+        now: Callable[[], float],
+        deadlines: Deadlines,
+        succeed: Callable[[PendingProduce], None],
+    ) -> None:
         self._name = name
         self._now = now
         self._deadlines = deadlines
+        self._succeed = succeed
         self._committing: OffsetWaiters[PendingProduce] = OffsetWaiters(self._arm)
         self._syncing: OffsetWaiters[PendingProduce] = OffsetWaiters(self._arm)
         self._simulated: list[tuple[float, PendingProduce]] = []
@@ -56,12 +77,12 @@ class PendingProduces:
     def wait_committed(self, request: PendingProduce, timeout_s: float) -> None:
         """Answer once the high watermark is above the request's last offset."""
         deadline = self._now() + timeout_s
-        self._committing.add(request.last_offset, request, _succeed, deadline)
+        self._committing.add(request.last_offset, request, self._succeed, deadline)
 
     def wait_durable(self, request: PendingProduce, timeout_s: float) -> None:
         """Answer once this node's disk has the request's last offset."""
         deadline = self._now() + timeout_s
-        self._syncing.add(request.last_offset, request, _succeed, deadline)
+        self._syncing.add(request.last_offset, request, self._succeed, deadline)
 
     def wait_simulated(self, request: PendingProduce, timeout_s: float) -> None:
         """Answer once :meth:`settle_simulated` finds it committed with enough replicas."""
@@ -87,7 +108,7 @@ class PendingProduces:
         waiting, self._simulated = self._simulated, []
         for deadline, request in waiting:
             if request.last_offset < high_watermark and in_sync >= request.required_isr:
-                request.succeed()
+                self._succeed(request)
             else:
                 self._simulated.append((deadline, request))
 
@@ -112,10 +133,6 @@ class PendingProduces:
         expired += [request for deadline, request in self._simulated if deadline <= now]
         self._simulated = [entry for entry in self._simulated if entry[0] > now]
         _tell(expired, error)
-
-
-def _succeed(request: PendingProduce) -> None:
-    request.succeed()
 
 
 def _tell(requests: Iterable[PendingProduce], error: PacelineError) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
-from paceline.wire.batch_header import read_extension
+from paceline.wire.batch_header import BatchHeader, read_extension
 from paceline_node.env import Bytes, Env
 from paceline_node.storage import compaction_file, damage, epoch_file, producer_file, reading
 from paceline_node.storage.damage import DamagedRange
@@ -206,18 +206,23 @@ class Log:
 
     # --- appending ----------------------------------------------------------------------------
 
-    def append_leader(self, batches: bytearray, leader_epoch: int, now_ms: int) -> Appended:
-        """Give the batches the next offsets and ``leader_epoch``, and append them.
+    def append_leader(
+        self,
+        batches: bytearray | memoryview,
+        leader_epoch: int,
+        now_ms: int,
+        headers: Sequence[BatchHeader] | None = None,
+    ) -> Appended:
+        """Append validated batches, whose ``headers`` the caller may give to save reading them.
 
-        The batches were validated by the caller; ``batches`` is stamped in place (the CRC covers
-        neither field) and written without a copy. Raises StorageFull (nothing appended) and
-        StorageError (the log has failed).
+        Next offsets and ``leader_epoch`` are stamped in place (the CRC covers neither field); no
+        copy is made. Raises StorageFull (nothing appended) and StorageError (the log has failed).
         """
-        if leader_epoch < self.epochs.last_epoch:
-            raise AssertionError(f"{self}: epoch {leader_epoch} behind {self.epochs}")
-        placed, end = place_leader(batches, self.log_end_offset, leader_epoch)
+        last_epoch = self.epochs.last_epoch
+        assert leader_epoch >= last_epoch, f"{self}: epoch {leader_epoch} behind {self.epochs}"
+        placed, end = place_leader(batches, headers, self.log_end_offset, leader_epoch)
         appended = self._append(batches, placed, end, now_ms)
-        if leader_epoch != self.epochs.last_epoch:
+        if leader_epoch != last_epoch:
             self.epochs.assign(leader_epoch, appended.base_offset)
         return appended
 
@@ -227,11 +232,13 @@ class Log:
         Every CRC, the offsets' continuity and the order of leader epochs are checked first. Raises
         CorruptMessage (nothing appended), StorageFull, StorageError.
         """
-        data, placed, end = place_follower(data, self.log_end_offset, self.epochs.last_epoch)
+        epoch = int(self.epochs.last_epoch)
+        data, placed, end = place_follower(data, self.log_end_offset, epoch)
         appended = self._append(data, placed, end, self._env.host.wall_ms())
         for _, header, offset in placed:
-            if header.leader_epoch != self.epochs.last_epoch:
-                self.epochs.assign(header.leader_epoch, offset)
+            if header.leader_epoch != epoch:
+                epoch = header.leader_epoch
+                self.epochs.assign(epoch, offset)
         return appended
 
     def _append(self, data: Bytes, placed: Sequence[Placed], end: int, now_ms: int) -> Appended:
@@ -331,10 +338,8 @@ class Log:
         Raises OffsetOutOfRange outside log start..end, CorruptMessage where the log is damaged.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(
-                f"{self.identity}: offset {offset} outside "
-                f"{self.log_start_offset}..{self.log_end_offset}"
-            )
+            known = f"{self.log_start_offset}..{self.log_end_offset}"
+            raise OffsetOutOfRange(f"{self.identity}: offset {offset} outside {known}")
         if offset >= end_offset or offset == self.log_end_offset:
             return None
         segment = self._files.at(offset)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
-from paceline.wire.batch import HEADER_BYTES, BatchHeader, iter_batches, stamp, verify
+from paceline.wire.batch import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    iter_batches,
+    stamp,
+    verify,
+)
 from paceline.wire.thinning import bare, is_bare
 
 
@@ -29,17 +36,25 @@ class Placed(NamedTuple):
 
 
 def place_leader(
-    batches: bytearray, offset: int, leader_epoch: int
+    batches: bytearray | memoryview,
+    headers: Iterable[BatchHeader] | None,
+    offset: int,
+    leader_epoch: int,
 ) -> tuple[Sequence[Placed], int]:
     """Stamp validated batches in place with the offsets from ``offset`` on and the epoch.
 
-    Returns them and the offset behind the last one.
+    ``headers`` are theirs, if somebody has read them. Returns them and the offset behind the last
+    one.
     """
+    if headers is None:
+        headers = [header for _, header in iter_batches(batches)]
     placed = []
-    for position, header in iter_batches(batches):
+    position = 0
+    for header in headers:
         stamp(batches, position, offset, leader_epoch)
         placed.append(Placed(position, header, offset))
         offset += header.last_offset_delta + 1
+        position += header.batch_length + LENGTH_OVERHEAD
     return placed, offset
 
 
@@ -76,7 +91,7 @@ def place_follower(
                 f"expected offset {offset} epoch {last_epoch} or newer"
             )
         placed.append(Placed(position, header, offset))
-        offset = header.next_offset
+        offset += header.last_offset_delta + 1
         last_epoch = header.leader_epoch
-        position += header.size_bytes
+        position += header.batch_length + LENGTH_OVERHEAD
     return data, placed, offset

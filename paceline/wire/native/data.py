@@ -11,6 +11,7 @@ What does not belong here: topic and quorum administration (``admin.py``), socke
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from paceline.types import NO_EPOCH, NO_NODE, Acks, Isolation, LeaderEpoch, NodeId, TopicId
@@ -173,6 +174,32 @@ class ProducedPartition(Message):
 @dataclass(frozen=True, slots=True)
 class ProduceReply(Message):
     partitions: tuple[ProducedPartition, ...]
+
+
+def pack_produced(
+    at: ProducePartition,
+    base_offset: int,
+    last_offset: int,
+    leader_epoch: int,
+    high_watermark: int,
+    log_start_offset: int,
+    duplicate: bool,
+) -> list[Any]:
+    """What ``ProducedPartition(...).pack()`` gives for a success, without making the object: the
+    one message that a leader packs for every single write."""
+    return [
+        at.topic,
+        at.partition,
+        0,
+        "",
+        base_offset,
+        last_offset,
+        leader_epoch,
+        high_watermark,
+        log_start_offset,
+        duplicate,
+        NO_NODE,
+    ]
 
 
 @dataclass(frozen=True, slots=True)

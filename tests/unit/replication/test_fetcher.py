@@ -16,6 +16,7 @@ from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFe
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.observe.metrics import Metrics
+from paceline_node.peers.burst import Burst
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
@@ -119,6 +120,7 @@ class Follower:
             FOLLOWER,
             self._deadlines,
             Admission(),
+            burst=Burst(),
             request_flush=lambda log: None,
             appended=lambda partition: None,
             advanced=lambda partition: None,

@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from paceline.errors import DuplicateSequence, OutOfOrderSequence, PacelineError, RequestTimedOut
+from paceline.types import LeaderEpoch
 from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.records import Record
@@ -82,17 +83,16 @@ async def test_pending_produces_end_each_in_one_way(
     def request(name: str, last_offset: int) -> PendingProduce:
         def done(answer: ProduceResult | PacelineError) -> None:
             assert name not in answers
-            answers[name] = type(answer)
+            answers[name] = True if isinstance(answer, ProduceResult) else type(answer)
 
-        def succeed() -> None:
-            assert name not in answers
-            answers[name] = True
+        return PendingProduce(0, last_offset, 2, done, is_duplicate=False)
 
-        return PendingProduce(last_offset, 2, succeed, done)
+    def succeed(request: PendingProduce) -> None:
+        request.done(ProduceResult(0, request.last_offset, LeaderEpoch(1), 0, 0, duplicate=False))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(deadlines.run)
-        pending = PendingProduces("t/0", trio.current_time, deadlines)
+        pending = PendingProduces("t/0", trio.current_time, deadlines, succeed)
         pending.wait_committed(request("committed", 4), 5.0)
         pending.wait_committed(request("too late", 9), 1.0)
         pending.wait_durable(request("durable", 4), 5.0)

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import RemoteProtocolError
+from paceline.types import LeaderEpoch
 from paceline.wire.frame import decode
-from paceline.wire.message import unpack_array
+from paceline.wire.message import Packed, unpack_array
+from paceline.wire.native.data import (
+    ProducedPartition,
+    ProducePartition,
+    ProduceReply,
+    pack_produced,
+)
 
 UNHASHABLE_KEY = b"\x81\x80\x00"  # {{}: 0}, which Python's maps cannot hold
 ARRAY_KEY = b"\x81\x90\x00"
@@ -59,3 +66,22 @@ def test_any_header_of_a_frame(value: object, rest: bytes) -> None:
     else:
         with pytest.raises(RemoteProtocolError):
             decode(frame)
+
+
+def test_a_produced_partition_packed_by_hand_is_the_message() -> None:
+    at = ProducePartition("orders", 3, 170)
+    by_hand = pack_produced(at, 10, 14, 7, 15, 2, duplicate=True)
+    message = ProducedPartition("orders", 3, 0, "", 10, 14, LeaderEpoch(7), 15, 2, duplicate=True)
+    assert by_hand == message.pack()
+    assert ProduceReply.unpack(Packed([[by_hand]]).pack()) == ProduceReply((message,))
+
+
+def test_messages_of_ever_new_types_are_checked_each_time() -> None:
+    kinds = [None, "topic", b"x", 1.5, True, [], {}, 7, -1]
+    for first in kinds:
+        for second in kinds:
+            if (type(first), type(second)) == (str, int):
+                continue
+            with pytest.raises(RemoteProtocolError, match=r"ProducePartition\.\w+: expected"):
+                ProducePartition.unpack([first, second, 0])
+    assert ProducePartition.unpack(["topic", 7, 0, 1, "newer", 5]).partition == 7
