@@ -127,6 +127,16 @@ def nullable_since(version: int) -> _NullableSince:
     return _NullableSince(version)
 
 
+@dataclass(frozen=True, slots=True)
+class _ShortCount:
+    pass
+
+
+def short_count() -> _ShortCount:
+    """The count of the array is an i16; only in classic encoding."""
+    return _ShortCount()
+
+
 class Struct:
     """Base of messages and of their parts."""
 
@@ -137,7 +147,8 @@ class Array(NamedTuple):
     """The type of an array field."""
 
     item: FieldType
-    nullable: bool
+    nullable: bool = False
+    has_short_count: bool = False
 
 
 FieldType = _Primitive | Array | type[Struct]
@@ -183,14 +194,19 @@ def _type(place: str, hint: Any) -> FieldType:
     if get_origin(hint) is Annotated:
         inner, *extras = get_args(hint)
         primitive = next((extra for extra in extras if isinstance(extra, _Primitive)), None)
-        return primitive if primitive is not None else _type(place, inner)
+        if primitive is not None:
+            return primitive
+        found = _type(place, inner)
+        if isinstance(found, Array) and any(isinstance(extra, _ShortCount) for extra in extras):
+            return found._replace(has_short_count=True)
+        return found
     options = [option for option in get_args(hint) if option is not type(None)]
     if type(None) in get_args(hint) and len(options) == 1:
         array = _type(place, options[0])
         if isinstance(array, Array):
             return array._replace(nullable=True)
     elif get_origin(hint) is tuple:
-        return Array(_type(place, get_args(hint)[0]), nullable=False)
+        return Array(_type(place, get_args(hint)[0]))
     elif isinstance(hint, type) and issubclass(hint, Struct):
         return hint
     raise TypeError(f"{place}: {hint} has no encoding")

@@ -189,7 +189,7 @@ def _type_reader(field: Field, field_type: FieldType, version: int, flexible: bo
         return _primitive_reader(field.name, kind, flexible, nullable=nullable and null_allowed)
     if isinstance(field_type, Array):
         nullable = field_type.nullable and null_allowed
-        return _array_reader(field, field_type.item, version, flexible, nullable=nullable)
+        return _array_reader(field, field_type, version, flexible, nullable=nullable)
     assert isinstance(field_type, type)
     return reader(field_type, version, flexible)
 
@@ -259,12 +259,12 @@ def _require_null(name: str, size: int, nullable: bool) -> None:
 
 
 def _array_reader(
-    field: Field, item: FieldType, version: int, flexible: bool, *, nullable: bool
+    field: Field, array: Array, version: int, flexible: bool, *, nullable: bool
 ) -> Read:
     name = field.name
-    read = _type_reader(field, item, version, flexible)
-    length = _length_reader(Kind.BYTES, flexible)
-    smallest = _smallest(item, version, flexible)
+    read = _type_reader(field, array.item, version, flexible)
+    length = _length_reader(Kind.STR if array.has_short_count else Kind.BYTES, flexible)
+    smallest = _smallest(array.item, version, flexible)
 
     def read_array(data: memoryview, position: int) -> tuple[Any, int]:
         count, position = length(data, position)
@@ -292,7 +292,7 @@ def _smallest(field_type: FieldType, version: int, flexible: bool) -> int:
         kind = simple[0]
         return SIZES.get(kind) or (1 if flexible else 2 if kind is Kind.STR else 4)
     if isinstance(field_type, Array):
-        return 1 if flexible else 4
+        return 1 if flexible else 2 if field_type.has_short_count else 4
     assert isinstance(field_type, type)
     in_place, _ = split(field_type, version)
     total = sum(_smallest(field.type, version, flexible) for field in in_place)

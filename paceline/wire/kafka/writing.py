@@ -184,7 +184,7 @@ def _length_writer(kind: Kind, flexible: bool) -> Callable[[bytearray, int], Non
 
 def _array_writer(array: Array, version: int, flexible: bool) -> Write:
     write = _type_writer(array.item, version, flexible)
-    length = _length_writer(Kind.BYTES, flexible)
+    length = _length_writer(Kind.STR if array.has_short_count else Kind.BYTES, flexible)
 
     def write_array(out: bytearray, items: Sequence[Any] | None) -> None:
         if items is None:
