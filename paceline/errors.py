@@ -84,6 +84,8 @@ class ErrorCode(enum.IntEnum):
     NOT_A_REPLICA = 10005
     CONFIGURATION = 10006
     CLOSED = 10007
+    PARTITION_NOT_OWNED = 10008
+    OFFSET_REGRESSION = 10009
     SEGMENT_SEALED = 10020
 
 
@@ -404,6 +406,18 @@ class InvalidSessionTimeout(PacelineError):
 
 class OffsetMetadataTooLarge(PacelineError):
     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class PartitionNotOwned(PacelineError):
+    """The member commits for a partition that is not assigned to it."""
+
+    code = ErrorCode.PARTITION_NOT_OWNED
+
+
+class OffsetRegression(PacelineError):
+    """A commit below the committed offset, in a family where offsets never fall."""
+
+    code = ErrorCode.OFFSET_REGRESSION
 
 
 class NonEmptyGroup(PacelineError):

@@ -47,6 +47,27 @@ STATEFUL = [
     ),
     ("V1|54|REPLICA_FETCH|orders 2 0 2", "V1|54|ERR|BAD_REQUEST|invalid replica id"),
     ("V1|55|REPLICA_FETCH|orders 2 x 2", "V1|55|ERR|BAD_REQUEST|invalid replica_id"),
+    ("V1|56|JOIN|analytics orders consumer-a", "V1|56|OK|generation=2 assigned=[0 1 2]"),
+    ("V1|57|JOIN|analytics orders consumer-b assignor=range", "V1|57|OK|generation=4 assigned=[2]"),
+    ("V1|58|SYNC|analytics orders consumer-a 2", "V1|58|ERR|GENERATION_MISMATCH|stale generation"),
+    ("V1|59|SYNC|analytics orders consumer-a 4", "V1|59|OK|generation=4 assigned=[0 1]"),
+    (
+        "V1|60|JOIN|analytics orders consumer-c assignor=sticky",
+        "V1|60|ERR|BAD_REQUEST|invalid assignor; expected assignor=round_robin|range",
+    ),
+    ("V1|61|HEARTBEAT|analytics orders consumer-b 4", "V1|61|OK|heartbeat=ok"),
+    ("V1|62|COMMIT|analytics orders consumer-b 4 2 3", "V1|62|OK|committed=true"),
+    (
+        "V1|63|COMMIT|analytics orders consumer-a 4 2 3",
+        "V1|63|ERR|GENERATION_MISMATCH|partition not assigned to member",
+    ),
+    ("V1|64|OFFSET|analytics orders 2", "V1|64|OK|offset=3"),
+    ("V1|65|OFFSET|nobody orders 2", "V1|65|OK|offset=0"),
+    ("V1|66|LEAVE|analytics orders consumer-b 4", "V1|66|OK|left=true"),
+    (
+        "V1|67|HEARTBEAT|analytics orders consumer-b 5",
+        "V1|67|ERR|GENERATION_MISMATCH|unknown member",
+    ),
     (
         "V1|68|SET_PARTITION_ROLE|orders 2 follower",
         "V1|68|OK|topic=orders partition=2 role=follower hw=2",
@@ -118,7 +139,7 @@ ENVELOPE = [
     ("V1|6|PRODUCE|pct k:a%2Cb%20c enc=pct", "V1|6|OK|partition=0 offset=0 hw=0"),
     ("V1|7|CONSUME|pct 0 0 enc=pct", "V1|7|OK|messages=0:a%2Cb%20c hw=0 enc=pct"),
     ("V1|8|CONSUME|pct 0 0", "V1|8|ERR|UNREPRESENTABLE|offset=0; use enc=pct"),
-    ("V1|9|JOIN|analytics orders consumer-a", "V1|9|ERR|UNKNOWN_COMMAND|unsupported command"),
+    (" V1 | 7 | offset | g  t   0 \r", "V1|7|OK|offset=0"),
 ]
 
 

@@ -14,9 +14,11 @@ from paceline.version import __version__
 from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.frontend import Frontend
+from paceline_node.app.groups import GroupRoom
 from paceline_node.app.incarnation_file import IncarnationFile, floor_of
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.metering import (
+    meter_groups,
     meter_metadata,
     meter_peers,
     meter_process,
@@ -93,6 +95,8 @@ class Broker:
             settings=replication_settings(settings),
         )
         meter_replicas(self._metrics, self.replicas)
+        self._groups = GroupRoom(env, settings, self.replicas)
+        meter_groups(self._metrics, self._groups.machines)
         self.replicas.register(peering.server)
         peering.on_session_closed(self.replicas.session_closed)
         self._replica_tasks = trio.CancelScope()
@@ -145,6 +149,14 @@ class Broker:
         finally:
             self._replica_tasks_ended.set()
 
+    async def _run_groups(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        try:
+            await self._groups.run(task_status=task_status)
+        except* OSError as group:
+            raise StorageError(f"writing the groups' files: {group.exceptions[0]}") from group
+
     async def enter(self, core: trio.Nursery) -> None:
         """Recover logs, register, and wait until the controller lets this broker serve.
 
@@ -154,6 +166,7 @@ class Broker:
         clean = boot.verdict is Verdict.TRUSTED and (boot.previous or _UNKNOWN).clean
         try:
             opened = await self.replicas.open_logs(clean=clean, disk_failed=boot.disk_failed)
+            await self._groups.open(opened.logs.values())
         except OSError as error:
             raise StorageError(f"opening the logs: {error}") from error
         verdict = incarnation.resolve(
@@ -162,6 +175,7 @@ class Broker:
         await self._incarnation.write(incarnation.begin(boot.previous, verdict))
         incarnation.forget_failure(self._env.disk)
         self._recovered = True
+        await core.start(self._run_groups)
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         floor = self.replicas.table.weakest_flush_mode()
@@ -216,9 +230,12 @@ class Broker:
             self.replicas.table,
             self.lifecycle,
             self._policy,
+            self._groups.machines,
+            self._groups.limits,
             software=SOFTWARE,
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
+            group_commit_s=self._groups.commit_s,
         )
         frontend = Frontend(
             self._live,

@@ -15,11 +15,13 @@ from paceline_node.http.pages import standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer
 from paceline_node.listeners.native import NativeLimits, NativeService
 from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
+from paceline_node.listeners.native_groups import NativeGroups
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.native_requests import NativeRequests
 from paceline_node.listeners.serving import BoundListener, Client, Serve, serve_clients
 from paceline_node.listeners.v1 import V1Listener, V1Settings
 from paceline_node.listeners.v1_admin import V1Admin
+from paceline_node.listeners.v1_groups import V1Groups
 from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
@@ -75,11 +77,7 @@ class Frontend:
         surface = self._surface
         limits = self._settings.limits
         requests = NativeRequests(
-            surface.topics,
-            surface.records,
-            surface.producer_ids,
-            surface.status,
-            surface.claims,
+            surface.topics, surface.records, surface.producer_ids, surface.status
         )
         return NativeService(
             meta.cluster_id,
@@ -87,7 +85,7 @@ class Frontend:
             software,
             ProduceHandler(surface.records),
             FetchHandler(surface.records, replicas.deadlines, FetchLimits()),
-            requests.handlers(),
+            {**requests.handlers(), **NativeGroups(surface.groups).handlers()},
             NativeLimits(limits.frame_bytes, limits.requests_per_connection, limits.outbox_bytes),
             self._metrics,
             burst=replicas.burst,
@@ -112,6 +110,7 @@ class Frontend:
             V1Replicas(env, surface.records, records, router),
             V1Admin(surface.topics),
             surface.roles,
+            V1Groups(env, surface.groups, records, router, coordinator_wait_s=limits.leader_wait_s),
             self._metrics,
         )
 

@@ -7,6 +7,7 @@ them, rather than in what this node asked for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from paceline.types import NodeId
@@ -14,7 +15,10 @@ from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
 from paceline_node.controller.image import Image, changed_topics
 from paceline_node.controller.records import Partition as Registration
+from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Disk
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import Family
 from paceline_node.observe.metrics import Gauge, Metrics, PartitionSample, Sample, Total
 from paceline_node.observe.watchdog import LoopWatchdog
 from paceline_node.peers.link import LinkState
@@ -100,6 +104,40 @@ def meter_compaction(metrics: Metrics, compactions: Compactions) -> None:
     metrics.provide(Total.COMPACTIONS, lambda: _one(done.rounds))
     metrics.provide(Total.COMPACTION_BYTES, moved)
     metrics.provide(Total.COMPACTED_RECORDS, lambda: _one(done.dropped_records))
+
+
+def meter_groups(metrics: Metrics, machines: StateTopic[GroupEngine]) -> None:
+    """The groups that this node coordinates."""
+
+    def led() -> Iterator[GroupEngine]:
+        return (engine for _, _, engine in machines.machines() if engine.leads)
+
+    def groups() -> Iterable[Sample]:
+        states = Counter(
+            (key.family, engine.policies[key.family].state(key))
+            for engine in led()
+            for key in engine.store.groups
+            if key.family in engine.policies
+        )
+        return [((family.value, state), count) for (family, state), count in states.items()]
+
+    def members() -> Iterable[Sample]:
+        counts = dict.fromkeys(Family, 0)
+        for engine in led():
+            for key, group in engine.store.groups.items():
+                counts[key.family] += len(group.members)
+        return [((family.value,), count) for family, count in counts.items()]
+
+    def rebalances() -> Iterable[Sample]:
+        counts = Counter[Family]()
+        for _, _, engine in machines.machines():
+            for family, policy in engine.policies.items():
+                counts[family] += policy.rebalances
+        return [((family.value,), count) for family, count in counts.items()]
+
+    metrics.provide(Gauge.GROUPS, groups)
+    metrics.provide(Gauge.GROUP_MEMBERS, members)
+    metrics.provide(Total.GROUP_REBALANCES, rebalances)
 
 
 def _sample_of(partition: Partition) -> PartitionSample:

@@ -14,7 +14,14 @@ from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.placement import Placer
 from paceline_node.controller.records import Topic
-from paceline_node.controller.topic_config import MIN_INSYNC_REPLICAS, min_insync_replicas
+from paceline_node.controller.topic_config import (
+    MIN_INSYNC_REPLICAS,
+    CleanupPolicy,
+    min_insync_replicas,
+)
+
+_SEGMENT_BYTES = 16 * 1024 * 1024
+"""Only closed segments are compacted, and a coordinator reads all of its log once."""
 
 
 def upkeep(context: Context) -> Outcome | None:
@@ -45,6 +52,8 @@ def _create(name: str, partitions: int, context: Context) -> Outcome:
     configs = {
         MIN_INSYNC_REPLICAS: str(_min_isr(factor, context)),
         "retention.ms": "-1",
+        "cleanup.policy": CleanupPolicy.COMPACT.value,
+        "segment.bytes": str(_SEGMENT_BYTES),
     }
     request = CreateTopic(
         name,

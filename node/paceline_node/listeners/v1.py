@@ -32,6 +32,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.serving import Client
 from paceline_node.listeners.v1_admin import AdminRequest, V1Admin
 from paceline_node.listeners.v1_errors import OUTCOME_UNKNOWN, as_v1
+from paceline_node.listeners.v1_groups import V1Groups
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Call
@@ -79,6 +80,7 @@ class V1Listener:
         replicas: V1Replicas,
         admin: V1Admin,
         roles: RoleService,
+        groups: V1Groups,
         metrics: Metrics,
     ) -> None:
         self._env = env
@@ -91,6 +93,12 @@ class V1Listener:
         self._handlers: dict[type, Callable[[requests.Request, Call], Awaitable[bytes]]] = {}
         self._on(requests.Produce, records.produce)
         self._on(requests.Consume, records.consume)
+        self._on(requests.Join, groups.join)
+        self._on(requests.Sync, groups.sync)
+        self._on(requests.Heartbeat, groups.heartbeat)
+        self._on(requests.Leave, groups.leave)
+        self._on(requests.Commit, groups.commit)
+        self._on(requests.CommittedOffset, groups.committed)
         self._on(requests.ReplicaFetch, replicas.replica_fetch)
         self._on(requests.BrokerFetch, replicas.broker_fetch)
         self._on(requests.BrokerReplicaAck, replicas.broker_replica_ack)

@@ -30,8 +30,16 @@ _WRONG_REQUEST = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.BROKER_NOT_REGISTERED,
         ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.INVALID_GROUP_ID,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
     }
 )
+_MISMATCHES = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "group not found",
+    ErrorCode.ILLEGAL_GENERATION: "stale generation",
+    ErrorCode.UNKNOWN_MEMBER_ID: "unknown member",
+    ErrorCode.PARTITION_NOT_OWNED: "partition not assigned to member",
+}
 _STORAGE = frozenset({ErrorCode.STORAGE_ERROR, ErrorCode.STORAGE_FULL, ErrorCode.CORRUPT_MESSAGE})
 _NOBODY_THERE = frozenset({ErrorCode.CONTROLLER_UNAVAILABLE, ErrorCode.NOT_CONTROLLER})
 
@@ -48,6 +56,8 @@ def as_v1(error: PacelineError) -> V1Error:
         return error
     if error.code is ErrorCode.NOT_A_REPLICA:
         return V1Error(V1Code.BAD_REQUEST, "not a replica")
+    if error.code in _MISMATCHES:
+        return V1Error(V1Code.GENERATION_MISMATCH, _MISMATCHES[error.code])
     text = str(error)
     if error.code in _WRONG_REQUEST:
         return V1Error(V1Code.BAD_REQUEST, text)

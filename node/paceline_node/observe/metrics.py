@@ -63,6 +63,8 @@ class Gauge(enum.Enum):
         "Largest share of a compacted log here that no compaction has seen.",
         (),
     )
+    GROUPS = ("groups", "Groups coordinated by this node.", ("family", "state"))
+    GROUP_MEMBERS = ("group_members", "Members of those groups.", ("family",))
     DISK_FREE = ("disk_free_bytes", "Free space of the data directory.", ())
 
     def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:
@@ -86,6 +88,11 @@ class Total(enum.Enum):
         ("kind",),
     )
     COMPACTED_RECORDS = ("compacted_records", "Records that compaction dropped.", ())
+    GROUP_REBALANCES = (
+        "group_rebalances",
+        "Rebalances begun by this node as coordinator since it coordinates.",
+        ("family",),
+    )
     BROKERS_FENCED = ("brokers_fenced", "Brokers fenced by this node as controller.", ("cause",))
 
     def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:

@@ -43,6 +43,8 @@ from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 
 NO_BROKER_EPOCH = BrokerEpoch(-1)
+RoleChanged = Callable[[Partition], None]
+Released = Callable[[PartitionKey], None]
 RECOVERED_UNCLEANLY = 1
 
 
@@ -101,6 +103,7 @@ class ReplicaManager:
         self.health = Health()
         self.broker_epoch = NO_BROKER_EPOCH
         self._reported: frozenset[PartitionKey] = frozenset()
+        self._role_watchers: list[tuple[RoleChanged, Released]] = []
         self.deadlines = Deadlines()
         self.burst = Burst()
         self.flusher = Flusher(
@@ -119,7 +122,7 @@ class ReplicaManager:
             self.flusher,
             settings.table,
             role_changed=self._role_changed,
-            released=lambda key: self.fetchers.unfollow(key),
+            released=self._partition_released,
             lower_floor=lower_floor,
         )
         self.serving = ReplicaServer(
@@ -263,6 +266,16 @@ class ReplicaManager:
         """A connection from another node ended."""
         self.serving.closed(session)
 
+    def watch_roles(self, changed: RoleChanged, released: Released) -> Callable[[], None]:
+        """Call ``changed`` for every hosted partition now, and whenever one gets a role or a leader
+        epoch; ``released`` when one is given up. Both are synchronous, inside the change. Returns
+        the function that ends it."""
+        watcher = (changed, released)
+        self._role_watchers.append(watcher)
+        for partition in self.table.partitions:
+            changed(partition)
+        return lambda: self._role_watchers.remove(watcher)
+
     # --- between the parts -----------------------------------------------------------------------
 
     def _hosted(self) -> tuple[Partition, ...]:
@@ -282,6 +295,13 @@ class ReplicaManager:
             self.fetchers.follow(partition)
         else:
             self.fetchers.unfollow(partition.key)
+        for changed, _ in tuple(self._role_watchers):
+            changed(partition)
+
+    def _partition_released(self, key: PartitionKey) -> None:
+        self.fetchers.unfollow(key)
+        for _, released in tuple(self._role_watchers):
+            released(key)
 
     def _was_elected_anyway(self, partition: Partition) -> bool:
         """Whether an operator let this replica lead in spite of its damage."""

@@ -9,11 +9,14 @@ from paceline.types import NodeId
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.store import MetadataStore
+from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.limits import GroupLimits
 from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
-from paceline_node.services.claims import Claims
+from paceline_node.services.groups import GroupService
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.roles import RoleService
@@ -31,7 +34,7 @@ class Surface:
     roles: RoleService
     producer_ids: ProducerIdService
     status: StatusService
-    claims: Claims
+    groups: GroupService
 
     @classmethod
     def over(
@@ -43,22 +46,24 @@ class Surface:
         table: PartitionTable,
         lifecycle: Lifecycle,
         policy: Policy,
+        machines: StateTopic[GroupEngine],
+        group_limits: GroupLimits,
         *,
         software: str,
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
+        group_commit_s: float,
     ) -> Surface:
         """The surface of a node made of these parts."""
         access = Access(policy)
         topics = TopicService(env, store, controller, access, auto_create=True)
-        records = RecordService(access, table, topics)
         return cls(
-            records,
+            RecordService(access, table, topics),
             topics,
             RoleService(env, node_id, store, controller, table, access),
             ProducerIdService(node_id, controller, lambda: lifecycle.broker_epoch, access),
             StatusService(
                 env, node_id, software, store, table, lifecycle, quorum, access, stop_with_cluster
             ),
-            Claims(env, records),
+            GroupService(env, store, machines, access, group_limits, commit_s=group_commit_s),
         )

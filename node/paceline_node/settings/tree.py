@@ -279,6 +279,53 @@ class V1Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Consumer groups of all protocols; V1's session time-out is ``v1.session_timeout_ms``."""
+
+    session_min_ms: int = setting(
+        6000,
+        "Shortest session time-out that a member may ask for.",
+        low=10,
+        high=_HOUR_MS,
+        local=1000,
+    )
+    session_max_ms: int = setting(
+        1_800_000, "Longest session or rebalance time-out of a member.", low=1000, high=_DAY_MS
+    )
+    initial_delay_ms: int = setting(
+        300, "How long the first member of a group waits for others to join.", low=0, high=60_000
+    )
+    commit_timeout_ms: int = setting(
+        5000, "How long a change of a group may take to be replicated.", low=100, high=60_000
+    )
+    offsets_retention_ms: int = setting(
+        7 * _DAY_MS,
+        "How long the offsets of a group without members are kept after its last change; "
+        "-1: for ever.",
+        low=-1,
+    )
+    offsets_check_ms: int = setting(
+        600_000, "Pause between two looks for such offsets.", low=100, high=_DAY_MS
+    )
+    groups_max: int = setting(
+        10_000, "Groups in each of the 16 partitions of __groups.", low=1, high=10_000_000
+    )
+    members_max: int = setting(1000, "Members of one group.", low=1, high=100_000)
+    member_bytes_max: int = setting(
+        64 * _KIB, "What one member may say of itself.", low=_KIB, high=_MIB
+    )
+    group_bytes_max: int = setting(
+        4 * _MIB,
+        "What all members of a group may say, and what its leader may assign, together.",
+        low=_KIB,
+        high=6 * _MIB,
+    )
+    offset_metadata_bytes_max: int = setting(
+        4096, "Text stored with a committed offset.", low=0, high=_MIB
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """Bounds that keep one client from harming the rest."""
 
@@ -359,6 +406,7 @@ class Settings:
     raft: RaftSettings = field(default_factory=RaftSettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     v1: V1Settings = field(default_factory=V1Settings)
+    groups: GroupSettings = field(default_factory=GroupSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

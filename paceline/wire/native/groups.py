@@ -295,7 +295,6 @@ class GroupMember(Message):
     member_id: str
     instance_id: str | None
     client_id: str
-    client_host: str
     session_timeout_ms: int
     silent_ms: int
     metadata: bytes

@@ -11,7 +11,7 @@ from paceline.errors import AuthorizationFailed, ErrorCode
 from paceline.types import Acks, Isolation, NodeId
 from paceline.wire.batch import build_batch
 from paceline.wire.message import Message
-from paceline.wire.native import admin, data
+from paceline.wire.native import admin, data, groups
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.v1.commands import COMMANDS
@@ -35,8 +35,7 @@ ALONE = {
 }
 TOPIC = Resource(ResourceKind.TOPIC, "orders")
 NEW = Resource(ResourceKind.TOPIC, "new")
-NOTHING_YET = ("JOIN", "SYNC", "HEARTBEAT", "LEAVE", "COMMIT", "OFFSET")
-"""Group commands; not served before the group engine."""
+TEAM = Resource(ResourceKind.GROUP, "team")
 
 
 class Guard:
@@ -75,8 +74,12 @@ ALTER = admin.AlterTopic("orders", {"retention.ms": "5000"})
 REASSIGN = admin.ReassignPartition("orders", 0, (NODE,))
 EXTERNAL = admin.RegisterExternal(NodeId(7), "host", 1, 1)
 
+OFFSET = groups.OffsetToCommit("orders", 0, 1)
+JOIN = groups.JoinGroup(
+    "team", "", 10_000, 10_000, "consumer", (groups.GroupProtocol("range", b""),)
+)
+
 WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
-    NativeApi.REPORT_CORRUPT: (data.ReportCorrupt("orders", 0, 0), Operation.CONSUME, TOPIC),
     NativeApi.INIT_PRODUCER: (data.InitProducer(), Operation.IDENTIFY_PRODUCER, CLUSTER),
     NativeApi.CREATE_TOPIC: (admin.CreateTopic("new"), Operation.CREATE, NEW),
     NativeApi.DELETE_TOPIC: (admin.DeleteTopic("orders"), Operation.DELETE, TOPIC),
@@ -100,6 +103,25 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.UNREGISTER_BROKER: (admin.UnregisterBroker(NODE), Operation.ADMINISTER, CLUSTER),
     NativeApi.STATUS: (data.Status(), Operation.DESCRIBE, CLUSTER),
     NativeApi.STOP_CLUSTER: (data.StopCluster(), Operation.ADMINISTER, CLUSTER),
+    NativeApi.FIND_COORDINATOR: (groups.FindCoordinator("team"), Operation.DESCRIBE, TEAM),
+    NativeApi.JOIN_GROUP: (JOIN, Operation.JOIN_GROUP, TEAM),
+    NativeApi.SYNC_GROUP: (groups.SyncGroup("team", 1, "m"), Operation.JOIN_GROUP, TEAM),
+    NativeApi.HEARTBEAT_GROUP: (
+        groups.HeartbeatGroup("team", 1, "m"),
+        Operation.JOIN_GROUP,
+        TEAM,
+    ),
+    NativeApi.LEAVE_GROUP: (groups.LeaveGroup("team", ()), Operation.JOIN_GROUP, TEAM),
+    NativeApi.COMMIT_OFFSETS: (
+        groups.CommitOffsets("team", -1, "", (OFFSET,)),
+        Operation.COMMIT_OFFSETS,
+        TEAM,
+    ),
+    NativeApi.FETCH_OFFSETS: (groups.FetchOffsets("team"), Operation.DESCRIBE, TEAM),
+    NativeApi.DESCRIBE_GROUP: (groups.DescribeGroup("team"), Operation.DESCRIBE, TEAM),
+    NativeApi.DELETE_GROUP: (groups.DeleteGroup("team"), Operation.DELETE, TEAM),
+    NativeApi.DELETE_OFFSETS: (groups.DeleteOffsets("team", ()), Operation.ALTER, TEAM),
+    NativeApi.RESET_OFFSETS: (groups.ResetOffsets("team", (OFFSET,)), Operation.ALTER, TEAM),
 }
 """Requests that are refused as a whole."""
 BY_PARTITION = {
@@ -107,13 +129,18 @@ BY_PARTITION = {
     NativeApi.FETCH: (Operation.CONSUME, FETCH, data.FetchReply),
     NativeApi.LIST_OFFSETS: (Operation.DESCRIBE, LIST, data.ListOffsetsReply),
 }
-GROUPS = {api for api in NativeApi if api >= NativeApi.FIND_COORDINATOR}
-NOT_JUDGED = {NativeApi.HELLO, NativeApi.ADD_VOTER, NativeApi.REMOVE_VOTER} | GROUPS
+NOT_JUDGED = {NativeApi.HELLO, NativeApi.ADD_VOTER, NativeApi.REMOVE_VOTER}
 """The greeting, and what no listener serves."""
 
 V1 = {
     "PRODUCE": ("orders k:v", Operation.PRODUCE, TOPIC),
     "CONSUME": ("orders 0 0", Operation.CONSUME, TOPIC),
+    "JOIN": ("team orders c", Operation.JOIN_GROUP, TEAM),
+    "SYNC": ("team orders c 1", Operation.JOIN_GROUP, TEAM),
+    "HEARTBEAT": ("team orders c 1", Operation.JOIN_GROUP, TEAM),
+    "LEAVE": ("team orders c 1", Operation.JOIN_GROUP, TEAM),
+    "COMMIT": ("team orders c 1 0 1", Operation.COMMIT_OFFSETS, TEAM),
+    "OFFSET": ("team orders 0", Operation.DESCRIBE, TEAM),
     "REPLICA_FETCH": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
     "BROKER_FETCH": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
     "BROKER_REPLICA_ACK": ("orders 0 1 0", Operation.REPLICATE, CLUSTER),
@@ -144,9 +171,9 @@ async def state(native: NativeConnection) -> object:
 
 
 def test_every_request_is_tried() -> None:
-    tried = {*WHOLE, *BY_PARTITION, NativeApi.METADATA}
+    tried = {*WHOLE, *BY_PARTITION, NativeApi.METADATA, NativeApi.LIST_GROUPS}
     assert tried == set(NativeApi) - NOT_JUDGED
-    assert {*V1, *NOTHING_YET} == set(COMMANDS)
+    assert set(V1) == set(COMMANDS)
 
 
 async def test_native_requests(tmp_path) -> None:
@@ -195,6 +222,27 @@ async def test_native_metadata(tmp_path) -> None:
         names = [topic.name for topic in (await native.metadata(None)).topics]
         assert "orders" in names
         assert "new" not in names
+
+
+async def test_native_list_of_groups(tmp_path) -> None:
+    guard = Guard()
+    async with (
+        lone_node(tmp_path, ALONE, policy=guard) as node,
+        NativeConnection(node.addresses["native"]) as native,
+        V1Client(node.v1) as v1,
+    ):
+        await v1.ok("JOIN", "team orders c")
+
+        async def listed() -> list[str]:
+            reply = await native.call(
+                NativeApi.LIST_GROUPS, groups.ListGroups(), groups.GroupsListed
+            )
+            return [each.group for each in reply.groups]
+
+        assert await listed() == ["team"]
+        with guard.shut():
+            assert await listed() == []
+            assert guard.refused == [(Operation.DESCRIBE, TEAM)]
 
 
 async def test_v1_commands(tmp_path) -> None:

@@ -149,7 +149,7 @@ async def test_traffic_of_a_lone_node(tmp_path) -> None:
         for protocol, count in {"native": 1, "v1": 1, "http": 1, "peer": 0}.items():
             assert seen.one("connections_active", protocol=protocol) == count
         assert seen.one("fsync_duration_seconds_count") >= 3
-        assert seen.one("fsync_group_records_sum") == 11
+        assert seen.one("fsync_group_records_sum") >= 11  # and those of the group engine
         assert seen.one("partition_high_watermark", topic="orders", partition="0") == 11
         assert seen.one("partition_is_leader", topic="orders", partition="0") == 1
         assert seen.one("log_bytes", topic="orders", partition="0") > len(batch)

@@ -409,7 +409,7 @@ async def test_internal_topics_are_the_brokers_own(tmp_path) -> None:
         assert made.topics[0].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         names = {topic.name for topic in (await connection.metadata(None)).topics}
         assert not names & {"__mine", "mine"}
-        assert await end_of(node, "__groups") == 0
+        assert await end_of(node, "__groups") <= 1  # the first record is the group engine's
         for line in ("PRODUCE|__groups k:v", "CONSUME|__mine 0 0", "ADMIN_CREATE_TOPIC|__mine 1 1"):
             told = await V1Client.ask_once(node.v1, f"V1|1|{line}\n".encode())
             assert told.startswith("V1|1|ERR|BAD_REQUEST|"), told

@@ -8,7 +8,6 @@ import pytest
 
 from tests.integration.node.nodes import V1Client, lone_node
 
-# Group commands belong to the group engine; without it they are unsupported here.
 VECTORS = """
 V1|42|PRODUCE|orders user1:created                        -> V1|42|OK|partition=2 offset=0 hw=0
 V1|43|PRODUCE|orders user1:paid acks=all                  -> V1|43|ERR|REPLICATION_TIMEOUT|acks=all timeout
@@ -24,6 +23,18 @@ V1|52|PRODUCE|orders                                      -> V1|52|ERR|BAD_REQUE
 V1|53|REPLICA_FETCH|orders 2 1 2                          -> V1|53|OK|replica=1 acked_offset=2 hw=2 isr=[0 1] under_replicated=false
 V1|54|REPLICA_FETCH|orders 2 0 2                          -> V1|54|ERR|BAD_REQUEST|invalid replica id
 V1|55|REPLICA_FETCH|orders 2 x 2                          -> V1|55|ERR|BAD_REQUEST|invalid replica_id
+V1|56|JOIN|analytics orders consumer-a                    -> V1|56|OK|generation=2 assigned=[0 1 2]
+V1|57|JOIN|analytics orders consumer-b assignor=range     -> V1|57|OK|generation=4 assigned=[2]
+V1|58|SYNC|analytics orders consumer-a 2                  -> V1|58|ERR|GENERATION_MISMATCH|stale generation
+V1|59|SYNC|analytics orders consumer-a 4                  -> V1|59|OK|generation=4 assigned=[0 1]
+V1|60|JOIN|analytics orders consumer-c assignor=sticky    -> V1|60|ERR|BAD_REQUEST|invalid assignor; expected assignor=round_robin|range
+V1|61|HEARTBEAT|analytics orders consumer-b 4             -> V1|61|OK|heartbeat=ok
+V1|62|COMMIT|analytics orders consumer-b 4 2 3            -> V1|62|OK|committed=true
+V1|63|COMMIT|analytics orders consumer-a 4 2 3            -> V1|63|ERR|GENERATION_MISMATCH|partition not assigned to member
+V1|64|OFFSET|analytics orders 2                           -> V1|64|OK|offset=3
+V1|65|OFFSET|nobody orders 2                              -> V1|65|OK|offset=0
+V1|66|LEAVE|analytics orders consumer-b 4                 -> V1|66|OK|left=true
+V1|67|HEARTBEAT|analytics orders consumer-b 5             -> V1|67|ERR|GENERATION_MISMATCH|unknown member
 V1|68|SET_PARTITION_ROLE|orders 2 follower                -> V1|68|OK|topic=orders partition=2 role=follower hw=2
 V1|69|PRODUCE|orders user1:late                           -> V1|69|ERR|NOT_LEADER|partition leader unavailable on this broker
 V1|70|REPLICA_FETCH|orders 2 1 2                          -> V1|70|ERR|BAD_REQUEST|partition is not leader
@@ -65,7 +76,8 @@ ENVELOPE = (
         b"V1|5|PRODUCE|orders k:a,b\n",
         "V1|5|ERR|BAD_REQUEST|value cannot be carried in plain form; use enc=pct",
     ),
-    (b"V1|6|JOIN|g orders c\n", "V1|6|ERR|UNKNOWN_COMMAND|unsupported command"),
+    (b" V1 | 7 | offset | g  t   0 \r\n", "V1|7|OK|offset=0"),
+    (b"V1|1|OFFSET|g t 0", "V1|1|OK|offset=0"),
 )
 
 

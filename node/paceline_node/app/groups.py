@@ -1,0 +1,73 @@
+"""The group engines of a node: their settings, their task, their files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import structlog
+import trio
+
+from paceline_node.coordination.topic import StateTopic
+from paceline_node.env import Env
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.file_task import FoundFiles, GroupFiles, find_files
+from paceline_node.groups.keys import GROUPS_TOPIC
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.replication.manager import ReplicaManager
+from paceline_node.settings import Settings
+from paceline_node.storage.log import Log
+
+
+def group_limits(settings: Settings) -> GroupLimits:
+    """What of the node's settings concerns groups."""
+    groups = settings.groups
+    retention_ms = groups.offsets_retention_ms
+    return GroupLimits(
+        groups_max=groups.groups_max,
+        members_max=groups.members_max,
+        member_bytes_max=groups.member_bytes_max,
+        group_bytes_max=groups.group_bytes_max,
+        offset_metadata_bytes_max=groups.offset_metadata_bytes_max,
+        v1_session_s=settings.v1.session_timeout_ms / 1000,
+        session_min_s=groups.session_min_ms / 1000,
+        session_max_s=groups.session_max_ms / 1000,
+        initial_delay_s=groups.initial_delay_ms / 1000,
+        retention_s=math.inf if retention_ms < 0 else retention_ms / 1000,
+        retention_check_s=groups.offsets_check_ms / 1000,
+    )
+
+
+class GroupRoom:
+    """Owns the machines of ``__groups`` on this node."""
+
+    def __init__(self, env: Env, settings: Settings, replicas: ReplicaManager) -> None:
+        self._env = env
+        self._found = FoundFiles()
+        self.limits = limits = group_limits(settings)
+        self.commit_s = settings.groups.commit_timeout_ms / 1000
+        self.machines: StateTopic[GroupEngine] = StateTopic(
+            env,
+            GROUPS_TOPIC,
+            replicas,
+            lambda number: GroupEngine(limits, env.rng, self._found.of_partition(number)),
+        )
+
+    async def open(self, logs: Iterable[Log]) -> None:
+        """Look for the files of an older broker, before any partition can begin. Raises BadFile,
+        OSError."""
+        hosted = [log for log in logs if log.identity.topic == GROUPS_TOPIC]
+        if hosted and all(log.log_end_offset > 0 for log in hosted):
+            return  # the files, if any, are this node's own
+        self._found = await find_files(self._env.disk, self._env.host.wall_ms())
+        if self._found.entries:
+            structlog.get_logger(component="groups").info(
+                "found groups in files", records=len(self._found.entries)
+            )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled. Raises OSError when the disk fails."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.machines.run)
+            task_status.started()
+            await GroupFiles(self._env, self.machines, self._found).run()

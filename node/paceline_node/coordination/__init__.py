@@ -1,0 +1,1 @@
+"""State machines over internal topics: replicated, recoverable, led by whoever leads the log."""

@@ -1,0 +1,133 @@
+"""The group engine of one partition of ``__groups``: the machine that its coordinator runs.
+
+Brings store, offsets, retention and the families' policies together. Commands are methods of the
+parts: ``engine.v1.join(...)``, ``engine.kafka.sync(...)``, ``engine.offsets.fetch(...)``; what is
+asked about groups of any family is in ``inspection.py``. A family without a policy here keeps its
+records untouched.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from paceline.errors import PacelineError
+from paceline_node.coordination.machine import Entry, Journal
+from paceline_node.groups.context import GroupContext
+from paceline_node.groups.kafka_groups import KafkaGroups
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.offsets import OffsetBook
+from paceline_node.groups.policy import MembershipPolicy
+from paceline_node.groups.records import Begun, marker_entry
+from paceline_node.groups.retention import Retention
+from paceline_node.groups.sessions import Sessions
+from paceline_node.groups.store import GroupStore
+from paceline_node.groups.v1_groups import V1Groups
+
+_RETRY_S = 1.0
+_START = "start"
+"""Scope of a partition's first records."""
+
+
+class GroupEngine:
+    """See :class:`~paceline_node.coordination.machine.Machine`. ``imports`` are records that an
+    empty log begins with (SETTLED P2); ``took_imports``: it did so here."""
+
+    def __init__(
+        self, limits: GroupLimits, rng: random.Random, imports: Sequence[Entry] = ()
+    ) -> None:
+        self._context = context = GroupContext(limits, rng)
+        self._imports = imports
+        self.took_imports = False
+        self.offsets = OffsetBook(context)
+        self.v1 = V1Groups(context)
+        self.kafka = KafkaGroups(context)
+        self.policies: Mapping[Family, MembershipPolicy] = {
+            Family.V1: self.v1,
+            Family.KAFKA: self.kafka,
+        }
+        self._retention = Retention(context, self.offsets, self.has_members)
+
+    @property
+    def store(self) -> GroupStore:
+        return self._context.store
+
+    @property
+    def sessions(self) -> Sessions:
+        return self._context.sessions
+
+    @property
+    def leads(self) -> bool:
+        """Whether it decides now."""
+        return self._context.leads
+
+    @property
+    def limits(self) -> GroupLimits:
+        return self._context.limits
+
+    def now(self) -> float:
+        """The journal's time, while it leads."""
+        return self._context.now()
+
+    def has_members(self, key: GroupKey) -> bool:
+        """Whether anybody is, or is becoming, a member; a family unknown here is left alone."""
+        policy = self.policies.get(key.family)
+        return policy is None or policy.member_count(key) > 0
+
+    # --- the machine ------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one record."""
+        self._context.store.apply(entry)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._context.store.clear()
+
+    def lead(self, journal: Journal, *, log_is_empty: bool) -> None:
+        """Decide from now on; every known member gets a fresh session."""
+        context = self._context
+        context.begin(journal)
+        if log_is_empty:
+            marker = marker_entry(Begun(len(self._imports), journal.wall_ms()))
+            journal.write(_START, [marker, *self._imports])
+            self.took_imports = True
+        self._imports = ()
+        self._retention.begin()
+        for key, group in list(context.store.groups.items()):
+            policy = self.policies.get(key.family)
+            if policy is None or not group.members:
+                continue
+            for member in group.members:
+                context.sessions.resume(key, member.member_id, context.now(), member.heard_ms)
+            policy.resume(key, group)
+
+    def resign(self, error: PacelineError) -> None:
+        """Decide nothing any more."""
+        for policy in self.policies.values():
+            policy.resign(error)
+        self._retention.end()
+        self._context.end()
+
+    def next_alarm(self) -> float:
+        return min(self._context.alarms.next(), self._retention.next_at())
+
+    def on_alarm(self) -> None:
+        """What is due; what cannot be stored now is tried again in a second."""
+        now = self._context.now()
+        while (key := self._context.alarms.pop_due(now)) is not None:
+            try:
+                again = self.policies[key.family].on_alarm(key)
+            except PacelineError:
+                again = now + _RETRY_S
+            if again != math.inf:
+                self._context.alarms.ask(key, max(again, now))
+            if again <= now:
+                break  # due again at once: let others have their turn
+        if self._retention.next_at() <= now:
+            try:
+                self._retention.look()
+            except PacelineError:
+                self._retention.begin()

@@ -1,0 +1,140 @@
+"""Groups of all families as operators see them: list, describe, delete, reset."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from paceline.errors import GroupNotFound, NonEmptyGroup, PacelineError
+from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.records import Group, Member, Phase
+
+DEAD = "Dead"
+EMPTY = "Empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    key: GroupKey
+    state: str
+    protocol_type: str
+    member_count: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """``assigned`` by topic, as far as the broker knows; ``silent_s`` since the last word."""
+
+    member: Member
+    metadata: bytes
+    silent_s: float
+    assigned: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    key: GroupKey
+    state: str
+    group: Group
+    members: tuple[DescribedMember, ...]
+
+
+class Inspection:
+    """Works on one leading engine."""
+
+    def __init__(self, engine: GroupEngine) -> None:
+        self._engine = engine
+
+    def groups(self, families: Collection[Family], states: Collection[str]) -> Iterator[Listing]:
+        """All groups, those with offsets alone included; empty filters let everything pass."""
+        for key in self._engine.store.all_keys():
+            if families and key.family not in families:
+                continue
+            listing = self._listing(key)
+            if not states or listing.state in states:
+                yield listing
+
+    def _listing(self, key: GroupKey) -> Listing:
+        policy = self._engine.policies.get(key.family)
+        group = self._engine.store.groups.get(key)
+        return Listing(
+            key,
+            EMPTY if policy is None else policy.state(key),
+            "" if group is None else group.protocol_type,
+            0 if policy is None else policy.member_count(key),
+            0 if group is None else group.generation,
+        )
+
+    def describe(self, key: GroupKey) -> Description:
+        """State ``Dead`` for a group that does not exist."""
+        store = self._engine.store
+        group = store.groups.get(key)
+        if group is None:
+            state = self._listing(key).state if self._is_known(key) else DEAD
+            return Description(key, state, Group(0, Phase.EMPTY), ())
+        members = tuple([self._described(key, group, each) for each in group.members])
+        return Description(key, self._listing(key).state, group, members)
+
+    def _described(self, key: GroupKey, group: Group, member: Member) -> DescribedMember:
+        heard_at = self._engine.sessions.heard_at(key, member.member_id)
+        return DescribedMember(
+            member,
+            member.metadata(group.protocol),
+            max(0.0, self._engine.now() - heard_at),
+            _assigned(group, member),
+        )
+
+    def _is_known(self, key: GroupKey) -> bool:
+        store = self._engine.store
+        return key in store.groups or key in store.offsets or self._engine.has_members(key)
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def delete(self, key: GroupKey) -> None:
+        """Forget a group. Raises GroupNotFound, NonEmptyGroup, and what writing raises."""
+        self._check_known(key)
+        self._check_empty(key)
+        self._engine.offsets.forget_group(key)
+
+    def delete_offsets(
+        self, key: GroupKey, partitions: Sequence[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Forget offsets, but none of topics that members read, which are returned. Raises
+        GroupNotFound, and what writing raises."""
+        self._check_known(key)
+        policy = self._engine.policies.get(key.family)
+        read = frozenset(
+            each for each in partitions if policy is not None and policy.reads(key, each[0])
+        )
+        self._engine.offsets.forget(key, [each for each in partitions if each not in read])
+        return read
+
+    def reset_offsets(self, key: GroupKey, commits: Sequence[Commit]) -> None:
+        """Store offsets of a group that nobody is a member of. Raises NonEmptyGroup, and what
+        writing raises."""
+        self._check_empty(key)
+        self._engine.offsets.commit(key, commits, OffsetRule.FREE)
+
+    def _check_known(self, key: GroupKey) -> None:
+        if not self._is_known(key):
+            raise GroupNotFound(f"group {key} does not exist")
+
+    def _check_empty(self, key: GroupKey) -> None:
+        if self._engine.has_members(key):
+            raise NonEmptyGroup(f"group {key} has members")
+
+
+def _assigned(group: Group, member: Member) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    if group.topic:
+        return ((group.topic, member.partitions),)
+    if group.protocol_type != PROTOCOL_TYPE:
+        return ()
+    try:
+        found = Assignment.from_bytes(member.assignment).partitions
+    except PacelineError:
+        return ()
+    return tuple((topic, tuple(numbers)) for topic, numbers in sorted(found.items()))

@@ -1,0 +1,180 @@
+"""The join barrier: everybody joins again, then the generation is raised, stored and told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paceline.errors import PacelineError, RebalanceInProgress
+from paceline_node.coordination.machine import Deferred
+from paceline_node.groups.context import GroupContext
+from paceline_node.groups.kafka_rounds import (
+    Joined,
+    JoinRequest,
+    Round,
+    Waiting,
+    choose_protocol,
+)
+from paceline_node.groups.kafka_state import KafkaState
+from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.records import Group, Member, Phase
+
+
+class Barrier:
+    """Begins, fills and ends rounds. ``rebalances`` counts those begun."""
+
+    def __init__(self, context: GroupContext, state: KafkaState) -> None:
+        self._context = context
+        self._state = state
+        self.rebalances = 0
+
+    def prepare(self, key: GroupKey, rebalance_timeout_ms: int = 0, *, first: bool) -> None:
+        """Begin a round, ``first`` after the group was empty. ``rebalance_timeout_ms`` is that of a
+        newcomer."""
+        context, state = self._context, self._state
+        before = state.rounds.get(key)
+        if before is not None:
+            for answer in before.syncing.values():
+                answer.deliver(RebalanceInProgress(f"group {key}: the members join again"))
+        now = context.now()
+        round_ = Round(Phase.PREPARING, now + self._slowest_s(key, rebalance_timeout_ms))
+        if first:
+            round_.window_end = now + context.limits.initial_delay_s
+        state.rounds[key] = round_
+        self.rebalances += 1
+        context.alarms.ask(key, round_.ends_at())
+
+    def _slowest_s(self, key: GroupKey, at_least_ms: int = 0) -> float:
+        times = [each.rebalance_timeout_ms for each in self._state.members(key)]
+        return max([at_least_ms, *times]) / 1000
+
+    def enter(self, request: JoinRequest, member_id: str) -> Deferred[Joined]:
+        """Take a member into the round; the last one to come ends it."""
+        key, context = request.key, self._context
+        round_ = self._state.rounds[key]
+        self._state.handed_out.get(key, {}).pop(member_id, None)
+        again = member_id in round_.joined
+        late = RebalanceInProgress(f"{member_id} joined once more")
+        self._state.drop_waiting(key, member_id, late)
+        answer: Deferred[Joined] = Deferred()
+        member = request.as_member(member_id, context.wall_ms())
+        round_.joined[member_id] = Waiting(member, answer)
+        round_.protocol_type = request.protocol_type
+        if round_.is_first and not again:
+            round_.window_end = context.now() + context.limits.initial_delay_s
+        context.alarms.ask(key, round_.ends_at())
+        self.complete_if_all_joined(key)
+        return answer
+
+    def complete_if_all_joined(self, key: GroupKey) -> None:
+        """End the joining if nobody is missing; new members who were given an id are missing."""
+        round_ = self._state.rounds[key]
+        if round_.is_first or self._state.handed_out.get(key):
+            return
+        if all(each.member_id in round_.joined for each in self._state.group(key).members):
+            self.complete(key)
+
+    def complete(self, key: GroupKey) -> None:
+        """The joining is over: raise the generation with those who came, and with static members
+        whose sessions go on. If it cannot be stored, those who wait are told and the round goes
+        on."""
+        round_ = self._state.rounds[key]
+        group = self._state.group(key)
+        static = [each for each in group.members if each.instance_id is not None]
+        kept = [each for each in static if each.member_id not in round_.joined]
+        if kept and not round_.joined:
+            self._prolong(key, round_)
+            return
+        members = _in_order(group, round_, kept)
+        try:
+            self._context.write_group(key, _next_generation(group, members, round_))
+        except PacelineError as error:
+            self._prolong(key, round_)
+            for waiting in _taken(round_).values():
+                waiting.answer.deliver(error)
+            return
+        if members:
+            self._begin_syncing(key, round_)
+        else:
+            del self._state.rounds[key]
+
+    def _prolong(self, key: GroupKey, round_: Round) -> None:
+        round_.window_end = math.inf
+        round_.deadline = self._context.now() + max(1.0, self._slowest_s(key))
+        self._context.alarms.ask(key, round_.deadline)
+
+    def _begin_syncing(self, key: GroupKey, round_: Round) -> None:
+        context = self._context
+        group = self._state.group(key)
+        round_.phase = Phase.COMPLETING
+        round_.window_end = math.inf
+        round_.deadline = context.now() + self._slowest_s(key)
+        for member_id, waiting in _taken(round_).items():
+            context.heard(key, member_id)
+            waiting.answer.deliver(joined(group, member_id))
+        context.alarms.ask(key, self._state.next_alarm(key))
+
+    def remove(self, key: GroupKey, gone: Sequence[str], error: PacelineError) -> None:
+        """Take members out of the group, telling those of them who wait ``error``, and have the
+        others join again. Raises what writing raises, with nothing changed."""
+        if not gone:
+            return
+        group = self._state.group(key)
+        left = tuple(each for each in group.members if each.member_id not in gone)
+        round_ = self._state.rounds.get(key)
+        joining = [] if round_ is None else [each for each in round_.joined if each not in gone]
+        if len(left) != len(group.members):
+            self._context.write_group(key, _without(group, left, is_empty=not (left or joining)))
+        for member_id in gone:
+            self._context.sessions.forget(key, member_id)
+            self._state.drop_waiting(key, member_id, error)
+        if not left and not joining:
+            self._state.rounds.pop(key, None)
+        elif round_ is None or round_.phase is not Phase.PREPARING:
+            self.prepare(key, first=False)
+        else:
+            self.complete_if_all_joined(key)
+
+
+def joined(group: Group, member_id: str) -> Joined:
+    """What a member is told when it has joined."""
+    members = group.members if member_id == group.leader else ()
+    return Joined(
+        member_id, group.generation, group.protocol_type, group.protocol, group.leader, members
+    )
+
+
+def _taken(round_: Round) -> dict[str, Waiting]:
+    waiting, round_.joined = round_.joined, {}
+    return waiting
+
+
+def _in_order(group: Group, round_: Round, kept: list[Member]) -> tuple[Member, ...]:
+    """Old members in their order, then new ones as they came; nothing is assigned."""
+    order = {each.member_id: at for at, each in enumerate(group.members)}
+    members = kept + [waiting.member for waiting in round_.joined.values()]
+    members.sort(key=lambda each: order.get(each.member_id, len(order)))
+    return tuple([replace(each, assignment=b"") for each in members])
+
+
+def _next_generation(group: Group, members: tuple[Member, ...], round_: Round) -> Group:
+    after = replace(group, generation=group.generation + 1, members=members)
+    if not members:
+        return replace(after, phase=Phase.EMPTY, leader="", protocol="")
+    return replace(
+        after,
+        phase=Phase.COMPLETING,
+        leader=group.leader if group.leader in round_.joined else next(iter(round_.joined)),
+        protocol=choose_protocol(members),
+        protocol_type=round_.protocol_type,
+    )
+
+
+def _without(group: Group, left: tuple[Member, ...], *, is_empty: bool) -> Group:
+    if not is_empty:
+        return replace(group, members=left, phase=Phase.PREPARING)
+    generation = group.generation + 1
+    return replace(
+        group, members=(), phase=Phase.EMPTY, generation=generation, leader="", protocol=""
+    )

@@ -1,0 +1,48 @@
+"""What groups are called, and which partition of ``__groups`` each one lives in."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+GROUPS_TOPIC = "__groups"
+_OFFSET_BASIS = 2166136261
+_PRIME = 16777619
+_MASK = 0xFFFFFFFF
+
+
+class Family(enum.Enum):
+    """Groups of different families never meet, whatever their names (SETTLED P1)."""
+
+    V1 = "v1"
+    CURSUS = "cursus"
+    COORDINATOR = "coordinator"
+    KAFKA = "kafka"
+
+
+class GroupKey(NamedTuple):
+    """A group. ``subject`` is the topic of a group that exists once for each topic (``cursus``),
+    otherwise empty. To the core it is opaque."""
+
+    family: Family
+    group: str
+    subject: str = ""
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.family.value, self.group, self.subject) if part)
+
+
+TopicPartition = tuple[str, int]
+
+
+def partition_of(key: GroupKey, partition_count: int) -> int:
+    """The partition of ``__groups`` that holds ``key``: FNV-1a over its parts, each behind a zero
+    byte. Family ``coordinator`` is always partition 0, as its clients name no group when they ask
+    (SETTLED P1)."""
+    if key.family is Family.COORDINATOR:
+        return 0
+    found = _OFFSET_BASIS
+    for part in (key.family.value, key.group, key.subject):
+        for byte in b"\0" + part.encode():
+            found = ((found ^ byte) * _PRIME) & _MASK
+    return found % partition_count

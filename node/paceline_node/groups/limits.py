@@ -1,0 +1,28 @@
+"""Bounds and times of groups, as settings give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """Times in seconds, sizes in bytes.
+
+    ``groups_max`` is per partition of ``__groups``. ``member_bytes_max`` bounds what one member
+    says of itself or is assigned, ``group_bytes_max`` the same of all members together, which lies
+    well below the largest record. ``retention_s``: how long the offsets of a group without members
+    are kept; inf for ever.
+    """
+
+    groups_max: int = 10_000
+    members_max: int = 1000
+    member_bytes_max: int = 64 * 1024
+    group_bytes_max: int = 4 * 1024 * 1024
+    offset_metadata_bytes_max: int = 4096
+    v1_session_s: float = 10.0
+    session_min_s: float = 6.0
+    session_max_s: float = 1800.0
+    initial_delay_s: float = 0.3
+    retention_s: float = 7 * 24 * 3600.0
+    retention_check_s: float = 600.0

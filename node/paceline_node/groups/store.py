@@ -1,0 +1,65 @@
+"""All groups and offsets of one partition: the fold of its records, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paceline_node.coordination.machine import Entry
+from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.records import Begun, Change, Group, Offset, OffsetKey, decode
+
+Offsets = dict[TopicPartition, Offset]
+
+
+class GroupStore:
+    """``groups`` and ``offsets`` are read freely; only :meth:`apply` changes them. ``changes``
+    counts changes by family, for whoever shows them elsewhere."""
+
+    def __init__(self) -> None:
+        self.groups: dict[GroupKey, Group] = {}
+        self.offsets: dict[GroupKey, Offsets] = {}
+        self.begun: Begun | None = None
+        self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one record. Raises RemoteProtocolError for one that cannot be read."""
+        change = decode(entry)
+        match change:
+            case Change(GroupKey() as key, value):
+                self._change_group(key, value)
+            case Change(OffsetKey() as key, value):
+                self._change_offset(key, value)
+            case Change(None, Begun() as begun):
+                self.begun = begun
+
+    def _change_group(self, key: GroupKey, value: object) -> None:
+        if isinstance(value, Group):
+            self.groups[key] = value
+        else:
+            self.groups.pop(key, None)
+        self.changes[key.family] += 1
+
+    def _change_offset(self, key: OffsetKey, value: object) -> None:
+        offsets = self.offsets.setdefault(key.group, {})
+        if isinstance(value, Offset):
+            offsets[key.topic, key.partition] = value
+        else:
+            offsets.pop((key.topic, key.partition), None)
+        if not offsets:
+            del self.offsets[key.group]
+        self.changes[key.group.family] += 1
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.groups.clear()
+        self.offsets.clear()
+        self.begun = None
+        for family in Family:
+            self.changes[family] += 1
+
+    def all_keys(self) -> Iterator[GroupKey]:
+        """Every group that has a state or an offset."""
+        yield from self.groups
+        for key in self.offsets:
+            if key not in self.groups:
+                yield key

@@ -1,0 +1,317 @@
+"""Native group requests: messages of ``wire/native/groups.py`` to calls of the engine and back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from paceline.errors import (
+    AuthorizationFailed,
+    ErrorCode,
+    InvalidRequest,
+)
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.native import groups as wire
+from paceline.wire.native.api import NativeApi
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.inspection import DescribedMember, Description, Inspection, Listing
+from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.records import Offset, Protocol
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.groups import GroupService
+from paceline_node.services.status import broker_info
+
+Handler = Callable[[Frame, Principal], Awaitable[Message]]
+_LISTENER = "native"
+_MAX_OFFSET = 2**63 - 1
+
+
+class NativeGroups:
+    """Handlers by api number, in :meth:`handlers`."""
+
+    def __init__(self, groups: GroupService) -> None:
+        self._groups = groups
+
+    def handlers(self) -> dict[int, Handler]:
+        """What the native listener serves of groups."""
+        return {
+            NativeApi.FIND_COORDINATOR: self._find,
+            NativeApi.JOIN_GROUP: self._join,
+            NativeApi.SYNC_GROUP: self._sync,
+            NativeApi.HEARTBEAT_GROUP: self._heartbeat,
+            NativeApi.LEAVE_GROUP: self._leave,
+            NativeApi.COMMIT_OFFSETS: self._commit,
+            NativeApi.FETCH_OFFSETS: self._fetch,
+            NativeApi.LIST_GROUPS: self._list,
+            NativeApi.DESCRIBE_GROUP: self._describe,
+            NativeApi.DELETE_GROUP: self._delete,
+            NativeApi.DELETE_OFFSETS: self._delete_offsets,
+            NativeApi.RESET_OFFSETS: self._reset_offsets,
+        }
+
+    async def _find(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.FindCoordinator.unpack(frame.body)
+        self._groups.permit(principal, Operation.DESCRIBE, request.group)
+        key = _key(request.family, request.group, request.subject)
+        return wire.CoordinatorFound(broker_info(self._groups.coordinator(key, _LISTENER)))
+
+    # --- membership -------------------------------------------------------------------------------
+
+    async def _join(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.JoinGroup.unpack(frame.body)
+        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
+        asked = JoinRequest(
+            GroupKey(Family.KAFKA, request.group),
+            request.member_id,
+            request.instance_id,
+            request.client_id,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocol_type,
+            tuple(Protocol(each.name, each.metadata) for each in request.protocols),
+        )
+        joined: Joined = await self._groups.perform(
+            asked.key, lambda engine: engine.kafka.join(asked)
+        )
+        return wire.GroupJoined(
+            joined.error,
+            joined.member_id,
+            joined.generation,
+            joined.protocol_type,
+            joined.protocol,
+            joined.leader,
+            tuple(
+                wire.JoinedMember(each.member_id, each.instance_id, each.metadata(joined.protocol))
+                for each in joined.members
+            ),
+            joined.keep_assignment,
+        )
+
+    async def _sync(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.SyncGroup.unpack(frame.body)
+        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
+        asked = SyncRequest(
+            GroupKey(Family.KAFKA, request.group),
+            request.generation,
+            request.member_id,
+            request.instance_id,
+            request.protocol_type,
+            request.protocol,
+            tuple((each.member_id, each.assignment) for each in request.assignments),
+        )
+        synced: Synced = await self._groups.perform(
+            asked.key, lambda engine: engine.kafka.sync(asked)
+        )
+        return wire.GroupSynced(synced.assignment, synced.protocol_type, synced.protocol)
+
+    async def _heartbeat(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.HeartbeatGroup.unpack(frame.body)
+        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
+        key = GroupKey(Family.KAFKA, request.group)
+        await self._groups.perform(
+            key,
+            lambda engine: engine.kafka.heartbeat(
+                key, request.generation, request.member_id, request.instance_id
+            ),
+        )
+        return wire.GroupDone()
+
+    async def _leave(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.LeaveGroup.unpack(frame.body)
+        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
+        key = GroupKey(Family.KAFKA, request.group)
+        leavers = [(each.member_id, each.instance_id) for each in request.members]
+        codes = await self._groups.perform(key, lambda engine: engine.kafka.leave(key, leavers))
+        return wire.GroupLeft(
+            tuple(
+                wire.MemberLeft(member_id, instance_id, code)
+                for (member_id, instance_id), code in zip(leavers, codes, strict=True)
+            )
+        )
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def _commit(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.CommitOffsets.unpack(frame.body)
+        self._groups.permit(principal, Operation.COMMIT_OFFSETS, request.group)
+        key = GroupKey(Family.KAFKA, request.group)
+        results, good = self._judged(request.offsets)
+
+        def commit(engine: GroupEngine) -> None:
+            engine.kafka.check_commit(
+                key, request.generation, request.member_id, request.instance_id
+            )
+            engine.offsets.commit(key, good, OffsetRule.FREE)
+
+        await self._groups.perform(key, commit)
+        return results
+
+    def _judged(
+        self, offsets: Iterable[wire.OffsetToCommit]
+    ) -> tuple[wire.OffsetResults, list[Commit]]:
+        """A result for each, and those that may be stored."""
+        results = []
+        good = []
+        for each in offsets:
+            error = self._refusal(each)
+            results.append(wire.OffsetResult(each.topic, each.partition, error))
+            if error is ErrorCode.NONE:
+                good.append(
+                    Commit(
+                        each.topic, each.partition, each.offset, each.leader_epoch, each.metadata
+                    )
+                )
+        return wire.OffsetResults(tuple(results)), good
+
+    def _refusal(self, offset: wire.OffsetToCommit) -> ErrorCode:
+        if len(offset.metadata.encode()) > self._groups.limits.offset_metadata_bytes_max:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if not self._groups.has_partition(offset.topic, offset.partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not 0 <= offset.offset <= _MAX_OFFSET:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
+
+    async def _fetch(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.FetchOffsets.unpack(frame.body)
+        self._groups.permit(principal, Operation.DESCRIBE, request.group)
+        key = _key(request.family, request.group, request.subject)
+
+        def fetch(engine: GroupEngine) -> list[wire.CommittedOffset]:
+            if request.topics is None:
+                return [_committed(*at, found) for at, found in engine.offsets.fetch_all(key)]
+            return [
+                _committed(topic, partition, engine.offsets.fetch(key, topic, partition))
+                for topic, partition in _flat(request.topics)
+            ]
+
+        return wire.OffsetsFetched(tuple(await self._groups.perform(key, fetch)))
+
+    # --- administration ---------------------------------------------------------------------------
+
+    async def _list(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.ListGroups.unpack(frame.body)
+        families = frozenset(_family(name) for name in request.families)
+        found = await self._groups.list(families, frozenset(request.states))
+        return wire.GroupsListed(
+            tuple(_listed(each) for each in found if self._may_see(principal, each.key.group))
+        )
+
+    def _may_see(self, principal: Principal, group: str) -> bool:
+        try:
+            self._groups.permit(principal, Operation.DESCRIBE, group)
+        except AuthorizationFailed:
+            return False
+        return True
+
+    async def _describe(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.DescribeGroup.unpack(frame.body)
+        self._groups.permit(principal, Operation.DESCRIBE, request.group)
+        key = _key(request.family, request.group, request.subject)
+        found = await self._groups.perform(key, lambda engine: Inspection(engine).describe(key))
+        return _described(found)
+
+    async def _delete(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.DeleteGroup.unpack(frame.body)
+        self._groups.permit(principal, Operation.DELETE, request.group)
+        key = _key(request.family, request.group, request.subject)
+        await self._groups.perform(key, lambda engine: Inspection(engine).delete(key))
+        return wire.GroupDone()
+
+    async def _delete_offsets(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.DeleteOffsets.unpack(frame.body)
+        self._groups.permit(principal, Operation.ALTER, request.group)
+        key = _key(request.family, request.group, request.subject)
+        wanted = list(_flat(request.topics))
+        kept = await self._groups.perform(
+            key, lambda engine: Inspection(engine).delete_offsets(key, wanted)
+        )
+        refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return wire.OffsetResults(
+            tuple(
+                wire.OffsetResult(*each, refused if each in kept else ErrorCode.NONE)
+                for each in wanted
+            )
+        )
+
+    async def _reset_offsets(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.ResetOffsets.unpack(frame.body)
+        self._groups.permit(principal, Operation.ALTER, request.group)
+        key = _key(request.family, request.group, request.subject)
+        results, good = self._judged(request.offsets)
+        await self._groups.perform(key, lambda engine: Inspection(engine).reset_offsets(key, good))
+        return results
+
+
+def _family(name: str) -> Family:
+    try:
+        return Family(name)
+    except ValueError:
+        known = ", ".join(family.value for family in Family)
+        raise InvalidRequest(f"family {name!r}: expected one of {known}") from None
+
+
+def _key(family: str, group: str, subject: str) -> GroupKey:
+    return GroupKey(_family(family), group, subject)
+
+
+def _flat(topics: Iterable[wire.TopicPartitions]) -> Iterable[tuple[str, int]]:
+    return ((each.topic, partition) for each in topics for partition in each.partitions)
+
+
+def _committed(topic: str, partition: int, found: Offset | None) -> wire.CommittedOffset:
+    if found is None:
+        return wire.CommittedOffset(topic, partition, ErrorCode.NONE, -1)
+    return wire.CommittedOffset(
+        topic,
+        partition,
+        ErrorCode.NONE,
+        found.offset,
+        found.leader_epoch,
+        found.metadata,
+        found.commit_ms,
+    )
+
+
+def _listed(listing: Listing) -> wire.GroupListing:
+    key = listing.key
+    return wire.GroupListing(
+        key.family.value,
+        key.group,
+        key.subject,
+        listing.state,
+        listing.protocol_type,
+        listing.member_count,
+        listing.generation,
+    )
+
+
+def _described(found: Description) -> wire.GroupDescription:
+    key, group = found.key, found.group
+    return wire.GroupDescription(
+        key.family.value,
+        key.group,
+        key.subject,
+        found.state,
+        group.generation,
+        group.protocol_type,
+        group.protocol,
+        group.leader,
+        tuple(_described_member(each) for each in found.members),
+    )
+
+
+def _described_member(found: DescribedMember) -> wire.GroupMember:
+    member = found.member
+    return wire.GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.session_timeout_ms,
+        int(found.silent_s * 1000),
+        found.metadata,
+        member.assignment,
+        tuple(wire.TopicPartitions(topic, numbers) for topic, numbers in found.assigned),
+    )

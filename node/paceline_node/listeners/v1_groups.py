@@ -1,0 +1,172 @@
+"""V1 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT and OFFSET, at the group's coordinator (spec v1 10).
+
+Every node takes them; another one than the coordinator sends the line on (spec v1 8.2). Never
+NOT_LEADER: SDKs would break off. UNAVAILABLE says that nothing was done, REPLICATION_TIMEOUT that a
+JOIN, LEAVE or COMMIT may have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeader,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from paceline.wire.v1 import replies
+from paceline.wire.v1.errors import V1Code, V1Error
+from paceline.wire.v1.requests import Commit, CommittedOffset, Heartbeat, Join, Leave, Sync
+from paceline_node.env import Env
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import GROUPS_TOPIC
+from paceline_node.groups.v1_groups import MemberRef, v1_key
+from paceline_node.listeners.v1_records import V1Records
+from paceline_node.listeners.v1_routing import Call, Router
+from paceline_node.security.principals import Operation
+from paceline_node.services.groups import GroupService
+
+
+class V1Groups:
+    """Handlers of the group commands; each returns the payload of the OK line."""
+
+    def __init__(
+        self,
+        env: Env,
+        groups: GroupService,
+        records: V1Records,
+        router: Router,
+        *,
+        coordinator_wait_s: float,
+    ) -> None:
+        self._env = env
+        self._groups = groups
+        self._records = records
+        self._router = router
+        self._coordinator_wait_s = coordinator_wait_s
+
+    async def join(self, request: Join, call: Call) -> bytes:
+        """Become a member; the topic is created when it is unknown."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        topic = await self._records.ensure_for_reading(request.topic, call)
+        assignor = None if request.assignor is None else request.assignor.value
+
+        def serve(engine: GroupEngine) -> bytes:
+            membership = engine.v1.join(
+                request.group, request.topic, request.consumer_id, assignor, len(topic.partitions)
+            )
+            return replies.assignment_payload(
+                generation=membership.generation, assigned=membership.partitions
+            )
+
+        return await self._change(call, request.group, serve)
+
+    async def sync(self, request: Sync, call: Call) -> bytes:
+        """The member's assignment."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+
+        def serve(engine: GroupEngine) -> bytes:
+            membership = engine.v1.sync(self._member(request))
+            return replies.assignment_payload(
+                generation=membership.generation, assigned=membership.partitions
+            )
+
+        return await self._look(call, request.group, serve)
+
+    async def heartbeat(self, request: Heartbeat, call: Call) -> bytes:
+        """Keep the session."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+
+        def serve(engine: GroupEngine) -> bytes:
+            engine.v1.heartbeat(self._member(request))
+            return replies.HEARTBEAT_PAYLOAD
+
+        return await self._look(call, request.group, serve)
+
+    async def leave(self, request: Leave, call: Call) -> bytes:
+        """Be no member any more."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+
+        def serve(engine: GroupEngine) -> bytes:
+            engine.v1.leave(self._member(request))
+            return replies.LEAVE_PAYLOAD
+
+        return await self._change(call, request.group, serve)
+
+    async def commit(self, request: Commit, call: Call) -> bytes:
+        """Store how far a member has read."""
+        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group)
+
+        def serve(engine: GroupEngine) -> bytes:
+            engine.v1.commit(self._member(request), request.partition, request.offset)
+            return replies.COMMIT_PAYLOAD
+
+        return await self._change(call, request.group, serve)
+
+    async def committed(self, request: CommittedOffset, call: Call) -> bytes:
+        """OFFSET: the committed position, 0 when there is none; asks for no membership."""
+        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
+
+        def serve(engine: GroupEngine) -> bytes:
+            found = engine.offsets.fetch(v1_key(request.group), request.topic, request.partition)
+            return replies.offset_payload(0 if found is None else found.offset)
+
+        return await self._look(call, request.group, serve)
+
+    def _member(self, request: Sync | Heartbeat | Leave | Commit) -> MemberRef:
+        return MemberRef(
+            request.group,
+            request.topic,
+            request.consumer_id,
+            request.generation,
+            self._groups.partition_count(request.topic),
+        )
+
+    # --- where ------------------------------------------------------------------------------------
+
+    async def _look(self, call: Call, group: str, serve: Callable[[GroupEngine], bytes]) -> bytes:
+        """Run what may run twice: a lost link is no reason to give up."""
+        until = self._env.now() + self._coordinator_wait_s
+        while True:
+            try:
+                return await self._at_coordinator(call, group, serve, until)
+            except RequestTimedOut:
+                if call.forwarded or self._env.now() >= until:
+                    raise _unavailable(group) from None
+
+    async def _change(self, call: Call, group: str, serve: Callable[[GroupEngine], bytes]) -> bytes:
+        """Run what must not run twice; RequestTimedOut and the like: outcome unknown."""
+        until = self._env.now() + self._coordinator_wait_s
+        return await self._at_coordinator(call, group, serve, until)
+
+    async def _at_coordinator(
+        self, call: Call, group: str, serve: Callable[[GroupEngine], bytes], until: float
+    ) -> bytes:
+        key = v1_key(group)
+
+        async def here() -> bytes:
+            left_s = min(until, call.deadline) - self._env.now()
+            try:
+                return await self._groups.perform(key, serve, commit_s=max(left_s, 0.0))
+            except (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable) as error:
+                raise NotLeader(str(error)) from error
+
+        try:
+            number = await self._groups.wait_partition(
+                key, timeout_s=max(0.0, until - self._env.now())
+            )
+            return await self._router.on_leader(call, GROUPS_TOPIC, number, here, until=until)
+        except (NotLeader, NotEnoughReplicas):
+            if call.forwarded:
+                raise
+            raise _unavailable(group) from None
+        except (CoordinatorNotAvailable, UnknownTopicOrPartition):
+            raise _unavailable(group) from None
+
+
+def _unavailable(group: str) -> V1Error:
+    return V1Error(V1Code.UNAVAILABLE, f"no coordinator of group {group} can be reached")

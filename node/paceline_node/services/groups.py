@@ -1,0 +1,136 @@
+"""Consumer groups: who coordinates one, and its engine where this node does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import trio
+
+from paceline.errors import CoordinatorNotAvailable, UnknownTopicOrPartition
+from paceline.types import NodeId
+from paceline_node.controller.image import Broker
+from paceline_node.controller.store import MetadataStore
+from paceline_node.coordination.machine import EVERYTHING, Deferred
+from paceline_node.coordination.topic import StateTopic
+from paceline_node.env import Env
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.inspection import Inspection, Listing
+from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, partition_of
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
+from paceline_node.services.access import Access
+
+R = TypeVar("R")
+
+
+class GroupService:
+    """Runs requests on the engine of a group, where this node coordinates it."""
+
+    def __init__(
+        self,
+        env: Env,
+        store: MetadataStore,
+        machines: StateTopic[GroupEngine],
+        access: Access,
+        limits: GroupLimits,
+        *,
+        commit_s: float,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._machines = machines
+        self._access = access
+        self._limits = limits
+        self._commit_s = commit_s
+
+    def permit(self, principal: Principal, operation: Operation, group: str) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may do this to a group; its name counts,
+        whatever the family."""
+        resource = Resource(ResourceKind.GROUP, group)
+        self._access.resource(principal, operation, resource)
+
+    # --- who --------------------------------------------------------------------------------------
+
+    def partition(self, key: GroupKey) -> int:
+        """The partition of ``__groups`` that holds ``key``. Raises CoordinatorNotAvailable while
+        the topic is not there yet."""
+        topic = self._store.image.find_topic(GROUPS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC} does not exist yet")
+        return partition_of(key, len(topic.partitions))
+
+    async def wait_partition(self, key: GroupKey, *, timeout_s: float) -> int:
+        """As :meth:`partition`, waiting for the topic."""
+        with trio.move_on_after(timeout_s):
+            await self._store.wait_for(lambda image: image.find_topic(GROUPS_TOPIC) is not None)
+        return self.partition(key)
+
+    def coordinator(self, key: GroupKey, listener: str) -> Broker:
+        """The node that coordinates, as the metadata say. Raises CoordinatorNotAvailable where
+        nobody does, or it has no ``listener`` (SETTLED P8)."""
+        image = self._store.image
+        number = self.partition(key)
+        try:
+            leader: NodeId = image.partition(GROUPS_TOPIC, number).leader
+        except UnknownTopicOrPartition as error:
+            raise CoordinatorNotAvailable(str(error)) from error
+        broker = image.brokers.get(leader)
+        if broker is None:
+            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC}/{number} has no leader")
+        if broker.endpoint(listener) is None:
+            raise CoordinatorNotAvailable(f"node {leader} has no {listener} listener")
+        return broker
+
+    # --- what -------------------------------------------------------------------------------------
+
+    async def perform(
+        self,
+        key: GroupKey,
+        operation: Callable[[GroupEngine], R | Deferred[R]],
+        *,
+        commit_s: float | None = None,
+    ) -> R:
+        """Run ``operation`` on the group's engine here; its answer once all that it says is
+        committed. Raises as :meth:`StateTopic.perform`."""
+        return await self._machines.perform(
+            self.partition(key),
+            key,
+            operation,
+            commit_s=self._commit_s if commit_s is None else commit_s,
+        )
+
+    async def list(self, families: frozenset[Family], states: frozenset[str]) -> list[Listing]:
+        """All groups that this node coordinates; empty filters let everything pass. Raises
+        CoordinatorLoadInProgress while it is still loading some."""
+        led = [
+            (number, replica)
+            for number, replica, _ in self._machines.machines()
+            if replica.leads_log
+        ]
+        for _, replica in led:
+            replica.check_leading()
+        found: list[Listing] = []
+        for number, _ in led:
+            found += await self._machines.perform(
+                number,
+                EVERYTHING,
+                lambda engine: list(Inspection(engine).groups(families, states)),
+                commit_s=self._commit_s,
+            )
+        return found
+
+    @property
+    def limits(self) -> GroupLimits:
+        """What one group may be."""
+        return self._limits
+
+    def partition_count(self, topic: str) -> int:
+        """Partitions of a topic, 0 if this node does not know it."""
+        found = self._store.image.find_topic(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Whether the topic has such a partition, as far as this node knows."""
+        found = self._store.image.find_topic(topic)
+        return found is not None and partition in found.partitions

@@ -1,0 +1,273 @@
+"""V1 groups on three nodes: any node serves them, and they outlive their coordinator.
+
+:class:`SeedConsumer` is written from the words of the seed document alone: it knows lines, the
+commands' arguments and payloads, and the error codes, and nothing else of Paceline.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from paceline_node.app.node import Node
+from paceline_node.groups.files import GROUPS_FILE, OFFSETS_FILE
+from paceline_node.groups.keys import GROUPS_TOPIC, partition_of
+from paceline_node.groups.v1_groups import v1_key
+from tests.integration.node.nodes import (
+    Cluster,
+    V1Client,
+    cluster,
+    data_dir,
+    format_nodes,
+    free_ports,
+    listener_ports,
+    make_node,
+    running,
+)
+
+NODES = (0, 1, 2)
+LOOPS_MAX = 200
+
+
+class SeedConsumer:
+    """One endpoint for life; joins again whenever GENERATION_MISMATCH says so."""
+
+    def __init__(self, client: V1Client, group: str, topic: str, name: str) -> None:
+        self._client = client
+        self._group, self._topic, self._name = group, topic, name
+        self.generation = 0
+        self.assigned: tuple[int, ...] = ()
+        self.seen: list[tuple[int, int, str]] = []
+
+    async def _request(self, command: str, args: str) -> dict[str, str] | None:
+        """The payload's fields; None when the membership is stale."""
+        for _ in range(LOOPS_MAX):
+            reply = await self._client.call(command, args)
+            if reply.startswith("OK"):
+                payload = reply.removeprefix("OK").removeprefix("|")
+                found = dict.fromkeys(("assigned",), "")
+                if "[" in payload:
+                    inside = payload[payload.index("[") + 1 : payload.index("]")]
+                    found["assigned"] = inside
+                for word in payload.split(" "):
+                    name, _, value = word.partition("=")
+                    found.setdefault(name, value)
+                found["payload"] = payload
+                return found
+            code = reply.split("|")[1]
+            if code == "GENERATION_MISMATCH":
+                return None
+            # Anything else may pass; the document knows no other code for group commands.
+            await trio.sleep(0.05)
+        raise AssertionError(f"{command} {args}: never answered")
+
+    @property
+    def _me(self) -> str:
+        return f"{self._group} {self._topic} {self._name}"
+
+    async def join(self) -> None:
+        for _ in range(LOOPS_MAX):
+            joined = await self._request("JOIN", f"{self._me} assignor=round_robin")
+            assert joined is not None, "JOIN knows no generation"
+            synced = await self._request("SYNC", f"{self._me} {joined['generation']}")
+            if synced is not None:
+                self.generation = int(synced["generation"])
+                self.assigned = tuple(int(each) for each in synced["assigned"].split())
+                return
+        raise AssertionError("never in sync")
+
+    async def round(self) -> None:
+        """One turn of the loop: heartbeat, then read and commit what is assigned."""
+        beat = await self._request("HEARTBEAT", f"{self._me} {self.generation}")
+        if beat is None:
+            await self.join()
+            return
+        assert beat["payload"] == "heartbeat=ok"
+        for partition in self.assigned:
+            if not await self._read(partition):
+                await self.join()
+                return
+
+    async def _read(self, partition: int) -> bool:
+        at = await self._request("OFFSET", f"{self._group} {self._topic} {partition}")
+        assert at is not None
+        found = await self._request("CONSUME", f"{self._topic} {partition} {at['offset']}")
+        assert found is not None
+        messages = found["payload"].removeprefix("messages=").rpartition(" hw=")[0]
+        last = -1
+        for item in filter(None, messages.split(",")):
+            offset, _, value = item.partition(":")
+            self.seen.append((partition, int(offset), value))
+            last = int(offset)
+        if last < 0:
+            return True
+        args = f"{self._me} {self.generation} {partition} {last + 1}"
+        committed = await self._request("COMMIT", args)
+        return committed is not None
+
+    async def leave(self) -> None:
+        assert await self._request("LEAVE", f"{self._me} {self.generation}") is not None
+
+
+async def coordinator_of(nodes: Cluster, group: str) -> int:
+    return await nodes.leader(GROUPS_TOPIC, partition_of(v1_key(group), 16))
+
+
+async def test_the_consumer_loop_of_the_seed_on_every_node(tmp_path) -> None:
+    async with (
+        cluster(tmp_path) as nodes,
+        nodes.v1(0) as first,
+        nodes.v1(1) as second,
+        nodes.v1(2) as third,
+    ):
+        for number in range(30):
+            await third.ok("PRODUCE", f"orders key{number}:{number} acks=all")
+        one = SeedConsumer(first, "team", "orders", "one")
+        two = SeedConsumer(second, "team", "orders", "two")
+        await one.join()
+        assert (one.generation, one.assigned) == (2, (0, 1, 2))
+        await two.join()
+        assert (two.generation, two.assigned) == (3, (1,))
+        await one.round()  # learns that its generation is over
+        assert (one.generation, one.assigned) == (3, (0, 2))
+        for _ in range(3):
+            await one.round()
+            await two.round()
+        seen = one.seen + two.seen
+        assert sorted(int(value) for _, _, value in seen) == list(range(30))
+        await two.leave()
+        await one.round()
+        assert (one.generation, one.assigned) == (4, (0, 1, 2))
+        # Progress is seen from anywhere, without membership.
+        for client in (first, second, third):
+            offsets = [
+                int((await client.ok("OFFSET", f"team orders {partition}"))["offset"])
+                for partition in range(3)
+            ]
+            assert sum(offsets) == 30
+
+
+async def test_a_group_outlives_its_coordinator(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        async with nodes.v1(0) as client:
+            await client.ok("PRODUCE", "orders k:v acks=all")
+            await client.ok("JOIN", "team orders c")
+            await client.ok("COMMIT", "team orders c 2 1 77")
+        dead = await coordinator_of(nodes, "team")
+        alive = next(number for number in NODES if number != dead)
+        await nodes.crash(dead)
+        async with nodes.v1(alive) as client:
+            # The member is still the member, in its generation, at the new coordinator.
+            consumer = SeedConsumer(client, "team", "orders", "c")
+            consumer.generation, consumer.assigned = 2, ()
+            await consumer.round()
+            assert consumer.generation == 2
+            assert (await client.ok("OFFSET", "team orders 1"))["offset"] == "77"
+            committed = await client.ok("COMMIT", "team orders c 2 1 78")
+            assert committed == {"committed": "true"}
+            joined = await client.ok("JOIN", "team orders d")
+            assert joined["generation"] == "3"
+
+
+async def test_without_a_coordinator_it_is_unavailable_and_never_not_leader(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        async with nodes.v1(0) as client:
+            await client.ok("PRODUCE", "orders k:v acks=all")
+            await client.ok("JOIN", "team orders c")
+        alive = await coordinator_of(nodes, "team")
+        await nodes.crash(*[number for number in NODES if number != alive])
+        async with nodes.v1(alive) as client:
+            # Changes cannot be committed. What changes nothing is served until the session with
+            # the controller is over.
+            for line in (
+                "LEAVE|team orders c 2",
+                "JOIN|team orders d",
+                "HEARTBEAT|team orders c 2",
+            ):
+                reply = await client.call(*line.split("|"))
+                assert reply.split("|")[1] in ("UNAVAILABLE", "REPLICATION_TIMEOUT"), (line, reply)
+
+
+def files(directory: Path, number: int) -> tuple[Any, Any] | None:
+    """What both files of a node say; None while one is missing."""
+    paths = [data_dir(directory, number) / name for name in (GROUPS_FILE, OFFSETS_FILE)]
+    if not all(path.exists() for path in paths):
+        return None
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    assert all(text.endswith("}\n") for text in texts)
+    return json.loads(texts[0]), json.loads(texts[1])
+
+
+async def shows_offset(directory: Path, group: str, offset: int) -> None:
+    """Wait until node 0's file has ``offset`` for partition 0 of topic orders."""
+    for _ in range(LOOPS_MAX):
+        found = files(directory, 0)
+        if found is not None and found[1][group]["orders"]["0"] == offset:
+            return
+        await trio.sleep(0.05)
+    raise AssertionError(f"{OFFSETS_FILE} never showed {offset}: {found}")
+
+
+async def test_every_node_shows_the_files_of_the_seed(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        async with nodes.v1(0) as client:
+            await client.ok("JOIN", "team orders b assignor=range")
+            await client.ok("JOIN", "team orders a")
+            await client.ok("COMMIT", "team orders a 3 1 5")
+            await client.ok("COMMIT", "team orders b 3 2 6")
+        for number in NODES:
+
+            async def shown(number: int = number) -> object:
+                found = files(tmp_path, number)
+                if found is None or found[1] != {"team": {"orders": {"1": 5, "2": 6}}}:
+                    return None
+                return found[0]
+
+            groups = await nodes.wait_for(f"node {number} shows the commits", shown)
+            assert isinstance(groups, dict)
+            members = groups["team"].pop("members")
+            assert groups == {
+                "team": {
+                    "topic": "orders",
+                    "generation": 3,
+                    "assignor": "range",
+                    "member_order": ["b", "a"],
+                    "assignments": {"a": [0, 1], "b": [2]},
+                }
+            }
+            assert [each["consumer_id"] for each in members] == ["b", "a"]
+            assert all(each["last_heartbeat_unix_ms"] > 1_700_000_000_000 for each in members)
+
+
+async def test_files_of_an_older_broker_are_taken_over_once(tmp_path) -> None:
+    directory = data_dir(tmp_path, 0)
+    directory.mkdir(parents=True, exist_ok=True)
+    old_groups = (
+        '{"g1":{"topic":"orders","generation":7,"assignor":"range","member_order":["c1"],'
+        '"assignments":{"c1":[0,1,2]},"members":[{"consumer_id":"c1","last_heartbeat_unix_ms":1}]},'
+        '"idle":{"topic":"t","generation":0,"member_order":null,"assignments":null,"members":null}}'
+    )
+    (directory / GROUPS_FILE).write_text(old_groups + "\n")
+    (directory / OFFSETS_FILE).write_text('{"g1":{"orders":{"0":11,"2":13}},"g2":{"t":{"0":1}}}\n')
+    (port,) = free_ports(1)
+    await format_nodes(tmp_path, [port])
+
+    def node() -> Node:
+        return make_node(tmp_path, 0, listener_ports(port), {})
+
+    async with running(node(), tmp_path) as up, V1Client(up.v1) as client:
+        assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "11"
+        assert (await client.ok("OFFSET", "g1 orders 2"))["offset"] == "13"
+        assert (await client.ok("OFFSET", "g2 t 0"))["offset"] == "1"
+        assert await client.call("HEARTBEAT", "g1 orders c1 7") == "OK|heartbeat=ok"
+        assert (await client.ok("JOIN", "idle t c"))["generation"] == "2"
+        await client.ok("COMMIT", "g1 orders c1 7 0 12")
+        await shows_offset(tmp_path, "g1", 12)
+        assert (directory / (GROUPS_FILE + ".imported")).read_text() == old_groups + "\n"
+    # What the files say later does not matter: the log is the truth.
+    (directory / OFFSETS_FILE).write_text('{"g1":{"orders":{"0":1}}}\n')
+    async with running(node(), tmp_path) as up, V1Client(up.v1) as client:
+        assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "12"
