@@ -8,6 +8,7 @@ from functools import partial
 import trio
 
 from paceline.wire.peer.api import PeerApi
+from paceline.wire.segment.server import ServerLimits
 from paceline_node.app.peering import Peering
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -18,6 +19,9 @@ from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
 from paceline_node.listeners.native_groups import NativeGroups
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.native_requests import NativeRequests
+from paceline_node.listeners.segment import SegmentListener
+from paceline_node.listeners.segment_connection import ConnectionLimits
+from paceline_node.listeners.segment_requests import RequestTimes
 from paceline_node.listeners.serving import BoundListener, Client, Serve, serve_clients
 from paceline_node.listeners.v1 import V1Listener, V1Settings
 from paceline_node.listeners.v1_admin import V1Admin
@@ -30,6 +34,7 @@ from paceline_node.peers.accepting import AcceptGate, OpenConnections
 from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
+from paceline_node.services.segment_expiry import SegmentExpiry
 from paceline_node.services.surface import Surface
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
@@ -60,13 +65,21 @@ class Frontend:
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
         self._native = self._make_native(meta, software, replicas)
         self._v1 = self._make_v1(env, Router(env, meta.node_id, store, peering.links))
+        self._segment = self._make_segment(env, replicas)
+        self._segment_expiry = SegmentExpiry(
+            env, surface.segments, ttl_ms=settings.segment.writer_ttl_ms
+        )
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
         metrics.provide(Gauge.READY, lambda: [((), not surface.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(
-            Gauge.CHANNEL_DEPTH, lambda: [(("native_outbox_bytes",), self._native.outbox_bytes)]
+            Gauge.CHANNEL_DEPTH,
+            lambda: [
+                (("native_outbox_bytes",), self._native.outbox_bytes),
+                (("segment_inflight_bytes",), self._segment.inflight_bytes),
+            ],
         )
 
     # --- what serves which protocol ---------------------------------------------------------------
@@ -114,6 +127,27 @@ class Frontend:
             self._metrics,
         )
 
+    def _make_segment(self, env: Env, replicas: ReplicaManager) -> SegmentListener:
+        segment = self._settings.segment
+        limits = ConnectionLimits(
+            ServerLimits(segment.max_event_bytes, segment.appenders_per_connection),
+            RequestTimes(segment.append_timeout_ms / 1000, segment.read_wait_ms / 1000),
+            segment.reads_per_connection,
+            segment.idle_timeout_ms / 1000,
+            segment.inflight_bytes,
+            segment.inflight_bytes // 2,
+            segment.reply_queue_bytes,
+            segment.force_partial_replies,
+        )
+        return SegmentListener(
+            env,
+            self._surface.segments,
+            replicas.deadlines,
+            limits,
+            self._metrics,
+            inflight_node_bytes=segment.inflight_node_bytes,
+        )
+
     def _make_http(self) -> HttpServer:
         http = self._settings.http
         # A browser may use the name that this node tells others.
@@ -148,12 +182,15 @@ class Frontend:
 
     async def start(self, nursery: trio.Nursery, bound: Sequence[BoundListener]) -> None:
         """Serve every client listener in ``nursery``."""
+        await nursery.start(self._segment_expiry.run)
         for item in bound:
             match item.config.kind:
                 case ListenerKind.V1:
                     await self._serve(nursery, item, self._v1.serve)
                 case ListenerKind.NATIVE:
                     await self._serve(nursery, item, self._native.serve)
+                case ListenerKind.SEGMENT:
+                    await self._serve(nursery, item, self._segment.serve)
                 case ListenerKind.HTTP:
                     await nursery.start(
                         partial(

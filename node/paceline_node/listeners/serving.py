@@ -24,6 +24,9 @@ class Client:
     principal: Principal = ANONYMOUS
 
 
+_LAST_WORD_S = 1.0
+_RECEIVE_BYTES = 64 * 1024
+
 Serve = Callable[[trio.abc.Stream, Client], Awaitable[None]]
 """Serves one connection and closes it."""
 
@@ -101,3 +104,13 @@ def _is_loopback(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
+
+
+async def let_read(stream: trio.abc.Stream) -> None:
+    """Give the client time to read a last answer: closing while its bytes are unread would reset
+    the connection and take the answer with it."""
+    if isinstance(stream, trio.abc.HalfCloseableStream):
+        await stream.send_eof()
+    with trio.move_on_after(_LAST_WORD_S):
+        while await stream.receive_some(_RECEIVE_BYTES):
+            pass

@@ -29,7 +29,7 @@ from paceline.wire.v1.lines import LineReader
 from paceline.wire.v1.replies import error_line, ok_line, role_payload
 from paceline.wire.v1.text import decode, encode
 from paceline_node.env import Env
-from paceline_node.listeners.serving import Client
+from paceline_node.listeners.serving import Client, let_read
 from paceline_node.listeners.v1_admin import AdminRequest, V1Admin
 from paceline_node.listeners.v1_errors import OUTCOME_UNKNOWN, as_v1
 from paceline_node.listeners.v1_groups import V1Groups
@@ -44,7 +44,6 @@ from paceline_node.services.roles import RoleService
 REQUEST_BUDGET_S = 4.0
 """Every reply is out within this, for SDKs give up after 5 s (spec v1 2.4)."""
 _RECEIVE_BYTES = 64 * 1024
-_LAST_WORD_S = 1.0
 _ADMIN = (
     requests.AdminCreateTopic,
     requests.AdminRegisterBroker,
@@ -130,7 +129,7 @@ class V1Listener:
                     return
             except LineTooLong:
                 await stream.send_all(error_line(UNREADABLE_ID, bad_request(LINE_TOO_LONG)))
-                await _let_read(stream)
+                await let_read(stream)
                 return
 
     async def _reply(self, line: bytes, client: Client) -> bytes:
@@ -241,13 +240,3 @@ class V1Listener:
             refusal = as_v1(error)
             return V1Answer(refusal.reason.value, refusal.message.encode()), b""
         return V1Answer("", payload), b""
-
-
-async def _let_read(stream: trio.abc.Stream) -> None:
-    """Give the client time to read a last answer: closing while its bytes are unread would reset
-    the connection and take the answer with it."""
-    if isinstance(stream, trio.abc.HalfCloseableStream):
-        await stream.send_eof()
-    with trio.move_on_after(_LAST_WORD_S):
-        while await stream.receive_some(_RECEIVE_BYTES):
-            pass

@@ -22,7 +22,11 @@ class Admission:
 
     def check(self) -> None:
         """Raises NotLeader or StorageFull; nothing is appended then."""
-        if not self.session_valid():
-            raise NotLeader("no controller has answered for a session; another node may lead now")
+        self.check_session()
         if self.storage_full:
             raise StorageFull("the disk is below its free-space floor (disk.min_free)")
+
+    def check_session(self) -> None:
+        """Raises NotLeader without a controller."""
+        if not self.session_valid():
+            raise NotLeader("no controller has answered for a session; another node may lead now")

@@ -311,6 +311,13 @@ class Partition:
             and not self._context.acks1_early
         )
 
+    def check_serving(self) -> None:
+        """Raise NotLeader unless this node leads and a controller has answered it within a
+        session: what an isolated leader tells might be no longer true."""
+        self._context.admission.check_session()
+        if self.replica.leader is None:
+            raise NotLeader(f"{self}: the leader is node {self.leader}")
+
     # --- read ---------------------------------------------------------------------------------
 
     def read(
@@ -534,9 +541,11 @@ class Partition:
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Tell everyone who waits that this replica ends here; idempotent."""
+        """Tell everyone who waits that this replica ends here; idempotent. Whoever still holds it
+        finds that it leads no more."""
         if not self._closed:
             self._closed = True
+            self.replica.give_up()
             self._lose_waiters(Transition.REMOVED)
 
 

@@ -183,6 +183,10 @@ class Replica:
             return Transition.ADOPTED
         return Transition.NOTHING
 
+    def give_up(self) -> None:
+        """This replica ends: its log is about to be closed."""
+        self._leave_role(Role.NONE)
+
     def _leave_role(self, role: Role) -> None:
         self.leader = None
         self.follower = None

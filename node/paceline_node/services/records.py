@@ -11,6 +11,7 @@ from paceline.errors import (
     AuthorizationFailed,
     NotLeader,
     PacelineError,
+    PolicyViolation,
     UnknownTopicOrPartition,
 )
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId
@@ -19,6 +20,9 @@ from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.access import Access
 from paceline_node.services.topics import TopicService
+
+LOG = "log"
+"""The kind of topic that any protocol writes records to."""
 
 
 class RecordService:
@@ -31,8 +35,16 @@ class RecordService:
 
     def permit(self, principal: Principal, operation: Operation, topic: str) -> None:
         """Raise AuthorizationFailed unless ``principal`` may ``PRODUCE`` to, ``CONSUME`` from or
-        ``DESCRIBE`` (see offsets of) a topic."""
+        ``DESCRIBE`` (see offsets of) a topic; PolicyViolation for ``PRODUCE`` to a topic whose kind
+        has a protocol of its own (SETTLED P6, P7)."""
         self._access.topic(principal, operation, topic)
+        if operation is Operation.PRODUCE:
+            found = self._topics.find(topic)
+            if found is not None and found.kind != LOG:
+                raise PolicyViolation(
+                    f"topic {topic} is of kind {found.kind}: it takes no records, only what the "
+                    "protocol of its kind writes"
+                )
 
     def permit_replica(self, principal: Principal) -> None:
         """Raise AuthorizationFailed unless ``principal`` may act as a replica."""

@@ -20,6 +20,7 @@ from paceline_node.services.groups import GroupService
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.roles import RoleService
+from paceline_node.services.segments import SegmentService
 from paceline_node.services.status import QuorumView, StatusService
 from paceline_node.services.topics import TopicService
 
@@ -35,6 +36,7 @@ class Surface:
     producer_ids: ProducerIdService
     status: StatusService
     groups: GroupService
+    segments: SegmentService
 
     @classmethod
     def over(
@@ -66,4 +68,5 @@ class Surface:
                 env, node_id, software, store, table, lifecycle, quorum, access, stop_with_cluster
             ),
             GroupService(env, store, machines, access, group_limits, commit_s=group_commit_s),
+            SegmentService(env, node_id, access, table, topics),
         )

@@ -8,6 +8,7 @@ from paceline.errors import (
     AuthorizationFailed,
     InvalidTopic,
     PolicyViolation,
+    RequestTimedOut,
     UnknownTopicOrPartition,
 )
 from paceline.types import is_internal_topic, is_valid_topic_name
@@ -130,6 +131,19 @@ class TopicService:
             left_s = max(0.0, deadline - self._env.now())
             await self._store.wait_offset(offset, timeout_s=left_s)
         return reply
+
+    async def appears(self, name: str, partition: int, *, timeout_s: float) -> bool:
+        """Whether this node knows a partition, now or within ``timeout_s``."""
+
+        def is_there(image: Image) -> bool:
+            topic = image.find_topic(name)
+            return topic is not None and partition in topic.partitions
+
+        try:
+            await self._store.wait_for(is_there, timeout_s)
+        except RequestTimedOut:
+            return False
+        return True
 
     async def wait_offset(self, offset: int, *, timeout_s: float) -> None:
         """Return once this node has applied metadata record ``offset``; else RequestTimedOut."""

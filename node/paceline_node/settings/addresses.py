@@ -25,6 +25,7 @@ class ListenerKind(enum.Enum):
     NATIVE = "native"
     PEER = "peer"
     HTTP = "http"
+    SEGMENT = "segment"
 
     @property
     def default_port(self) -> int:
@@ -37,10 +38,11 @@ _DEFAULT_PORTS = {
     ListenerKind.NATIVE: 7400,
     ListenerKind.PEER: 7401,
     ListenerKind.HTTP: 7480,
+    ListenerKind.SEGMENT: 12345,
 }
 
 _NOT_YET = frozenset(
-    {"cursus", "cursus-health", "cursus-metrics", "segment", "pravega", "coordinator", "kafka"}
+    {"cursus", "cursus-health", "cursus-metrics", "pravega", "coordinator", "kafka"}
 )
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKind
 from paceline_node.settings.fields import setting
+from paceline_node.settings.segment import SegmentSettings
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -393,8 +394,8 @@ class Settings:
     listeners: tuple[Listener, ...] = setting(
         (),
         "Where this node accepts which protocol, as scheme://HOST:PORT?advertised=HOST:PORT with "
-        "scheme v1, native, peer or http; empty: all of them on loopback, ports 9092, 7400, 7401, "
-        "7480 plus 1000 times the node's id.",
+        "scheme v1, native, peer, http or segment; empty: all of them on loopback, ports 9092, "
+        "7400, 7401, 7480, 12345 plus 1000 times the node's id.",
     )
     node: NodeSettings = field(default_factory=NodeSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
@@ -407,6 +408,7 @@ class Settings:
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     v1: V1Settings = field(default_factory=V1Settings)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    segment: SegmentSettings = field(default_factory=SegmentSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

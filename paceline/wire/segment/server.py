@@ -22,6 +22,7 @@ from typing import cast
 from uuid import UUID
 
 from paceline.wire.segment.appender import Appender, AppenderState, Refused
+from paceline.wire.segment.events import walk_events
 from paceline.wire.segment.faults import Fault, ReplyCode, SegmentProtocolError
 from paceline.wire.segment.messages import (
     HEADER,
@@ -44,6 +45,7 @@ from paceline.wire.segment.messages import (
 from paceline.wire.segment.partials import Assembly
 
 _UUID_BYTES = 16
+MAX_RUN_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,12 @@ class SetUp:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Store ``data``, whole new Events; the appender's level is ``end`` then."""
+    """Store ``data``, ``count`` whole new Events; the appender's level is ``end`` then. At most
+    MAX_RUN_BYTES, or one Event that is larger."""
 
     appender: Appender
     data: bytes
+    count: int
     end: int
 
 
@@ -179,8 +183,8 @@ class ServerConnection:
     def _advance(self) -> bool:
         """Handle what lies next in the buffer; False when more must be received first."""
         block = self._block
-        if block is not None and block.phase is _Phase.REGION and not self._assembly.is_open:
-            self._take_run(block)
+        if self._take_run(block):
+            return True
         if len(self._buffer) - self._at < HEADER_BYTES:
             return False
         message_type, length = HEADER.unpack_from(self._buffer, self._at)
@@ -199,28 +203,34 @@ class ServerConnection:
         self._handle(cls, payload)
         return True
 
-    def _take_run(self, block: _Block) -> None:
-        """Pass on the whole Events that lie next in the buffer, together."""
+    def _take_run(self, block: _Block | None) -> bool:
+        """Pass on the whole Events that lie next in a block's region, together; whether there were
+        any."""
+        if block is None or block.phase is not _Phase.REGION or self._assembly.is_open:
+            return False
         buffer = self._buffer
         start = at = self._at
         size = len(buffer)
         limit = min(size, at + block.room)
         largest = self._limits.max_event_bytes
         read = HEADER.unpack_from
+        count = 0
         while size - at >= HEADER_BYTES:
             kind, length = read(buffer, at)
             if kind or length > largest:
                 break
             end = at + HEADER_BYTES + length
-            if end > limit:
+            if end > limit or (count and end - start > MAX_RUN_BYTES):
                 break
             at = end
-        if at > start:
+            count += 1
+        if count:
             with memoryview(buffer) as view:
                 run = bytes(view[start:at])
             self._at = at
             block.room -= len(run)
-            self._store(block, run)
+            self._store(block, run, count)
+        return count > 0
 
     def _check_place(self, message_type: int) -> None:
         """Whether a message of this type may come here at all, as its header tells."""
@@ -278,7 +288,7 @@ class ServerConnection:
         if length > self._limits.max_event_bytes:
             self._store_large(block, whole[HEADER_BYTES:])
         else:
-            self._store(block, whole)
+            self._store(block, whole, 1)
         if block.phase is _Phase.TAIL:
             self._close_block(block)
 
@@ -344,7 +354,7 @@ class ServerConnection:
         self._block = None
         self._steps.append(BlockClosed(block.appender))
 
-    def _store(self, block: _Block, run: bytes) -> None:
+    def _store(self, block: _Block, run: bytes, count: int) -> None:
         block.stored += len(run)
         appender = block.appender
         try:
@@ -354,7 +364,9 @@ class ServerConnection:
             return
         if new:
             assert appender.next is not None
-            self._steps.append(Append(appender, new, appender.next))
+            if len(new) < len(run):
+                count = sum(1 for _ in walk_events(new))
+            self._steps.append(Append(appender, new, count, appender.next))
 
     def _store_large(self, block: _Block, data: bytes) -> None:
         block.stored += HEADER_BYTES + len(data)

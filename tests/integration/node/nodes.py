@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 HANG_S = 60.0
 """Nothing here takes this long; it bounds a hang, it does not measure."""
 _LOOK_AGAIN_S = 0.02
-_KINDS = ("v1", "native", "http", "peer")
+_KINDS = ("v1", "native", "http", "peer", "segment")
 CALM = {"broker.session_ms": "4000", "raft.election_ms": "1000"}
 """Three nodes share one loop and a busy machine here; deaths are found by proof all the same."""
 
@@ -144,7 +144,7 @@ async def _format(directory: Path, meta: DirectoryMeta, voters: Sequence[Member]
 
 
 def listener_ports(peer_port: int = 0) -> dict[str, int]:
-    return {"v1": 0, "native": 0, "http": 0, "peer": peer_port}
+    return {kind: peer_port if kind == "peer" else 0 for kind in _KINDS}
 
 
 def make_node(

@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import structlog
@@ -21,6 +22,7 @@ from paceline.wire.frame import encode_head
 from paceline.wire.native import data
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
+from paceline.wire.segment import messages as segment
 from tests.integration.node.native import HELLO, NativeConnection, request
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
 
@@ -88,6 +90,27 @@ def http_talk(rng: random.Random) -> bytes:
     return mangled(rng, head) if rng.random() < 0.5 else head + rng.randbytes(rng.randrange(300))
 
 
+def segment_talk(rng: random.Random) -> bytes:
+    writer = UUID(int=rng.randrange(2))
+    whole = segment.encode(segment.Event(b"event"))
+    talk = [
+        segment.CreateSegment("a/b/0"),
+        segment.SetupAppend(writer, "a/b/0"),
+        segment.BeginAppendBlock(writer, rng.choice((0, 13)), rng.choice((13, 99))),
+        segment.Event(rng.randbytes(5)),
+        segment.PartialMessage(rng.randrange(3), whole[: rng.randrange(13)]),
+        segment.EndAppendBlock(writer, 13, 13),
+        segment.ReadSegment("a/b/0", rng.choice((0, 5, 9**9)), rng.choice((0, 100, 2**31 - 1))),
+        segment.GetStreamSegmentInfo("a/b/0"),
+        segment.TruncateSegment("a/b/0", rng.randrange(20)),
+        segment.SealSegment("a/b/1"),
+        segment.DeleteSegment("a/b/0"),
+        segment.KeepAlive(rng.randbytes(9)),
+    ]
+    said = talk[: rng.randrange(1, 7)] + rng.choices(talk, k=rng.randrange(5))
+    return mangled(rng, b"".join(map(segment.encode, said)))
+
+
 def peer_talk(rng: random.Random) -> bytes:
     """Handshakes of nobody we know; all that a stranger can say to a peer listener."""
     frame = encode_head(rng.randrange(4), rng.choice((0, 1, 2, 50, 100)), 1, body(rng), 0)
@@ -136,8 +159,15 @@ TALKS = {
     "native": (native_talk, noise),
     "http": (http_talk, noise),
     "peer": (peer_talk, noise),
+    "segment": (segment_talk, noise),
 }
-FAILURES = {"connection failed", "v1 request failed", "page failed", "peer request failed"}
+FAILURES = {
+    "connection failed",
+    "v1 request failed",
+    "page failed",
+    "peer request failed",
+    "segment request failed",
+}
 """What the log calls a connection or request that met a bug and was contained."""
 
 

@@ -272,6 +272,21 @@ async def test_deleted_topics_leave_no_files(tmp_path: Path) -> None:
         assert all(not node.manager.table.partitions for node in cluster.nodes.values())
 
 
+async def test_whoever_still_holds_a_deleted_partition_is_refused(tmp_path: Path) -> None:
+    """Its log is closed: an append must not look like a failing disk, which would end the node."""
+    async with running_cluster(tmp_path) as cluster:
+        await cluster.create_topic("gone")
+        leader = cluster.leader("gone")
+        assert leader is not None
+        cluster.authority.decide(None, DeleteTopic("gone"))
+        nodes = list(cluster.nodes.values())
+        await cluster.wait(lambda: not any(node.manager.table.partitions for node in nodes))
+        with pytest.raises(NotLeader):
+            await produce(leader, batch(b"late"))
+        with pytest.raises(NotLeader):
+            leader.check_serving()
+
+
 async def test_deleted_segments_leave_no_files_wherever_they_were(tmp_path: Path) -> None:
     """A node that was away at the deletion finds out when it comes back."""
     async with running_cluster(tmp_path) as cluster:

@@ -59,7 +59,7 @@ class Served:
             match step:
                 case SetUp(appender):
                     self._set_up(appender)
-                case Append(appender, run, end):
+                case Append(appender, run, _, end):
                     self.store.append(appender.segment, appender.connection_id, run, end)
                 case BlockClosed(appender):
                     if appender not in self._failed:

@@ -8,7 +8,13 @@ import pytest
 
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.faults import Fault, ReplyCode
-from paceline.wire.segment.server import ServerLimits
+from paceline.wire.segment.server import (
+    MAX_RUN_BYTES,
+    Append,
+    ServerConnection,
+    ServerLimits,
+    SetUp,
+)
 from tests.unit.wire_segment.store import Served, Store
 
 NAME = "sc/st/0"
@@ -220,6 +226,22 @@ def test_limits_of_events_and_appenders() -> None:
     assert too_large.error_code == ReplyCode.LIMIT_EXCEEDED
     assert bytes(store.segments[NAME]) == EVENT
     assert served.violation is None
+
+
+def test_runs_are_bounded() -> None:
+    """A burst of small Events behind a large one is passed on in runs of at most 1 MiB."""
+    machine = ServerConnection()
+    (step,) = machine.receive(SETUP)
+    assert isinstance(step, SetUp)
+    step.appender.ready(0)
+    large = m.encode(m.Event(bytes(2 << 20)))
+    small = m.encode(m.Event(bytes(1000))) * 1500
+    steps = machine.receive(begin() + EVENT + large + small)
+    runs = [each for each in steps if isinstance(each, Append)]
+    assert runs == steps
+    assert b"".join(each.data for each in runs) == EVENT + large + small
+    assert sum(each.count for each in runs) == 1502
+    assert [each.count for each in runs if len(each.data) > MAX_RUN_BYTES] == [1]
 
 
 def test_only_one_message_is_kept_unfinished() -> None:

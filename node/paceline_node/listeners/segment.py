@@ -1,0 +1,66 @@
+"""The segment listener: the seed dialect of the segment protocol (spec segment).
+
+A thin driver: the protocol's rules are ``paceline/wire/segment``'s, the broker's are
+``services/segments.py``'s.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from paceline.wire.segment.messages import MESSAGES, Direction
+from paceline_node.env import Env
+from paceline_node.listeners.segment_connection import (
+    ConnectionLimits,
+    NodeBudget,
+    SegmentConnection,
+)
+from paceline_node.listeners.serving import Client
+from paceline_node.observe.metrics import Metrics
+from paceline_node.peers.deadlines import Deadlines
+from paceline_node.services.segments import SegmentService
+
+
+class SegmentListener:
+    """Serves segment connections; ``inflight_bytes`` of all of them are bounded together."""
+
+    def __init__(
+        self,
+        env: Env,
+        segments: SegmentService,
+        deadlines: Deadlines,
+        limits: ConnectionLimits,
+        metrics: Metrics,
+        *,
+        inflight_node_bytes: int,
+    ) -> None:
+        self._env = env
+        self._segments = segments
+        self._deadlines = deadlines
+        self._limits = limits
+        self._budget = NodeBudget(inflight_node_bytes)
+        names = {
+            cls.__name__: cls.__name__.lower()
+            for cls in MESSAGES.values()
+            if Direction.CLIENT in cls.FROM
+        }
+        self._meters = metrics.requests_by("segment", names)
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes received and not yet committed, of all connections."""
+        return self._budget.inflight_bytes
+
+    async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
+        """Serve one connection to its end; owns and closes ``stream``."""
+        async with stream:
+            connection = SegmentConnection(
+                self._env,
+                self._segments,
+                client.principal,
+                self._deadlines,
+                self._limits,
+                self._budget,
+                self._meters,
+            )
+            await connection.run(stream)

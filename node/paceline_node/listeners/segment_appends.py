@@ -1,0 +1,300 @@
+"""The appenders of one segment connection: collecting, appending, acknowledging, failing.
+
+Whole Events come as runs. They are appended when their block closes, when enough are collected, or
+after a moment; acknowledged when they are committed. Nothing here awaits, so what a step of the
+protocol asks for has happened, or is queued in order, when its method returns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from paceline.errors import PacelineError
+from paceline.wire.batch import ProducerNamespace
+from paceline.wire.segment.appender import Appender
+from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.messages import (
+    ErrorMessage,
+    NoSuchSegment,
+    SegmentMessage,
+    WrongHost,
+)
+from paceline.wire.segment.names import SegmentPlace
+from paceline.wire.segment.server import MAX_RUN_BYTES, Append
+from paceline_node.listeners.segment_errors import MOVED, NOT_NOW, reply_to
+from paceline_node.listeners.segment_outbox import Outbox
+from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.services.segments import SegmentService
+from paceline_node.storage.segment_batches import Run
+
+FLUSH_BYTES = 256 * 1024
+FLUSH_S = 0.005
+_RETRY_S = 0.05
+LISTENER = "segment"
+
+
+class _Piece(NamedTuple):
+    data: bytes
+    event_count: int
+    end: int
+
+
+@dataclass(slots=True, eq=False)
+class Binding:
+    """A ready appender and the partition it appends to.
+
+    ``acked``: committed level. ``appended``: level up to which it was given to the log.
+    ``waiting``: batches appended and not committed. ``dead``: nothing more is taken in.
+    ``silent``: not even acknowledgements are sent any more.
+    """
+
+    appender: Appender
+    place: SegmentPlace
+    partition: Partition
+    acked: int
+    appended: int
+    pieces: deque[_Piece] = field(default_factory=deque)
+    collected_bytes: int = 0
+    waiting: int = 0
+    dead: bool = False
+    silent: bool = False
+    timer: Deadline | None = None
+    stalled_until: float | None = None
+    fence: Callable[[], None] | None = None
+
+    @property
+    def writer(self) -> bytes:
+        return self.appender.connection_id.bytes
+
+
+class Appends:
+    """All ready appenders of a connection. ``inflight_changed`` is called when bytes that were
+    received have been committed or given up."""
+
+    def __init__(
+        self,
+        segments: SegmentService,
+        deadlines: Deadlines,
+        outbox: Outbox,
+        *,
+        append_timeout_s: float,
+        inflight_changed: Callable[[], None],
+    ) -> None:
+        self._segments = segments
+        self._deadlines = deadlines
+        self._outbox = outbox
+        self._timeout_s = append_timeout_s
+        self._inflight_changed = inflight_changed
+        self._bindings: dict[Appender, Binding] = {}
+        self.inflight_bytes = 0
+        """Received and neither committed nor given up."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is collected or waiting."""
+        return not any(each.pieces or each.waiting for each in self._bindings.values())
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def bind(self, appender: Appender, place: SegmentPlace, partition: Partition) -> Binding:
+        """A new binding, which fences whoever else writes as this appender. It takes in nothing
+        before :meth:`ready`."""
+        binding = Binding(appender, place, partition, 0, 0)
+        self._bindings[appender] = binding
+        binding.fence = partial(self._fenced, binding)
+        self._segments.writers.claim((partition.key, binding.writer), binding.fence)
+        return binding
+
+    def ready(self, binding: Binding, level: int) -> None:
+        """Its level is known and told."""
+        binding.acked = binding.appended = level
+        binding.appender.ready(level)
+
+    def unbind(self, appender: Appender) -> None:
+        """The id is set up again: what was collected is appended first, and nothing more told."""
+        binding = self._bindings.get(appender)
+        if binding is not None:
+            self.flush(binding)
+            self._bury(binding)
+            binding.silent = True
+            self._outbox.forget(appender.connection_id)
+            del self._bindings[appender]
+
+    def close(self) -> None:
+        """The connection ends: whole Events stay, so what is collected is appended."""
+        for binding in list(self._bindings.values()):
+            self.flush(binding)
+            binding.silent = True
+            self._bury(binding)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def take(self, step: Append) -> None:
+        """Collect a run."""
+        binding = self._bindings.get(step.appender)
+        if binding is None or binding.dead:
+            return
+        if binding.collected_bytes + len(step.data) > MAX_RUN_BYTES:
+            self.flush(binding)
+            if binding.dead:
+                return
+        binding.pieces.append(_Piece(step.data, step.count, step.end))
+        binding.collected_bytes += len(step.data)
+        self.inflight_bytes += len(step.data)
+        if binding.collected_bytes >= FLUSH_BYTES:
+            self.flush(binding)
+        elif binding.timer is None:
+            binding.timer = self._deadlines.after(FLUSH_S, partial(self._due, binding))
+
+    def block_closed(self, appender: Appender) -> None:
+        """Append what the block brought; one of mere duplicates is answered at once."""
+        binding = self._bindings.get(appender)
+        if binding is None or binding.dead:
+            return
+        self.flush(binding)
+        if not (binding.waiting or binding.pieces or binding.dead):
+            self._outbox.acknowledge(appender.connection_id, binding.acked)
+
+    def refused(self, appender: Appender) -> None:
+        """The protocol's own rules failed an appender; what it sent before stands."""
+        binding = self._bindings.get(appender)
+        if binding is not None:
+            self.flush(binding)
+            self._bury(binding)
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def flush(self, binding: Binding) -> None:
+        """Give what is collected to the log, unless the log is to be waited for."""
+        self._stop_timer(binding)
+        while binding.pieces and not binding.dead:
+            pieces = _draw(binding)
+            run = _run_of(binding, pieces)
+            size = len(run.payload)
+            # Before the append, which may be committed, and answered, before it returns.
+            binding.collected_bytes -= size
+            binding.waiting += 1
+            try:
+                self._segments.append(
+                    binding.partition,
+                    run,
+                    timeout_s=self._timeout_s,
+                    done=partial(self._done, binding, run.end, size),
+                )
+            except PacelineError as error:
+                binding.waiting -= 1
+                binding.collected_bytes += size
+                binding.pieces.extendleft(reversed(pieces))
+                self._not_appended(binding, error)
+                return
+            binding.stalled_until = None
+            binding.appended = run.end
+
+    def _not_appended(self, binding: Binding, error: PacelineError) -> None:
+        now = trio.current_time()
+        if error.code in NOT_NOW:
+            if binding.stalled_until is None:
+                binding.stalled_until = now + self._timeout_s
+            if now < binding.stalled_until:
+                binding.timer = self._deadlines.after(_RETRY_S, partial(self._due, binding))
+                return
+        self._fail(binding, error)
+
+    def _due(self, binding: Binding) -> None:
+        binding.timer = None
+        self.flush(binding)
+
+    def _done(
+        self, binding: Binding, end: int, size: int, result: ProduceResult | PacelineError
+    ) -> None:
+        binding.waiting -= 1
+        self._give_back(size)
+        if isinstance(result, PacelineError):
+            self._fail(binding, result)
+            return
+        binding.acked = max(binding.acked, end)
+        if not binding.silent:
+            self._outbox.acknowledge(binding.appender.connection_id, binding.acked)
+
+    def _give_back(self, size: int) -> None:
+        self.inflight_bytes -= size
+        self._inflight_changed()
+
+    # --- failing ----------------------------------------------------------------------------------
+
+    def _fail(self, binding: Binding, error: PacelineError) -> None:
+        """An error of the store. One that concerns the segment fails all its appenders here, and
+        is told once."""
+        if binding.dead:
+            return
+        if error.code in MOVED and not self._segments.exists(binding.place):
+            reply: SegmentMessage = NoSuchSegment(binding.appender.segment)
+        else:
+            host = self._segments.leader_address(binding.place, LISTENER)
+            name = binding.appender.segment
+            reply = reply_to(error, name, host, binding.appender.connection_id)
+        concerned = [binding]
+        if not isinstance(reply, ErrorMessage):
+            key = binding.partition.key
+            concerned = [each for each in self._bindings.values() if each.partition.key == key]
+        for each in concerned:
+            each.silent = each.silent or isinstance(reply, WrongHost)
+            self._bury(each)
+        self._outbox.send(reply)
+
+    def _fenced(self, binding: Binding) -> None:
+        if not binding.dead:
+            appender = binding.appender
+            text = "another connection has set up this appender"
+            self._outbox.send(
+                ErrorMessage(appender.connection_id, appender.segment, text, ReplyCode.FENCED)
+            )
+            self._bury(binding)
+
+    def _bury(self, binding: Binding) -> None:
+        """Nothing more is taken in; what was not appended is dropped."""
+        if binding.dead:
+            return
+        binding.dead = True
+        binding.appender.fail()
+        self._stop_timer(binding)
+        dropped = sum(len(piece.data) for piece in binding.pieces)
+        binding.pieces.clear()
+        binding.collected_bytes = 0
+        if binding.fence is not None:
+            self._segments.writers.release((binding.partition.key, binding.writer), binding.fence)
+        if dropped:
+            self._give_back(dropped)
+
+    def _stop_timer(self, binding: Binding) -> None:
+        if binding.timer is not None:
+            binding.timer.cancel()
+            binding.timer = None
+
+
+def _draw(binding: Binding) -> list[_Piece]:
+    """Take off the collected pieces that go into one batch."""
+    pieces = [binding.pieces.popleft()]
+    size = len(pieces[0].data)
+    while binding.pieces and size + len(binding.pieces[0].data) <= MAX_RUN_BYTES:
+        pieces.append(binding.pieces.popleft())
+        size += len(pieces[-1].data)
+    return pieces
+
+
+def _run_of(binding: Binding, pieces: list[_Piece]) -> Run:
+    return Run(
+        ProducerNamespace.SEGMENT_SEED,
+        binding.writer,
+        binding.appended,
+        pieces[-1].end,
+        sum(piece.event_count for piece in pieces),
+        pieces[0].data if len(pieces) == 1 else b"".join(piece.data for piece in pieces),
+    )

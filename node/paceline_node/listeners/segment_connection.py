@@ -1,0 +1,258 @@
+"""One connection of the segment protocol: reading, doing what is read, writing.
+
+::
+
+    reader:  bytes -> ServerConnection -> steps: appends at once, requests as tasks beside it
+    writer:  Outbox -> bytes
+
+Back-pressure is TCP's: the reader does not receive while too much is received and not committed,
+or while too many replies are untaken (spec segment 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from paceline.wire.segment import messages as m
+from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.server import (
+    Append,
+    BlockClosed,
+    OtherDialect,
+    Refusal,
+    Requested,
+    ServerConnection,
+    ServerLimits,
+    SetUp,
+    Step,
+    Violated,
+)
+from paceline_node.env import Env
+from paceline_node.listeners.segment_appends import Appends
+from paceline_node.listeners.segment_outbox import Outbox
+from paceline_node.listeners.segment_requests import InOrder, RequestTimes, SegmentRequests
+from paceline_node.listeners.serving import let_read
+from paceline_node.observe.metrics import RequestMeters
+from paceline_node.peers.deadlines import Deadlines
+from paceline_node.security.principals import Principal
+from paceline_node.services.segments import SegmentService
+
+_RECEIVE_BYTES = 256 * 1024
+_MAX_ADMIN_REQUESTS = 64
+_SETTLE_S = 1.0
+_UNSUPPORTED = {m.CreateBatch: "createBatch", m.MergeBatch: "mergeBatch"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds of one connection (spec segment 9); sizes in bytes, times in seconds.
+
+    Above ``inflight_high`` received and uncommitted bytes it is not read, until they are below
+    ``inflight_low``. ``piece_bytes`` above 0 cuts every reply into pieces (a test switch).
+    """
+
+    protocol: ServerLimits = field(default_factory=ServerLimits)
+    times: RequestTimes = field(default_factory=RequestTimes)
+    reads: int = 64
+    idle_s: float = 120.0
+    inflight_high: int = 8 * 1024 * 1024
+    inflight_low: int = 4 * 1024 * 1024
+    reply_queue: int = 16 * 1024 * 1024
+    piece_bytes: int = 0
+
+
+class NodeBudget:
+    """Received and uncommitted bytes of all connections; above the limit, the connection with the
+    most of them waits."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._connections: dict[SegmentConnection, None] = {}
+
+    def join(self, connection: SegmentConnection) -> None:
+        self._connections[connection] = None
+
+    def leave(self, connection: SegmentConnection) -> None:
+        self._connections.pop(connection, None)
+        self.changed()
+
+    @property
+    def inflight_bytes(self) -> int:
+        return sum(each.inflight_bytes for each in self._connections)
+
+    def must_wait(self, connection: SegmentConnection) -> bool:
+        """Whether this connection is to pause for the node's sake."""
+        if self.inflight_bytes <= self._limit_bytes:
+            return False
+        return connection.inflight_bytes >= max(each.inflight_bytes for each in self._connections)
+
+    def changed(self) -> None:
+        """Bytes were committed or given up somewhere."""
+        for each in self._connections:
+            each.look_again()
+
+
+class SegmentConnection:
+    """Serves one client to the connection's end."""
+
+    def __init__(
+        self,
+        env: Env,
+        segments: SegmentService,
+        principal: Principal,
+        deadlines: Deadlines,
+        limits: ConnectionLimits,
+        budget: NodeBudget,
+        meters: RequestMeters[str],
+    ) -> None:
+        self._limits = limits
+        self._budget = budget
+        self._machine = ServerConnection(limits.protocol)
+        self._outbox = Outbox(
+            limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=limits.piece_bytes
+        )
+        self._appends = Appends(
+            segments,
+            deadlines,
+            self._outbox,
+            append_timeout_s=limits.times.append_s,
+            inflight_changed=budget.changed,
+        )
+        self._requests = SegmentRequests(
+            env, segments, principal, self._outbox, self._appends, limits.times, meters
+        )
+        self._order = InOrder()
+        self._reads = trio.Semaphore(limits.reads)
+        self._admin = trio.Semaphore(_MAX_ADMIN_REQUESTS)
+        self._set_ups = trio.Semaphore(limits.protocol.max_appenders)
+        self._running = 0
+        self._changed = trio.Event()
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes received and neither committed nor given up."""
+        return self._appends.inflight_bytes
+
+    def look_again(self) -> None:
+        """Something that the connection may wait for has changed."""
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def run(self, stream: trio.abc.Stream) -> None:
+        """Serve ``stream``; the caller closes it. Returns when the client is gone, is idle for too
+        long, takes nothing, or broke the protocol and was told so."""
+        self._budget.join(self)
+        try:
+            await self._converse(stream)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            pass
+        finally:
+            self._appends.close()
+            self._budget.leave(self)
+
+    async def _converse(self, stream: trio.abc.Stream) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._outbox.run, stream)
+            is_at_fault = await self._read(stream, nursery)
+            with trio.move_on_after(_SETTLE_S):
+                # A client that has said all it had to may still listen.
+                await (self._outbox.emptied() if is_at_fault else self._settled())
+            nursery.cancel_scope.cancel()
+        if is_at_fault:
+            await let_read(stream)
+
+    async def _settled(self) -> None:
+        self._requests.hurry()
+        while self._running or not self._appends.is_settled:
+            await self._changed.wait()
+        await self._outbox.emptied()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def _read(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> bool:
+        """Read until the end; True when the last thing to say is an error that ends it."""
+        while True:
+            await self._outbox.room()
+            await self._capacity()
+            data: bytes | bytearray = b""
+            with trio.move_on_after(self._limits.idle_s):
+                data = await stream.receive_some(_RECEIVE_BYTES)
+            if not data:
+                return False
+            for step in self._machine.receive(data):
+                match step:
+                    case Violated(error):
+                        self._outbox.send(
+                            m.ErrorMessage(m.NO_ID, "", str(error), ReplyCode.PROTOCOL_ERROR)
+                        )
+                        return True
+                    case OtherDialect():
+                        # Our own range of versions, as the original answers before it closes.
+                        self._outbox.send(m.Hello(0, 0))
+                        return True
+                    case _:
+                        await self._do(step, nursery)
+
+    async def _capacity(self) -> None:
+        """Return once enough of what was received is committed."""
+        if self.inflight_bytes > self._limits.inflight_high:
+            while self.inflight_bytes >= self._limits.inflight_low:
+                await self._changed.wait()
+        while self._budget.must_wait(self):
+            await self._changed.wait()
+
+    async def _do(self, step: Step, nursery: trio.Nursery) -> None:
+        match step:
+            case Append():
+                self._appends.take(step)
+            case BlockClosed(appender):
+                self._appends.block_closed(appender)
+            case Refusal(appender, reply):
+                if appender is not None:
+                    self._appends.refused(appender)
+                self._outbox.send(reply)
+            case SetUp(appender, replaced):
+                if replaced is not None:
+                    self._appends.unbind(replaced)
+                work = lambda: self._requests.set_up(step)  # noqa: E731  bound to this step
+                await self._start(nursery, self._set_ups, (SetUp, appender.segment), work)
+            case Requested(message):
+                await self._request(message, nursery)
+
+    async def _request(self, message: m.SegmentMessage, nursery: trio.Nursery) -> None:
+        kind = type(message)
+        if isinstance(message, m.KeepAlive):
+            self._outbox.send(message)
+        elif isinstance(message, m.Hello):
+            self._outbox.send(m.Hello(0, 0))
+        elif kind in _UNSUPPORTED:
+            self._outbox.send(m.OperationUnsupported(_UNSUPPORTED[kind]))
+        else:
+            segment: str = getattr(message, "segment")  # noqa: B009  every other request has one
+            gate = self._reads if isinstance(message, m.ReadSegment) else self._admin
+            await self._start(
+                nursery, gate, (kind, segment), lambda: self._requests.answer(message)
+            )
+
+    async def _start(
+        self,
+        nursery: trio.Nursery,
+        gate: trio.Semaphore,
+        key: object,
+        work: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Run ``work`` beside the reader, which waits while too many of its kind run."""
+        await gate.acquire()
+        self._running += 1
+        nursery.start_soon(self._carry_out, gate, self._order.announce(key, work))
+
+    async def _carry_out(self, gate: trio.Semaphore, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        finally:
+            gate.release()
+            self._running -= 1
+            self.look_again()

@@ -1,0 +1,318 @@
+"""Requests of a segment connection that are not appends: set-up, reads, administration.
+
+Each runs beside the connection's reader, so that one that waits holds up nothing else. Replies to
+the same kind of request on the same segment leave in the order of the requests (spec segment 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+import trio
+
+from paceline.errors import ErrorCode, OffsetOutOfRange, PacelineError, TopicAlreadyExists
+from paceline.wire.batch import ProducerNamespace
+from paceline.wire.segment import messages as m
+from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.names import SegmentPlace, place_of
+from paceline.wire.segment.server import SetUp
+from paceline_node.env import Env
+from paceline_node.listeners.segment_appends import LISTENER, Appends
+from paceline_node.listeners.segment_errors import MOVED, reply_to
+from paceline_node.listeners.segment_outbox import Outbox
+from paceline_node.observe.metrics import OK, RequestMeters
+from paceline_node.replication.partition import Partition
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.segment_reads import SegmentBounds, bounds_of
+from paceline_node.services.segments import SegmentService
+from paceline_node.storage.segment_state import writer_key
+
+MAX_READ_REPLY_BYTES = 2 * 1024 * 1024
+_LEAST_READ_BYTES = 8
+_NO_ID_TEXT = "a connection id of zeros names no appender"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """Longest waits in seconds: for a commit, for data at the tail."""
+
+    append_s: float = 30.0
+    read_s: float = 5.0
+
+
+class SegmentRequests:
+    """Carries out one connection's requests."""
+
+    def __init__(
+        self,
+        env: Env,
+        segments: SegmentService,
+        principal: Principal,
+        outbox: Outbox,
+        appends: Appends,
+        times: RequestTimes,
+        meters: RequestMeters[str],
+    ) -> None:
+        self._env = env
+        self._segments = segments
+        self._principal = principal
+        self._outbox = outbox
+        self._appends = appends
+        self._times = times
+        self._meters = meters
+        self._tail_waits: dict[trio.CancelScope, None] = {}
+        self._hurries = False
+        self._handlers: dict[type[m.SegmentMessage], Callable[[Any, SegmentPlace], Awaitable[None]]]
+        self._handlers = {
+            m.ReadSegment: self._read,
+            m.GetStreamSegmentInfo: self._info,
+            m.CreateSegment: self._create,
+            m.SealSegment: self._seal,
+            m.DeleteSegment: self._delete,
+            m.TruncateSegment: self._truncate,
+        }
+
+    def hurry(self) -> None:
+        """The client says no more: what waits for data at a tail answers as it is."""
+        self._hurries = True
+        for scope in list(self._tail_waits):
+            scope.cancel()
+
+    # --- set-up -----------------------------------------------------------------------------------
+
+    async def set_up(self, step: SetUp) -> None:
+        """Answer a SetupAppend (spec segment 5.4)."""
+        appender = step.appender
+        name, connection_id = appender.segment, appender.connection_id
+        if connection_id == m.NO_ID:
+            appender.fail()
+            text, code = _NO_ID_TEXT, ReplyCode.ILLEGAL_ARGUMENT
+            self._outbox.send(m.ErrorMessage(connection_id, name, text, code))
+            return
+        place = place_of(name)
+        if place is None:
+            appender.fail()
+            self._outbox.send(m.NoSuchSegment(name))
+            return
+        arrived = self._env.now()
+        try:
+            partition = await self._segments.leading(self._principal, Operation.PRODUCE, place)
+            binding = self._appends.bind(appender, place, partition)
+            key = writer_key(ProducerNamespace.SEGMENT_SEED, connection_id.bytes)
+            level = await self._segments.level(partition, key, timeout_s=self._times.append_s)
+        except PacelineError as error:
+            appender.fail()
+            self._count(m.SetupAppend, arrived, error)
+            host = self._segments.leader_address(place, LISTENER)
+            self._outbox.send(reply_to(error, name, host, connection_id))
+            return
+        self._count(m.SetupAppend, arrived, None)
+        if not binding.dead:  # fenced, or set up anew, while it waited: that was told already
+            self._appends.ready(binding, level)
+            self._outbox.send(m.AppendSetup(name, connection_id, level))
+
+    # --- everything else --------------------------------------------------------------------------
+
+    async def answer(self, request: m.SegmentMessage) -> None:
+        """Answer one request, with an error if need be."""
+        name: str = getattr(request, "segment")  # noqa: B009  every such request has one
+        place = place_of(name)
+        if place is None:
+            self._outbox.send(_malformed(request, name))
+            return
+        arrived = self._env.now()
+        failure: PacelineError | None = None
+        try:
+            await self._handlers[type(request)](request, place)
+        except PacelineError as error:
+            failure = error
+            host = ""
+            if error.code in MOVED:
+                host = self._segments.leader_address(place, LISTENER)
+            self._outbox.send(reply_to(error, name, host))
+        except Exception as error:  # noqa: BLE001  one request's bug must not end the appenders
+            structlog.get_logger().error(
+                "segment request failed", request=type(request).__name__, exc_info=error
+            )
+            text = "broker failure"
+            self._outbox.send(m.ErrorMessage(m.NO_ID, name, text, ReplyCode.INTERNAL))
+        self._count(type(request), arrived, failure)
+
+    def _count(
+        self, kind: type[m.SegmentMessage], arrived: float, error: PacelineError | None
+    ) -> None:
+        code = OK if error is None else error.code.name.lower()
+        self._meters[kind.__name__].done(code, self._env.now() - arrived)
+
+    async def _create(self, request: m.CreateSegment, place: SegmentPlace) -> None:
+        try:
+            await self._segments.create(self._principal, place, timeout_s=self._times.append_s)
+        except TopicAlreadyExists:
+            self._outbox.send(m.SegmentAlreadyExists(request.segment))
+        else:
+            self._outbox.send(m.SegmentCreated(request.segment))
+
+    async def _delete(self, request: m.DeleteSegment, place: SegmentPlace) -> None:
+        await self._segments.delete(self._principal, place, timeout_s=self._times.append_s)
+        self._outbox.send(m.SegmentDeleted(request.segment))
+
+    async def _seal(self, request: m.SealSegment, place: SegmentPlace) -> None:
+        partition = await self._segments.leading(self._principal, Operation.ALTER, place)
+        await self._segments.seal(partition, timeout_s=self._times.append_s)
+        self._outbox.send(m.SegmentSealed(request.segment))
+
+    async def _truncate(self, request: m.TruncateSegment, place: SegmentPlace) -> None:
+        partition = await self._segments.leading(self._principal, Operation.ALTER, place)
+        await self._segments.truncate(partition, request.offset, timeout_s=self._times.append_s)
+        self._outbox.send(m.SegmentTruncated(request.segment))
+
+    async def _info(self, request: m.GetStreamSegmentInfo, place: SegmentPlace) -> None:
+        name = request.segment
+        try:
+            partition = await self._segments.leading(self._principal, Operation.DESCRIBE, place)
+        except PacelineError as error:
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._outbox.send(m.StreamSegmentInfo(name, False, True, True, 0, 0, 0))
+            return
+        info = self._segments.info(partition)
+        bounds = info.bounds
+        self._outbox.send(
+            m.StreamSegmentInfo(
+                name,
+                True,
+                bounds.is_sealed,
+                False,
+                info.last_modified_ms,
+                bounds.end,
+                bounds.start,
+            )
+        )
+
+    # --- reading (spec segment 6) -----------------------------------------------------------------
+
+    async def _read(self, request: m.ReadSegment, place: SegmentPlace) -> None:
+        name, position = request.segment, request.offset
+        if request.suggested_length < 0 or position < 0:
+            text = f"offset {position}, length {request.suggested_length}: neither may be negative"
+            self._outbox.send(m.ErrorMessage(m.NO_ID, name, text, ReplyCode.ILLEGAL_ARGUMENT))
+            return
+        partition = await self._segments.leading(self._principal, Operation.CONSUME, place)
+        bounds = await self._await_data(partition, position, request.suggested_length)
+        wanted = request.suggested_length and max(_LEAST_READ_BYTES, request.suggested_length)
+        if position < bounds.start:
+            self._outbox.send(m.SegmentIsTruncated(name, bounds.start))
+            return
+        while True:
+            budget = min(wanted, MAX_READ_REPLY_BYTES)
+            parts: list[memoryview] = []
+            if wanted and position < bounds.end:
+                parts = await self._segments.reads.read(partition, position, budget)
+            sent = await self._send_data(partition, name, position, parts, wanted)
+            position += sent
+            wanted -= sent
+            bounds = bounds_of(partition)
+            if wanted == 0 or position >= bounds.end:
+                return
+            partition.check_serving()
+
+    async def _await_data(
+        self, partition: Partition, position: int, suggested_length: int
+    ) -> SegmentBounds:
+        """Wait at the readable end for more; returns what may be read. Raises OffsetOutOfRange
+        beyond the log."""
+        deadline = self._env.now() + self._times.read_s
+        while True:
+            partition.check_serving()
+            bounds = bounds_of(partition)
+            if position > bounds.log_end:
+                raise OffsetOutOfRange(
+                    f"{partition}: byte {position} is beyond the end {bounds.log_end}"
+                )
+            left_s = deadline - self._env.now()
+            at_end = position >= bounds.end
+            pointless = bounds.is_sealed or not suggested_length or self._hurries
+            if not at_end or pointless or left_s <= 0:
+                return bounds
+            await self._wait_for_more(partition, left_s)
+
+    async def _wait_for_more(self, partition: Partition, wait_s: float) -> None:
+        with trio.CancelScope() as scope:
+            self._tail_waits[scope] = None
+            try:
+                await self._segments.wait_readable(partition, partition.high_watermark, wait_s)
+            finally:
+                del self._tail_waits[scope]
+
+    async def _send_data(
+        self,
+        partition: Partition,
+        name: str,
+        position: int,
+        parts: list[memoryview],
+        wanted: int,
+    ) -> int:
+        """Send what was read, ``wanted`` bytes of it at most, in replies of at most 2 MiB; returns
+        how many. The last one says whether it reaches the end."""
+        rest = memoryview(b"".join(parts))[:wanted]
+        total = len(rest)
+        while True:
+            data, rest = rest[:MAX_READ_REPLY_BYTES], rest[MAX_READ_REPLY_BYTES:]
+            await self._outbox.room()
+            flags = m.ReadFlags.NONE
+            if not rest:
+                flags = _flags_at(position + len(data), bounds_of(partition))
+            self._outbox.send(m.SegmentRead(name, position, flags, bytes(data)))
+            position += len(data)
+            if not rest:
+                return total
+
+
+def _flags_at(position: int, bounds: SegmentBounds) -> m.ReadFlags:
+    if position < bounds.end:
+        return m.ReadFlags.NONE
+    return m.ReadFlags.END if bounds.is_sealed else m.ReadFlags.TAIL
+
+
+def _malformed(request: m.SegmentMessage, name: str) -> m.SegmentMessage:
+    if isinstance(request, m.CreateSegment):
+        text = "a segment's name has 1 to 512 bytes"
+        return m.ErrorMessage(m.NO_ID, name, text, ReplyCode.INVALID_NAME)
+    if isinstance(request, m.GetStreamSegmentInfo):
+        return m.StreamSegmentInfo(name, False, True, True, 0, 0, 0)
+    return m.NoSuchSegment(name)
+
+
+class InOrder:
+    """Lets tasks go on in the order in which they were announced, per key."""
+
+    def __init__(self) -> None:
+        self._last: dict[object, trio.Event] = {}
+
+    def announce(
+        self, key: object, work: Callable[[], Awaitable[None]]
+    ) -> Callable[[], Awaitable[None]]:
+        """``work``, to be run by a task, so that it begins when the former of the key has ended."""
+        former = self._last.get(key)
+        ended = self._last[key] = trio.Event()
+        return partial(self._run, key, former, ended, work)
+
+    async def _run(
+        self,
+        key: object,
+        former: trio.Event | None,
+        ended: trio.Event,
+        work: Callable[[], Awaitable[None]],
+    ) -> None:
+        try:
+            if former is not None:
+                await former.wait()
+            await work()
+        finally:
+            ended.set()
+            if self._last.get(key) is ended:
+                del self._last[key]

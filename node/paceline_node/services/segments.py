@@ -1,0 +1,278 @@
+"""Segments: byte sequences with exactly-once writers, on partitions of kind ``segment``.
+
+What the segment protocol's dialects need of a broker, in no dialect's words (spec segment 10).
+Appending is synchronous, as everywhere: the compare-and-set of the writer's level, the segment's
+end and the log's end are looked at and moved without an await in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import trio
+
+from paceline.errors import (
+    NotEnoughReplicas,
+    NotLeader,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from paceline.types import NO_NODE, Acks, NodeId
+from paceline.wire.batch_header import read_header
+from paceline.wire.native.admin import Done as AdminDone
+from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
+from paceline.wire.segment.names import SegmentPlace
+from paceline_node.controller.topic_config import SEGMENT_NAME
+from paceline_node.env import Env
+from paceline_node.replication.partition import Done, Partition, ProduceResult
+from paceline_node.replication.table import PartitionTable
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.access import Access
+from paceline_node.services.answer import Answer
+from paceline_node.services.segment_reads import SegmentBounds, SegmentReads, bounds_of
+from paceline_node.services.segment_writers import SegmentWriters
+from paceline_node.services.topics import TopicService
+from paceline_node.storage.positions import batch_at
+from paceline_node.storage.segment_batches import (
+    Run,
+    expire_batch,
+    run_batch,
+    seal_batch,
+    truncate_batch,
+)
+from paceline_node.storage.segment_state import StateKey, require_next, writer_key
+
+KIND = "segment"
+_APPEARS_S = 0.5
+"""How long a segment that this node does not know may be on its way here from the node that its
+client made it at."""
+_TAKES_ROLE_S = 2.0
+_LOOK_AGAIN_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment as its leader knows it. ``last_modified_ms``: timestamp of its newest batch."""
+
+    bounds: SegmentBounds
+    last_modified_ms: int
+
+
+class SegmentService:
+    """Creates, finds, appends to, reads and ends segments."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: NodeId,
+        access: Access,
+        table: PartitionTable,
+        topics: TopicService,
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._access = access
+        self._table = table
+        self._topics = topics
+        self.reads = SegmentReads()
+        self.writers = SegmentWriters()
+
+    # --- finding ----------------------------------------------------------------------------------
+
+    async def leading(
+        self, principal: Principal, operation: Operation, place: SegmentPlace
+    ) -> Partition:
+        """This node's leading replica of a segment.
+
+        Raises AuthorizationFailed; UnknownTopicOrPartition: there is no such segment; NotLeader:
+        ask the node that :meth:`leader` names.
+        """
+        self._access.topic(principal, operation, place.topic)
+        await self._topics.appears(place.topic, place.partition, timeout_s=_APPEARS_S)
+        deadline = self._env.now() + _TAKES_ROLE_S
+        while True:
+            self.require(place)
+            partition = self._table.get(place.topic, place.partition)
+            if partition is not None and partition.is_leader:
+                partition.check_serving()
+                return partition
+            if self.leader(place) != self._node_id or self._env.now() >= deadline:
+                raise NotLeader(f"{place.name}: the leader is node {self.leader(place)}")
+            await trio.sleep(_LOOK_AGAIN_S)
+
+    def exists(self, place: SegmentPlace) -> bool:
+        """Whether this node knows the segment."""
+        topic = self._topics.find(place.topic)
+        return topic is not None and topic.kind == KIND and place.partition in topic.partitions
+
+    def require(self, place: SegmentPlace) -> None:
+        """Raise UnknownTopicOrPartition unless this node knows the segment."""
+        if not self.exists(place):
+            raise UnknownTopicOrPartition(f"there is no segment {place.name!r}")
+
+    def leader(self, place: SegmentPlace) -> NodeId:
+        """The node that leads, as the metadata here have it; -1: nobody, or no such segment."""
+        topic = self._topics.find(place.topic)
+        registration = None if topic is None else topic.partitions.get(place.partition)
+        return NO_NODE if registration is None else registration.leader
+
+    def leader_address(self, place: SegmentPlace, listener: str) -> str:
+        """``host:port`` of the leader's listener; empty when nobody else is known to lead, or the
+        leader has no such listener (SETTLED P8)."""
+        leader = self.leader(place)
+        broker = self._topics.image.brokers.get(leader)
+        if broker is None or leader == self._node_id:
+            return ""
+        endpoint = broker.endpoint(listener)
+        if endpoint is None:
+            return ""
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        return f"{host}:{endpoint.port}"
+
+    # --- making and removing ----------------------------------------------------------------------
+
+    async def create(self, principal: Principal, place: SegmentPlace, *, timeout_s: float) -> None:
+        """Make a segment; returns once this node knows it, leader and all.
+
+        Raises AuthorizationFailed, TopicAlreadyExists, InvalidTopic, InvalidPartitions, and what
+        the controller's absence raises.
+        """
+        plain = f"{place.topic.replace('_', '/', 1)}/{place.partition}"
+        name = "" if place.name == plain else place.name
+        request = CreateSegmentRequest(place.topic, place.partition, name)
+        await self._topics.administer(principal, request, AdminDone, timeout_s=timeout_s)
+
+    async def delete(self, principal: Principal, place: SegmentPlace, *, timeout_s: float) -> None:
+        """Remove a segment with its bytes. Raises AuthorizationFailed, UnknownTopicOrPartition,
+        PolicyViolation (the topic holds no segments)."""
+        request = DeleteSegmentRequest(place.topic, place.partition)
+        await self._topics.administer(principal, request, AdminDone, timeout_s=timeout_s)
+
+    # --- appending --------------------------------------------------------------------------------
+
+    def append(self, partition: Partition, run: Run, *, timeout_s: float, done: Done) -> None:
+        """Append a run behind its writer's level; ``done`` as for ``Partition.produce``.
+
+        Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull; SegmentSealed;
+        OutOfOrderSequence when the writer's level is not where the run begins.
+        """
+        producers = partition.log.producers
+        key = writer_key(run.namespace, run.writer)
+        require_next(producers.marks, producers.writer(key), run.start)
+        batch = run_batch(run, producers.marks, self._env.host.wall_ms())
+        self._produce(partition, batch, timeout_s, done)
+
+    def _produce(
+        self, partition: Partition, batch: bytearray, timeout_s: float, done: Done
+    ) -> None:
+        headers = [read_header(batch)]
+        partition.produce(batch, headers, acks=Acks.ALL, timeout_s=timeout_s, done=done)
+
+    async def level(self, partition: Partition, key: StateKey, *, timeout_s: float) -> int:
+        """What is stored of a writer, once all of it is committed; 0 for one that is not known.
+
+        A new leader knows it only when all that earlier leaders may have committed is committed
+        here too. Raises NotLeader, NotEnoughReplicas when that does not come to pass in time.
+        """
+        deadline = self._env.now() + timeout_s
+        while True:
+            partition.check_serving()
+            writer = partition.log.producers.writer(key)
+            leader = partition.replica.leader
+            assert leader is not None
+            needed = max(leader.start_offset, 0 if writer is None else writer.last_offset + 1)
+            if partition.high_watermark >= needed:
+                return 0 if writer is None else writer.end
+            await self._committed(partition, needed, deadline)
+
+    async def _committed(self, partition: Partition, end: int, deadline: float) -> None:
+        """Return once everything below offset ``end`` is committed, or the role has changed."""
+        if not await self.wait_readable(partition, end - 1, deadline - self._env.now()):
+            raise NotEnoughReplicas(
+                f"{partition}: offset {end - 1} is not committed, "
+                f"in-sync replicas {list(partition.isr)}"
+            )
+
+    async def wait_readable(self, partition: Partition, offset: int, wait_s: float) -> bool:
+        """Wait until ``offset`` is committed or the role changes; False when neither happened."""
+        happened = trio.Event()
+        token = partition.when_readable(offset, happened.set)
+        try:
+            with trio.move_on_after(max(0.0, wait_s)):
+                await happened.wait()
+        finally:
+            partition.cancel(token)
+        return happened.is_set()
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    async def seal(self, partition: Partition, *, timeout_s: float) -> None:
+        """End a segment; returns once the seal is committed, also when it was sealed before.
+
+        Raises NotLeader, NotEnoughReplicas, and errors of unknown outcome.
+        """
+        marks = partition.log.producers.marks
+        if not marks.is_sealed:
+            await self._write(partition, seal_batch(marks, self._env.host.wall_ms()), timeout_s)
+            return
+        deadline = self._env.now() + timeout_s
+        while partition.high_watermark <= marks.sealed_at:
+            partition.check_serving()
+            await self._committed(partition, marks.sealed_at + 1, deadline)
+
+    async def truncate(self, partition: Partition, start: int, *, timeout_s: float) -> None:
+        """Give up all bytes before ``start``; no effect when they are gone already.
+
+        Raises OffsetOutOfRange beyond the readable end, and as :meth:`seal`.
+        """
+        bounds = bounds_of(partition)
+        if not 0 <= start <= bounds.end:
+            raise OffsetOutOfRange(f"{partition}: byte {start} is outside 0..{bounds.end}")
+        if start <= bounds.start:
+            return
+        marks = partition.log.producers.marks
+        batch = truncate_batch(start, marks, self._env.host.wall_ms())
+        await self._write(partition, batch, timeout_s)
+        partition.check_serving()
+        kept = batch_at(partition.log, start)
+        if kept is not None:
+            partition.log.advance_start(min(kept.base_offset, partition.high_watermark))
+
+    async def expire_writers(
+        self, partition: Partition, cutoff_ms: int, *, timeout_s: float
+    ) -> None:
+        """Forget writers whose last batch is older, on every replica. Raises as :meth:`seal`."""
+        marks = partition.log.producers.marks
+        batch = expire_batch(cutoff_ms, marks, self._env.host.wall_ms())
+        await self._write(partition, batch, timeout_s)
+
+    async def _write(self, partition: Partition, batch: bytearray, timeout_s: float) -> None:
+        answer: Answer[ProduceResult] = Answer()
+        self._produce(partition, batch, timeout_s, answer.deliver)
+        with trio.move_on_after(timeout_s + 1):
+            await answer.wait()
+            return
+        raise RequestTimedOut(f"{partition}: not committed in {timeout_s:g} s; outcome unknown")
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def info(self, partition: Partition) -> SegmentInfo:
+        """A segment's bounds and age."""
+        newest = max(segment.max_timestamp for segment in partition.log.segments)
+        return SegmentInfo(bounds_of(partition), max(0, newest))
+
+    def led_here(self) -> list[Partition]:
+        """All segments that this node leads, in order."""
+        found = []
+        for partition in self._table.partitions:
+            topic = self._topics.find(partition.topic)
+            if partition.is_leader and topic is not None and topic.kind == KIND:
+                found.append(partition)
+        return found
+
+    def name_of(self, partition: Partition) -> str:
+        """What clients call a segment."""
+        topic = self._topics.find(partition.topic)
+        own = "" if topic is None else topic.configs.get(SEGMENT_NAME, "")
+        return own or f"{partition.topic.replace('_', '/', 1)}/{partition.partition}"
