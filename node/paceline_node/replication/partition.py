@@ -141,7 +141,6 @@ class Partition:
         )
         self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
         self._ack_watchers: dict[object, tuple[NodeId, int, Callable[[], None]]] = {}
-        self._closed = False
 
     def __repr__(self) -> str:
         return f"<Partition {self} {self.replica.role.value}>"
@@ -312,11 +311,9 @@ class Partition:
         )
 
     def check_serving(self) -> None:
-        """Raise NotLeader unless this node leads and a controller has answered it within a
-        session: what an isolated leader tells might be no longer true."""
+        """Raise NotLeader unless this node leads, and knows so from a controller (admission)."""
         self._context.admission.check_session()
-        if self.replica.leader is None:
-            raise NotLeader(f"{self}: the leader is node {self.leader}")
+        self.replica.check_leading()
 
     # --- read ---------------------------------------------------------------------------------
 
@@ -408,8 +405,7 @@ class Partition:
         Raises NotLeader, and OffsetNotAvailable while a fresh leader does not know the true high
         watermark (3.2 rule 5).
         """
-        if self.replica.leader is None:
-            raise NotLeader(f"{self}: the leader is node {self.leader}")
+        self.replica.check_leading()
         epoch = self.replica.leader_epoch
         if spec == OffsetSpec.EARLIEST:
             return FoundOffset(self.log.log_start_offset, -1, epoch)
@@ -541,12 +537,9 @@ class Partition:
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Tell everyone who waits that this replica ends here; idempotent. Whoever still holds it
-        finds that it leads no more."""
-        if not self._closed:
-            self._closed = True
-            self.replica.give_up()
-            self._lose_waiters(Transition.REMOVED)
+        """This replica ends: tell everyone who waits; who holds it still finds no leader here."""
+        self.replica.give_up()
+        self._lose_waiters(Transition.REMOVED)
 
 
 def _never(deadline: float) -> None:

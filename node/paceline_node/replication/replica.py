@@ -221,15 +221,19 @@ class Replica:
 
     # --- leader ----------------------------------------------------------------------------------
 
+    def check_leading(self) -> LeaderState:
+        """Raises NotLeader unless this replica leads."""
+        if self.leader is None:
+            raise NotLeader(f"node {self.me} does not lead; the leader is node {self.leader_id}")
+        return self.leader
+
     def check_produce(self, acks: Acks, required_isr: int) -> LeaderState:
         """Steps 1 and 2 of 4.1. Raises NotLeader or NotEnoughReplicas; nothing is appended then.
 
         ``required_isr`` is the configured ``min.insync.replicas`` (SETTLED R1); the caller
         appends without awaiting in between.
         """
-        leader = self.leader
-        if leader is None:
-            raise NotLeader(f"node {self.me} does not lead; the leader is node {self.leader_id}")
+        leader = self.check_leading()
         if acks == Acks.ALL and len(leader.registration.isr) < required_isr:
             raise NotEnoughReplicas(
                 f"{len(leader.isr)} in-sync replicas {list(leader.isr)}, {required_isr} required"
