@@ -21,6 +21,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import Produce, ProducePartition, ProduceReply
 from paceline.wire.records import Record
+from paceline_cluster.bench import cpu
 from paceline_cluster.bench.figures import Aim, Figure, latency
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.bench.throughput import REPLICATION_FACTOR, leader_of
@@ -102,12 +103,16 @@ async def native(client: Client, rig: Rig, *, in_flight: int, count: int) -> Fig
     async with trio.open_nursery() as nursery:
         await nursery.start(connection.run)
         await _run(_Window(connection, topic, WARM_UP), in_flight)
+        used = cpu.sample(rig)
         begin = time.monotonic()
         window = await _run(_Window(connection, topic, count), in_flight)
         wall_s = time.monotonic() - begin
+        costs = cpu.since(used, rig, leader=leader, writes=count)
         connection.close()
     aim = SINGLE_AIM if in_flight == 1 else None
-    return latency(f"native acks=all, {in_flight} in flight", window.seconds, wall_s, aim)
+    figure = latency(f"native acks=all, {in_flight} in flight", window.seconds, wall_s, aim)
+    figure.details.update(costs)
+    return figure
 
 
 def _ignore() -> None:
@@ -147,6 +152,7 @@ async def v1(client: Client, rig: Rig, *, in_flight: int, count: int) -> Figure:
                 elif not reply.startswith(b"V1|1|OK|"):
                     raise RemoteProtocolError(f"V1 answered {reply!r}")
 
+    used = cpu.sample(rig)
     begin = time.monotonic()
     async with trio.open_nursery() as nursery:
         for _ in range(in_flight):
@@ -157,6 +163,7 @@ async def v1(client: Client, rig: Rig, *, in_flight: int, count: int) -> Figure:
     name = f"V1 acks=all, {in_flight} in flight"
     figure = latency(name, seconds[WARM_UP:], wall_s * share, aim)
     figure.details["timeouts"] = timeouts
+    figure.details.update(cpu.since(used, rig, leader=leader, writes=count + WARM_UP))
     return figure
 
 
