@@ -54,6 +54,8 @@ from paceline_node.env import Env, is_full
 SNAPSHOT_ENTRIES = 5000
 SNAPSHOT_BYTES = 16 * 1024 * 1024
 PLAN_EVERY_S = 0.25
+MOST_TICKS = 4
+"""Ticks slept through at a time: each waking of an idle process costs 0.2 to 0.3 ms of CPU."""
 ROOM_RETRY_S = 0.5
 MAX_QUEUED_BATCHES = 4096
 MAX_JOINING = 1024
@@ -138,6 +140,7 @@ class Quorum:
         self._unsaved_entries = 0
         self._unsaved_bytes = 0
         self._saving: Snapshot | None = None
+        self._ticked_at = env.now()
         self._queue: list[Effects] = []
         self._writing = False
         self._draining = False
@@ -224,19 +227,29 @@ class Quorum:
             task_status.started()
 
     async def _tick_loop(self) -> None:
-        """Ticks are not made up for: a process that was stopped has not been waiting for its
-        leader all the while."""
+        """Wake for ticks that may do something, and often enough to notice a stopped process."""
         tick_s = self._settings.timing.tick_s
-        due = self._env.now() + tick_s
-        next_plan = due + PLAN_EVERY_S
+        self._ticked_at = self._env.now()
+        next_plan = self._ticked_at + PLAN_EVERY_S
         while True:
-            await trio.sleep_until(due)
-            self._core.tick()
+            ticks = min(self._core.quiet_ticks(), MOST_TICKS)
+            await trio.sleep_until(self._ticked_at + ticks * tick_s)
+            self._make_up_ticks()
             if self._env.now() >= next_plan:
                 next_plan = self._env.now() + PLAN_EVERY_S
                 self._plan_membership()
             self._drain()
-            due = max(due + tick_s, self._env.now())
+
+    def _make_up_ticks(self) -> None:
+        """Feed the ticks that have passed, before anything else that has to do with time. More than
+        were slept through on purpose are not made up for: a process that was stopped has not been
+        waiting for its leader all the while."""
+        tick_s = self._settings.timing.tick_s
+        now = self._env.now()
+        passed = int((now - self._ticked_at) / tick_s + 1e-6)  # sums of floats fall short a little
+        for _ in range(min(passed, MOST_TICKS)):
+            self._core.tick()
+        self._ticked_at = now if passed > MOST_TICKS else self._ticked_at + passed * tick_s
 
     async def _pump_loop(self) -> None:
         """Carry out what callers proposed; all of one scheduler pass shares one round."""
@@ -374,6 +387,7 @@ class Quorum:
             raise RemoteProtocolError(f"node {sender} speaks in the name of {message.sender}")
         if len(self._queue) >= MAX_QUEUED_BATCHES:
             return
+        self._make_up_ticks()
         self._core.step(message)
         self._drain()
 

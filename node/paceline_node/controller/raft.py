@@ -119,6 +119,18 @@ class Raft:
         elif state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE) and self._is_retry_tick():
             self._ask_for_votes()
 
+    def quiet_ticks(self) -> int:
+        """How many ticks it takes, at least 1, to the next one that may do anything: whoever feeds
+        ticks may sleep through the others and make them up, as long as no message comes. (A leader
+        notices the loss of its quorum with its heartbeats.)"""
+        heartbeat_ticks = self.state.timing.heartbeat_ticks
+        if self.leadership is not None:
+            return heartbeat_ticks - self.state.now_tick % heartbeat_ticks
+        left = max(1, self._timeout - self._elapsed)
+        if self.state.role in (Role.PRE_CANDIDATE, Role.CANDIDATE):
+            return min(left, heartbeat_ticks - self._elapsed % heartbeat_ticks)
+        return left
+
     def step(self, message: RaftMessage) -> None:
         """A message arrived. Messages to another disk of this node are dropped: they were meant
         for a member that no longer exists."""

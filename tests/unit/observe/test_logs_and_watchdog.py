@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from paceline_node.observe.logs import configure_logs
-from paceline_node.observe.watchdog import LoopWatchdog
+from paceline_node.observe.watchdog import INTERVAL_S, LoopWatchdog
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +88,6 @@ async def test_a_blocked_loop_is_measured(nursery: trio.Nursery, mock_clock: Moc
     watchdog = LoopWatchdog()
     nursery.start_soon(watchdog.run)
     await trio.testing.wait_all_tasks_blocked()
-    mock_clock.jump(0.05 + 0.2)  # the loop comes back 0.2 s after the watchdog was due
+    mock_clock.jump(INTERVAL_S + 0.2)  # the loop comes back 0.2 s after the watchdog was due
     await trio.testing.wait_all_tasks_blocked()
     assert watchdog.worst_s == pytest.approx(0.2)

@@ -128,7 +128,10 @@ class Node:
             world.later(self.paused_until - world.now, self.on_tick, life)
             return
         world.later(wait, self.on_tick, life)
+        sleeps = self.core.quiet_ticks() > 1 and not self.core.is_leader
         self.core.tick()
+        if sleeps:
+            assert self.core.take_effects() is None, "a tick slept through had something to do"
         self.settle()
 
     def on_message(self, message: RaftMessage, life: int) -> None:
