@@ -16,6 +16,7 @@ import trio
 
 from paceline.client.connection import Answer, Connection
 from paceline.client.consumed import ConsumedBatch, Slice
+from paceline.client.corruption import REPAIR_S, CorruptionReports
 from paceline.client.metadata import Leader, Metadata
 from paceline.client.offsets import MISSING_PARTITION_S, OffsetFinder
 from paceline.client.partition_queue import Pauses
@@ -70,6 +71,7 @@ class PartitionReader:
         "is_paused",
         "missing_since",
         "position",
+        "repaired_by",
         "retry_at",
         "slices",
         "stop_offset",
@@ -90,6 +92,7 @@ class PartitionReader:
         self.is_paused = False
         self.error: PacelineError | None = None
         self.corrupt_at = -1
+        self.repaired_by = 0.0
         self.missing_since = math.inf
 
     @property
@@ -171,6 +174,7 @@ class Fetcher:
         self._isolation = isolation
         self._out_of_range = out_of_range
         self._arrived = arrived
+        self._reports = CorruptionReports(pool, metadata)
         self._wake = trio.Event()
         self._fetches: dict[Connection, int] = {}
         self._nursery: trio.Nursery | None = None
@@ -351,7 +355,8 @@ class Fetcher:
         if isinstance(error, OffsetOutOfRange) and self._out_of_range is not OutOfRange.FAIL:
             self._reset(reader)
             return
-        if not error.retriable:
+        awaited = isinstance(error, CorruptMessage) and now < reader.repaired_by
+        if not (error.retriable or awaited):
             reader.error = error
             return
         reader.pause_until(now, self._backoff)
@@ -359,8 +364,9 @@ class Fetcher:
             self._metadata.view.doubt(reader.at, leader.epoch)
 
     def corrupt(self, reader: PartitionReader, error: CorruptMessage) -> None:
-        """A batch does not hold: fetch it once more, in case the way and not the log is at fault;
-        the second time at one offset it is the consumer's error."""
+        """A batch does not hold: tell the leader, and fetch it once more, in case the way and not
+        the log is at fault, or another replica has it whole; the second time at one offset, from a
+        leader that finds nothing wrong, it is the consumer's error."""
         offset = reader.position
         again = reader.corrupt_at == offset
         reader.seek(offset)
@@ -368,6 +374,20 @@ class Fetcher:
         if again:
             reader.error = error
             self._arrived()
+        else:
+            judged = partial(self._judged, reader, reader.version)
+            reader.is_fetching = self._reports.post(reader.at, offset, trio.current_time(), judged)
+        self.wake()
+
+    def _judged(self, reader: PartitionReader, version: int, damaged: bool) -> None:
+        if reader.version != version:
+            return
+        reader.is_fetching = False
+        if damaged:
+            now = trio.current_time()
+            reader.corrupt_at = -1
+            reader.repaired_by = now + REPAIR_S
+            reader.pause_until(now, self._backoff)
         self.wake()
 
     def _reset(self, reader: PartitionReader) -> None:

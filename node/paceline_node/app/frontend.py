@@ -90,7 +90,11 @@ class Frontend:
         surface = self._surface
         limits = self._settings.limits
         requests = NativeRequests(
-            surface.topics, surface.records, surface.producer_ids, surface.status
+            surface.topics,
+            surface.records,
+            surface.producer_ids,
+            surface.status,
+            surface.claims,
         )
         return NativeService(
             meta.cluster_id,

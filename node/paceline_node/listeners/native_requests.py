@@ -24,6 +24,7 @@ from paceline_node.controller.image import TopicImage
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.claims import Claims
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.status import StatusService, broker_info
@@ -44,17 +45,20 @@ class NativeRequests:
         records: RecordService,
         producer_ids: ProducerIdService,
         status: StatusService,
+        claims: Claims,
     ) -> None:
         self._topics = topics
         self._records = records
         self._producer_ids = producer_ids
         self._status = status
+        self._claims = claims
 
     def handlers(self) -> dict[int, Handler]:
         """What the native listener serves besides PRODUCE, FETCH and LIST_OFFSETS."""
         found: dict[int, Handler] = {
             NativeApi.METADATA: self._metadata,
             NativeApi.INIT_PRODUCER: self._init_producer,
+            NativeApi.REPORT_CORRUPT: self._examine,
             NativeApi.DESCRIBE_TOPIC: self._describe,
             NativeApi.STATUS: self._report,
             NativeApi.STOP_CLUSTER: self._stop_cluster,
@@ -100,6 +104,12 @@ class NativeRequests:
         except (AuthorizationFailed, InvalidTopic) as error:
             return data.TopicInfo(name, error.code, None, ())
         return _topic_info(topic)
+
+    # --- corruption -------------------------------------------------------------------------------
+
+    async def _examine(self, frame: Frame, principal: Principal) -> Message:
+        claim = data.ReportCorrupt.unpack(frame.body)
+        return data.CorruptExamined(await self._claims.examine(principal, claim))
 
     # --- producers --------------------------------------------------------------------------------
 

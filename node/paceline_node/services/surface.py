@@ -16,6 +16,7 @@ from paceline_node.groups.limits import GroupLimits
 from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
+from paceline_node.services.claims import Claims
 from paceline_node.services.groups import GroupService
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
@@ -37,6 +38,7 @@ class Surface:
     status: StatusService
     groups: GroupService
     segments: SegmentService
+    claims: Claims
 
     @classmethod
     def over(
@@ -59,8 +61,9 @@ class Surface:
         """The surface of a node made of these parts."""
         access = Access(policy)
         topics = TopicService(env, store, controller, access, auto_create=True)
+        records = RecordService(access, table, topics)
         return cls(
-            RecordService(access, table, topics),
+            records,
             topics,
             RoleService(env, node_id, store, controller, table, access),
             ProducerIdService(node_id, controller, lambda: lifecycle.broker_epoch, access),
@@ -69,4 +72,5 @@ class Surface:
             ),
             GroupService(env, store, machines, access, group_limits, commit_s=group_commit_s),
             SegmentService(env, node_id, access, table, topics),
+            Claims(env, records),
         )

@@ -17,6 +17,7 @@ class NativeApi(enum.IntEnum):
     FETCH = 4
     LIST_OFFSETS = 5
     INIT_PRODUCER = 6
+    REPORT_CORRUPT = 7
     CREATE_TOPIC = 20
     DELETE_TOPIC = 21
     ALTER_TOPIC = 22

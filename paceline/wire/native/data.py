@@ -244,6 +244,25 @@ class Fetch(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class ReportCorrupt(Message):
+    """The batch at ``offset`` does not hold as FETCH gave it. The leader reads its own copy of that
+    batch; nothing else follows from the claim. Claims that come too fast answer THROTTLED."""
+
+    topic: str
+    partition: int
+    offset: int
+    current_leader_epoch: LeaderEpoch = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptExamined(Message):
+    """``damaged``: the leader's copy is bad; another replica takes over and this one is repaired.
+    Otherwise it holds, and the bytes were changed on their way."""
+
+    damaged: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AbortedTransaction(Message):
     """Records of ``producer_id`` from ``first_offset`` up to its abort marker are not committed."""
 

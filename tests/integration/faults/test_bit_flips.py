@@ -6,9 +6,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import trio
 
+from paceline.client import Position, connect
+from paceline.errors import PacelineError
+from paceline.types import LeaderEpoch
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.data import CorruptExamined, ReportCorrupt
+from paceline_node.services.claims import PAUSE_S
 from tests.integration.faults.faulty import FaultyCluster, faulty_cluster
 from tests.integration.faults.writing import assert_complete, create, lead, stored, writing
+from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import data_dir
 
 pytestmark = pytest.mark.timeout(120)
@@ -51,6 +59,58 @@ async def test_a_reader_finds_it_on_the_leader(tmp_path: Path) -> None:
         assert await nodes.leader("t", 0) != leader, "a damaged replica goes on leading"
         await assert_complete(nodes, writer)
         await lead(nodes, "t", leader)
+        await assert_complete(nodes, writer)
+
+
+async def test_a_native_reader_reports_what_the_leader_sends_unread(tmp_path: Path) -> None:
+    async with faulty_cluster(tmp_path) as nodes:
+        leader = await create(nodes, "t")
+        async with writing(nodes, "t", via=(leader + 1) % 3) as writer:
+            await writer.more(50)
+        await nodes.in_sync("t", 0, 0, 1, 2)
+        whole = flip(segment_of(nodes, leader), writer.acked[20])
+        address = nodes.up[leader].native
+        end = max(writer.acked) + 1
+        with trio.fail_after(60):
+            async with (
+                connect(address) as client,
+                client.consumer("t", start=Position.EARLIEST, stop=Position.at(end)) as consumer,
+            ):
+                read = {record.offset: record.value async for record in consumer}
+        assert {offset: (read[offset] or b"").decode() for offset in writer.acked} == writer.acked
+        await repaired(nodes, leader, whole)
+        assert await nodes.leader("t", 0) != leader, "a damaged replica goes on leading"
+
+
+async def test_a_lie_about_corruption_does_nothing(tmp_path: Path) -> None:
+    async with faulty_cluster(tmp_path) as nodes:
+        leader = await create(nodes, "t")
+        async with writing(nodes, "t", via=leader) as writer:
+            await writer.more(50)
+        end = (await nodes.describe("t", 0)).high_watermark
+
+        async def claim(at: NativeConnection, offset: int, epoch: int = -1) -> str:
+            body = ReportCorrupt("t", 0, offset, LeaderEpoch(epoch))
+            try:
+                reply = await at.call(NativeApi.REPORT_CORRUPT, body, CorruptExamined)
+            except PacelineError as error:
+                return type(error).__name__
+            return "damaged" if reply.damaged else "holds"
+
+        async with (
+            NativeConnection(nodes.up[leader].addresses["native"]) as near,
+            NativeConnection(nodes.up[(leader + 1) % 3].addresses["native"]) as far,
+        ):
+            answers = [await claim(near, offset % end) for offset in range(200)]
+            assert set(answers) == {"holds", "Throttled"}
+            assert answers.count("holds") < 100, "claims without end make the disk busy"
+            assert await claim(far, 5) == "NotLeader"
+            assert await claim(near, 5, 999) == "UnknownLeaderEpoch"
+            for offset in (-1, end + 100, 1 << 60):
+                await trio.sleep(2 * PAUSE_S)
+                assert await claim(near, offset) == "OffsetOutOfRange"
+        assert await nodes.leader("t", 0) == leader
+        assert len((await nodes.partition("t", 0, via=leader)).isr) == 3
         await assert_complete(nodes, writer)
 
 

@@ -80,6 +80,7 @@ JOIN = groups.JoinGroup(
 )
 
 WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
+    NativeApi.REPORT_CORRUPT: (data.ReportCorrupt("orders", 0, 0), Operation.CONSUME, TOPIC),
     NativeApi.INIT_PRODUCER: (data.InitProducer(), Operation.IDENTIFY_PRODUCER, CLUSTER),
     NativeApi.CREATE_TOPIC: (admin.CreateTopic("new"), Operation.CREATE, NEW),
     NativeApi.DELETE_TOPIC: (admin.DeleteTopic("orders"), Operation.DELETE, TOPIC),

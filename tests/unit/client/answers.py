@@ -54,6 +54,7 @@ class Answers:
         self.max_in_flight = 64
         self.max_frame_bytes = 64 << 20
         self.version = 1
+        self.damaged: set[int] = set()
 
     def create(self, topic: str, partitions: int = 1) -> list[PartitionLog]:
         count = len(self.nodes)
@@ -330,6 +331,15 @@ class Answers:
             1,
         )
 
+    def examine(self, node: Node, request: data.ReportCorrupt, payload: memoryview) -> Message:
+        """Damage is found where :attr:`damaged` says so; another node leads then."""
+        self._leading(node, request.topic, request.partition, request.current_leader_epoch)
+        damaged = request.offset in self.damaged
+        if damaged:
+            self.damaged.remove(request.offset)
+            self.move(request.topic, request.partition, (node.node_id + 1) % len(self.nodes))
+        return data.CorruptExamined(damaged)
+
     def done(self, node: Node, request: Message, payload: memoryview) -> Message:
         return admin.Done(self.metadata_offset)
 
@@ -361,6 +371,7 @@ REQUESTS: dict[NativeApi, type[Message]] = {
     NativeApi.ADD_PARTITIONS: admin.AddPartitions,
     NativeApi.DESCRIBE_TOPIC: data.DescribeTopic,
     NativeApi.ELECT_LEADER: admin.ElectLeader,
+    NativeApi.REPORT_CORRUPT: data.ReportCorrupt,
     NativeApi.STATUS: data.Status,
     NativeApi.STOP_CLUSTER: data.StopCluster,
     NativeApi.UNREGISTER_BROKER: admin.UnregisterBroker,
@@ -379,6 +390,7 @@ HANDLERS: dict[NativeApi, Callable[..., Message]] = {
     NativeApi.ADD_PARTITIONS: Answers.done,
     NativeApi.DESCRIBE_TOPIC: Answers.describe,
     NativeApi.ELECT_LEADER: Answers.elect,
+    NativeApi.REPORT_CORRUPT: Answers.examine,
     NativeApi.STATUS: Answers.status,
     NativeApi.STOP_CLUSTER: Answers.done,
     NativeApi.UNREGISTER_BROKER: Answers.done,

@@ -1,0 +1,65 @@
+"""Telling a leader that what it sent does not hold (SETTLED B7).
+
+A leader sends batches without looking at them; the reader's check is the first one. It reports each
+bad range once, waits for the leader's own look, and then asks for the batch again: from the same
+leader if that found nothing wrong (the way was at fault), else from the one that takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.client.connection import Answer
+from paceline.client.metadata import Metadata
+from paceline.client.pool import ConnectionPool, Lane
+from paceline.errors import PacelineError, RemoteProtocolError
+from paceline.types import TopicPartition
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.data import CorruptExamined, ReportCorrupt
+
+REPAIR_S = 10.0
+"""How long readers wait for another replica to take over from a damaged one."""
+_PAUSE_S = 0.2
+
+Judged = Callable[[bool], None]
+"""Told once whether the leader found its copy damaged; False also when it did not say."""
+
+
+class CorruptionReports:
+    """Posts reports, at most five a second."""
+
+    def __init__(self, pool: ConnectionPool, metadata: Metadata) -> None:
+        self._pool = pool
+        self._metadata = metadata
+        self._next_at = 0.0
+
+    def post(self, at: TopicPartition, offset: int, now: float, judged: Judged) -> bool:
+        """Report the batch at ``offset``; False when that is not possible now, and ``judged`` is
+        not called then."""
+        leader = self._metadata.view.leader(at)
+        if leader is None or now < self._next_at:
+            return False
+
+        def answered(answer: Answer) -> None:
+            damaged = not isinstance(answer, PacelineError) and _is_damaged(answer.body)
+            if damaged:
+                self._metadata.view.doubt(at, leader.epoch)
+            judged(damaged)
+
+        report = ReportCorrupt(at.topic, at.partition, offset, leader.epoch)
+        try:
+            connection = self._pool.ready(leader.node, Lane.FETCH)
+            if connection is None or not connection.has_room:
+                return False
+            connection.post(NativeApi.REPORT_CORRUPT, report.pack(), answered, wait_s=0.0)
+        except PacelineError:
+            return False
+        self._next_at = now + _PAUSE_S
+        return True
+
+
+def _is_damaged(body: object) -> bool:
+    try:
+        return CorruptExamined.unpack(body).damaged
+    except RemoteProtocolError:
+        return False

@@ -1,0 +1,90 @@
+"""Batches that do not hold: told to the leader, fetched again, never passed over."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.client import Position
+from paceline.errors import CorruptMessage
+from paceline.wire.batch import build_raw_batch
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.data import ReportCorrupt
+from tests.unit.client.broker import Cluster
+from tests.unit.client.harness import cluster_and_client
+from tests.unit.client.test_consumer import ORDERS, fill, read_to_end
+
+
+async def test_damage_on_the_way_is_fetched_again(autojump_clock: object) -> None:
+    async with cluster_and_client() as (cluster, client):
+        (log,) = cluster.create("orders")
+        fill(log, 30)
+        fault = cluster.fault(NativeApi.FETCH, corrupt=True)
+        assert await read_to_end(client) == list(range(30))
+        assert fault.hits == 1
+        assert len(reports(cluster)) == 1
+
+
+def reports(cluster: Cluster) -> list[ReportCorrupt]:
+    """What leaders were told to be corrupt."""
+    return [
+        request
+        for node in cluster.nodes.values()
+        for _, request in node.requests
+        if isinstance(request, ReportCorrupt)
+    ]
+
+
+async def test_damage_at_the_leader_is_reported_and_read_from_the_next(
+    autojump_clock: object,
+) -> None:
+    async with cluster_and_client() as (cluster, client):
+        (log,) = cluster.create("orders")
+        fill(log, 30)
+        former = log.leader
+        fault = cluster.fault(NativeApi.FETCH, corrupt=True, count=100, node=former)
+        cluster.damaged = {0, 10, 20}
+        assert await read_to_end(client) == list(range(30))
+        assert fault.hits >= 1
+        assert log.leader != former
+        assert len(reports(cluster)) == 1
+
+
+async def test_damage_in_the_log_is_named_and_never_passed_over(autojump_clock: object) -> None:
+    async with cluster_and_client() as (cluster, client):
+        (log,) = cluster.create("orders")
+        fill(log, 30)
+        log.batches[1][-2] ^= 1
+        async with client.consumer("orders", stop=Position.LATEST) as consumer:
+            assert [(await anext(consumer)).offset for _ in range(10)] == list(range(10))
+            for _ in range(2):
+                with pytest.raises(CorruptMessage, match="base offset 10"):
+                    await anext(consumer)
+            assert [report.offset for report in reports(cluster)] == [10]
+            await consumer.seek(ORDERS, Position.at(20))
+            assert [record.offset async for record in consumer] == list(range(20, 30))
+
+
+async def test_records_that_do_not_decode_are_named_and_never_passed_over(
+    autojump_clock: object,
+) -> None:
+    async with cluster_and_client() as (cluster, client):
+        (log,) = cluster.create("orders")
+        fill(log, 10)
+        log.append_raw(build_raw_batch(b"\xff" * 30, record_count=3))
+        fill(log, 10)
+        async with client.consumer("orders", stop=Position.LATEST) as consumer:
+            for _ in range(10):
+                await anext(consumer)
+            for _ in range(2):
+                with pytest.raises(CorruptMessage, match="offset 10"):
+                    await anext(consumer)
+            assert consumer.position(ORDERS) == 10
+
+
+async def test_a_gap_between_batches_is_corruption(autojump_clock: object) -> None:
+    async with cluster_and_client() as (cluster, client):
+        (log,) = cluster.create("orders")
+        fill(log, 30)
+        del log.batches[1]
+        with pytest.raises(CorruptMessage, match=r"offsets 20\.\.30 where 10 was expected"):
+            await read_to_end(client)
