@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import trio
 
@@ -202,7 +202,8 @@ class Admin:
     ) -> admin.TopicCreated:
         """Create a topic; -1 = the cluster's default. Raises TopicAlreadyExists (not with
         ``if_not_exists`` and the same counts), InvalidTopic, InvalidPartitions,
-        InvalidReplicationFactor, InvalidConfig."""
+        InvalidReplicationFactor, InvalidConfig. Repeated by itself while the outcome is unknown: a
+        token tells the topic that it made from anybody else's."""
         body = admin.CreateTopic(
             name,
             partitions,
@@ -210,12 +211,12 @@ class Admin:
             dict(configs or {}),
             assignment=tuple(tuple(replicas) for replicas in assignment),
             if_not_exists=if_not_exists,
+            token=uuid4(),
         )
         created = await self._request(
             NativeApi.CREATE_TOPIC,
             body,
             admin.TopicCreated,
-            may_retry=may_repeat if if_not_exists else may_repeat_once_only,
         )
         await self._catch_up(created.metadata_offset, name)
         return created

@@ -87,7 +87,7 @@ class TopicImage:
     """A topic and its partitions by number. ``configs`` always holds ``min.insync.replicas``.
 
     Numbers may have gaps where ``kind`` is ``segment``; ``retired`` are those that had a partition
-    once.
+    once. ``token`` is that of the wish which made the topic, None when it had none.
     """
 
     topic_id: TopicId
@@ -97,6 +97,7 @@ class TopicImage:
     configs: Mapping[str, str]
     partitions: Mapping[int, Partition]
     retired: tuple[int, ...] = ()
+    token: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,12 @@ class Image:
 
 def _topic_state(topic: TopicImage) -> _TopicState:
     record = Topic(
-        topic.topic_id, topic.name, topic.replication_factor, topic.kind, dict(topic.configs)
+        topic.topic_id,
+        topic.name,
+        topic.replication_factor,
+        topic.kind,
+        dict(topic.configs),
+        topic.token,
     )
     return _TopicState(record, tuple(topic.partitions.values()), topic.retired)
 
@@ -255,6 +261,7 @@ def _with_topic_record(
         configs=record.configs,
         partitions=partitions,
         retired=retired,
+        token=record.token,
     )
 
 

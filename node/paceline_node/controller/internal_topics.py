@@ -94,7 +94,7 @@ def _settle(topic: TopicImage, context: Context) -> Outcome | None:
     min_isr = _min_isr(factor, context)
     draft = Draft(context.image)
     configs = {**topic.configs, MIN_INSYNC_REPLICAS: str(min_isr)}
-    draft.add(Topic(topic.topic_id, topic.name, factor, topic.kind, configs))
+    draft.add(Topic(topic.topic_id, topic.name, factor, topic.kind, configs, topic.token))
     topics.apply_min_isr(draft, topic, min_isr)
     return _outcome(draft)
 

@@ -94,6 +94,7 @@ class Topic(Record):
     replication_factor: int
     kind: str = "log"
     configs: dict[str, str] = field(default_factory=dict)
+    token: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

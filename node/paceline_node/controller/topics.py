@@ -64,7 +64,7 @@ def create_topic(request: CreateTopic, context: Context) -> Outcome:
     if not any(b.electable for b in context.image.brokers.values()):
         raise LeaderNotAvailable(f"topic {request.name}: no broker is active yet")
     topic_id = TopicId(context.new_id())
-    draft.add(Topic(topic_id, request.name, factor, request.kind, configs))
+    draft.add(Topic(topic_id, request.name, factor, request.kind, configs, request.token))
     assignment = request.assignment or _place(context, partitions, factor)
     _add_partitions(draft, topic_id, enumerate(assignment), factor, configs)
     count = len(assignment)
@@ -89,7 +89,8 @@ def _already_there(request: CreateTopic, topic: TopicImage) -> Outcome:
         and request.replication_factor in (-1, topic.replication_factor)
         and request.kind == topic.kind
     )
-    if not request.auto_create and not (request.if_not_exists and same):
+    repeated = request.token is not None and request.token == topic.token
+    if not (repeated or request.auto_create or (request.if_not_exists and same)):
         raise TopicAlreadyExists(f"topic already exists: {topic.name}")
     return Outcome(
         (),
@@ -99,7 +100,7 @@ def _already_there(request: CreateTopic, topic: TopicImage) -> Outcome:
             topic.replication_factor,
             at.offset,
             at.term,
-            existed=True,
+            existed=not repeated,
         ),
     )
 

@@ -29,6 +29,10 @@ class CreateTopic(Message):
     existing topic is success. ``assignment`` gives replicas per partition, empty = placed by rack
     and load. ``internal`` allows ``__*`` names (refused from clients). ``if_not_exists``: the same
     name with the same counts is success, no change.
+
+    ``token`` is any UUID of the caller's for this wish. It is kept with the topic, so a wish that
+    is repeated because its outcome was unknown finds the topic that it made and succeeds as it
+    would have. (To compare the topics would not do: somebody else may have made one just like it.)
     """
 
     name: str
@@ -40,6 +44,7 @@ class CreateTopic(Message):
     auto_create: bool = False
     internal: bool = False
     if_not_exists: bool = False
+    token: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

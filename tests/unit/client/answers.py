@@ -55,6 +55,7 @@ class Answers:
         self.max_frame_bytes = 64 << 20
         self.version = 1
         self.damaged: set[int] = set()
+        self.tokens: dict[str, UUID | None] = {}
 
     def create(self, topic: str, partitions: int = 1) -> list[PartitionLog]:
         count = len(self.nodes)
@@ -246,10 +247,12 @@ class Answers:
         return data.ProducerIdentity(self.next_producer_id, 0)
 
     def create_topic(self, node: Node, request: admin.CreateTopic, payload: memoryview) -> Message:
-        if request.name in self.topics and not request.if_not_exists:
+        repeated = request.token is not None and self.tokens.get(request.name) == request.token
+        if request.name in self.topics and not (repeated or request.if_not_exists):
             raise TopicAlreadyExists(request.name)
-        existed = request.name in self.topics
-        if not existed:
+        existed = request.name in self.topics and not repeated
+        self.tokens.setdefault(request.name, request.token)
+        if request.name not in self.topics:
             self.create(request.name, max(1, request.partitions))
         return admin.TopicCreated(
             self.topic_ids[request.name],

@@ -281,16 +281,28 @@ async def test_status_of_every_node_that_answers(autojump_clock: object) -> None
 
 async def test_what_must_not_happen_twice_is_not_repeated_blindly(autojump_clock: object) -> None:
     async with cluster_and_client() as (cluster, client):
-        cluster.fault(NativeApi.CREATE_TOPIC, cut_after=True)
+        await client.admin.create_topic("orders")
+        cluster.fault(NativeApi.DELETE_TOPIC, cut_after=True)
         with pytest.raises(ConnectionLost):
-            await client.admin.create_topic("orders")
-        assert len(cluster.requests(CreateTopic)) == 1
-        cluster.fault(NativeApi.CREATE_TOPIC, cut_after=True)
-        created = await client.admin.create_topic("orders", if_not_exists=True)
-        assert created.existed
+            await client.admin.delete_topic("orders")
+        assert len(cluster.requests(DeleteTopic)) == 1
+        await client.admin.create_topic("orders", if_not_exists=True)
         cluster.fault(NativeApi.DELETE_TOPIC, error=ErrorCode.NOT_LEADER_OR_FOLLOWER, count=2)
         await client.admin.delete_topic("orders")
-        assert len(cluster.requests(DeleteTopic)) == 3
+        assert len(cluster.requests(DeleteTopic)) == 4
+
+
+async def test_a_creation_of_unknown_outcome_is_repeated_and_succeeds(
+    autojump_clock: object,
+) -> None:
+    async with cluster_and_client() as (cluster, client):
+        cluster.fault(NativeApi.CREATE_TOPIC, cut_after=True)
+        created = await client.admin.create_topic("orders", partitions=4)
+        assert (created.partitions, created.existed) == (4, False)
+        first, second = cluster.requests(CreateTopic)
+        assert first == second
+        with pytest.raises(TopicAlreadyExists):
+            await client.admin.create_topic("orders", partitions=4)
 
 
 async def test_no_controller_is_an_error_in_the_end(autojump_clock: object) -> None:

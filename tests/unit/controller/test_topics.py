@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from paceline.errors import (
@@ -27,6 +29,7 @@ from paceline.wire.native.admin import (
     TopicCreated,
 )
 from paceline_node.controller.context import ControllerSettings
+from paceline_node.controller.image import Image
 from paceline_node.controller.records import Config, Partition
 from tests.unit.controller.bench import TERM, Bench
 from tests.unit.controller.invariants import check_image
@@ -63,6 +66,22 @@ def test_defaults_and_leaders_at_once() -> None:
         assert partition.min_isr == 2
         assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
     check_image(bench.image)
+
+
+def test_a_repeated_wish_finds_the_topic_that_it_made() -> None:
+    bench = cluster(0, 1, 2)
+    wish = CreateTopic("orders", 2, token=UUID(int=1))
+    first = created(bench, wish)
+    topic = bench.image.topic("orders")
+    again = created(bench, wish)
+    assert (again.topic_id, again.partitions, again.existed) == (first.topic_id, 2, False)
+    assert bench.image.topic("orders") is topic, "nothing was changed"
+    assert Image.from_snapshot(bench.image.to_snapshot()).topic("orders").token == wish.token
+    for other in (CreateTopic("orders", 2), CreateTopic("orders", 2, token=UUID(int=2))):
+        with pytest.raises(TopicAlreadyExists):
+            bench.ask(other)
+    bench.ask(DeleteTopic("orders"))
+    assert created(bench, wish).topic_id != first.topic_id
 
 
 def test_lone_node_has_vacant_slots() -> None:
