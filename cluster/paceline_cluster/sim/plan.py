@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.profiles import Profile
-from paceline_node.controller.topic_config import FlushMode
+from paceline_node.settings.flush_mode import FlushMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.frontend import Frontend
 from paceline_node.app.groups import GroupRoom
-from paceline_node.app.incarnation_file import IncarnationFile, floor_of
+from paceline_node.app.incarnation_file import IncarnationFile
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.metering import (
     meter_groups,
@@ -184,7 +184,7 @@ class Broker:
                 self._incarnation.current,
                 broker_epoch=broker_epoch,
                 boot_id=boot.boot_id,
-                flush_floor=floor_of(floor),
+                flush_floor=floor,
             )
         )
         self.replicas.registered(broker_epoch, floor)

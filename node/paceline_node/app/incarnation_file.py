@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Disk
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Incarnation
-
-_FLOORS = {
-    FlushMode.BATCH: incarnation.FlushMode.BATCH,
-    FlushMode.GROUP: incarnation.FlushMode.GROUP,
-    FlushMode.INTERVAL: incarnation.FlushMode.INTERVAL,
-    FlushMode.NONE: incarnation.FlushMode.NONE,
-}
-
-
-def floor_of(mode: FlushMode) -> incarnation.FlushMode:
-    """A topic's flush mode as the incarnation file names it."""
-    return _FLOORS[mode]
 
 
 class IncarnationFile:
@@ -34,6 +22,5 @@ class IncarnationFile:
 
     async def lower_floor(self, mode: FlushMode) -> None:
         """Records are going to be acknowledged in a weaker mode. Raises OSError."""
-        floor = floor_of(mode)
-        if floor > self.current.flush_floor:
-            await self.write(incarnation.lowered(self.current, floor))
+        if mode.weakness > self.current.flush_floor.weakness:
+            await self.write(incarnation.lowered(self.current, mode))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from paceline.errors import InvalidConfig
 from paceline.types import MAX_RECORD_BYTES
+from paceline_node.settings.flush_mode import FlushMode
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 SEGMENT_NAME = "segment.name"
@@ -24,15 +25,6 @@ MAX_COMPACTION_LAG = "max.compaction.lag.ms"
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOREVER = 2**63 - 1
 _MAX_BATCH_BYTES = MAX_RECORD_BYTES + 64 * 1024
-
-
-class FlushMode(enum.Enum):
-    """When bytes count as stored (spec replication 2.2)."""
-
-    GROUP = "group"
-    BATCH = "batch"
-    INTERVAL = "interval"
-    NONE = "none"
 
 
 class CleanupPolicy(enum.Enum):

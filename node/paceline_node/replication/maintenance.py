@@ -11,11 +11,11 @@ import structlog
 import trio
 
 from paceline.errors import StorageError, StorageFull
-from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Env, is_full
 from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 

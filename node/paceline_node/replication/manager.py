@@ -17,7 +17,6 @@ import trio
 
 from paceline.types import BrokerEpoch, NodeId
 from paceline_node.controller.store import MetadataStore
-from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Env
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.burst import Burst
@@ -39,6 +38,7 @@ from paceline_node.replication.proposals import ControllerCalls, Proposals
 from paceline_node.replication.repairs import Repairs, RepairSettings
 from paceline_node.replication.serving import ReplicaServer, ServingLimits
 from paceline_node.replication.table import PartitionTable, TableSettings
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 

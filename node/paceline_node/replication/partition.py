@@ -27,7 +27,7 @@ from paceline.errors import (
 from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, OffsetSpec, TopicId
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.controller.records import Partition as Registration
-from paceline_node.controller.topic_config import FlushMode, TopicConfig
+from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.env import Env
 from paceline_node.observe.metrics import TopicTraffic
 from paceline_node.peers.burst import Burst
@@ -54,8 +54,6 @@ __all__ = [
 
 PartitionKey = tuple[TopicId, int]
 """A partition for life: a topic of the same name made later has another id."""
-
-COUNTS_DURABLE = frozenset((FlushMode.GROUP, FlushMode.BATCH))
 
 
 class ReadResult(NamedTuple):
@@ -133,7 +131,7 @@ class Partition:
             context.node_id,
             log,
             high_watermark=high_watermark,
-            counts_durable=config.flush_mode in COUNTS_DURABLE,
+            counts_durable=config.flush_mode.counts_durable,
         )
         self.slots = SimulatedSlots(lag_max_s=context.lag_max_s, max_lag=context.simulated_max_lag)
         self._pending = PendingProduces(
@@ -423,7 +421,7 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """Take over a changed topic configuration."""
         self.config = config
-        self.replica.counts_durable = config.flush_mode in COUNTS_DURABLE
+        self.replica.counts_durable = config.flush_mode.counts_durable
         if self.replica.counts_durable and self.log.durable_offset < self.log.log_end_offset:
             self._context.request_flush(self.log)
         self._advance()

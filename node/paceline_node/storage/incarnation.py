@@ -32,24 +32,11 @@ import msgpack
 from paceline.errors import CorruptMessage
 from paceline.types import BrokerEpoch
 from paceline_node.env import Disk, Env
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import checkpoint
 
 NAME = "incarnation"
 FAILED = "disk-failed"
-
-
-class FlushMode(enum.IntEnum):
-    """When an append counts as acknowledged (spec replication 2.2); a larger number is weaker."""
-
-    BATCH = 0
-    GROUP = 1
-    INTERVAL = 2
-    NONE = 3
-
-    @property
-    def counts_durable(self) -> bool:
-        """Whether only fsynced bytes are acknowledged."""
-        return self <= FlushMode.GROUP
 
 
 _NEVER = BrokerEpoch(-1)
@@ -179,7 +166,7 @@ async def write(disk: Disk, incarnation: Incarnation) -> None:
             incarnation.boot_id,
             incarnation.clean,
             incarnation.tainted,
-            int(incarnation.flush_floor),
+            incarnation.flush_floor.weakness,
         ]
     )
     await checkpoint.write(disk, NAME, checkpoint.Kind.INCARNATION, payload)
@@ -203,7 +190,7 @@ def _unpack(payload: bytes) -> Incarnation:
             str(boot_id),
             clean is True,
             tainted is not False,
-            FlushMode(floor),
+            FlushMode.of_weakness(floor),
         )
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{NAME}: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.index import MAX_RELATIVE
 from paceline_node.storage.producers import ProducerPolicy
@@ -23,7 +24,7 @@ class LogSettings:
     segment_ms: int = 7 * _DAY_MS
     retention_ms: int | None = 7 * _DAY_MS
     retention_bytes: int | None = None
-    index_interval_bytes: int = 64 * 1024
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES
     checkpoint_bytes: int = 16 * 1024 * 1024
     """How much an active segment may grow before the next checkpoint also writes its indexes and
     producers; recovery after a kill reads little more than this."""

@@ -30,7 +30,6 @@ from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.records import encode_record
 from paceline_node.controller.store import MetadataStore
-from paceline_node.controller.topic_config import FlushMode
 from paceline_node.env import Disk, Env, RealHost
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.auth import Identity, Secret
@@ -47,6 +46,7 @@ from paceline_node.replication.manager import (
 )
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.table import refs
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import layout
 from paceline_node.storage.disk import RealDisk
 

@@ -8,11 +8,11 @@ from paceline.errors import InvalidConfig
 from paceline_node.controller.topic_config import (
     KEYS,
     CleanupPolicy,
-    FlushMode,
     TopicConfig,
     min_insync_replicas,
     validate,
 )
+from paceline_node.settings.flush_mode import FlushMode
 
 
 def test_every_default_is_valid() -> None:

@@ -17,8 +17,8 @@ from paceline_node.settings import (
     load,
     print_config,
 )
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.loader import leaves
-from paceline_node.settings.tree import FlushMode
 
 
 def problems(**given: object) -> list[str]:

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from paceline.types import BrokerEpoch
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import (
     FORMATTED,
-    FlushMode,
     Incarnation,
     Verdict,
     begin,

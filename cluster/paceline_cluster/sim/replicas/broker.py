@@ -22,8 +22,9 @@ from paceline_node.replication.replica import (
     Replica,
     Transition,
 )
+from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
-from paceline_node.storage.incarnation import FlushMode, Incarnation
+from paceline_node.storage.incarnation import Incarnation
 
 LAG_MAX_S = 0.5
 FETCH_RECORDS = 4

@@ -11,7 +11,7 @@ from paceline.wire.native import admin
 from paceline_cluster.sim.replicas.broker import SimBroker
 from paceline_cluster.sim.replicas.oracle import Oracle, Violation
 from paceline_cluster.sim.replicas.world import AUTHORITY, TOPIC, Authority, NetworkFaults, World
-from paceline_node.storage.incarnation import FlushMode
+from paceline_node.settings.flush_mode import FlushMode
 
 WARM_UP_S = 1.0
 HEAL_S = 4.0
