@@ -35,6 +35,7 @@ from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.services.segment_expiry import SegmentExpiry
+from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
@@ -64,11 +65,12 @@ class Frontend:
         self._metrics = metrics
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
         self._native = self._make_native(meta, software, replicas)
-        self._v1 = self._make_v1(env, Router(env, meta.node_id, store, peering.links))
         self._segment = self._make_segment(env, replicas)
         self._segment_expiry = SegmentExpiry(
             env, surface.segments, ttl_ms=settings.segment.writer_ttl_ms
         )
+        routing = LeaderRouting(env, meta.node_id, store, peering.links)
+        self._v1 = self._make_v1(env, Router(env, store, routing))
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)

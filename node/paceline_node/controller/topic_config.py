@@ -21,6 +21,11 @@ MIN_INSYNC_REPLICAS = "min.insync.replicas"
 SEGMENT_NAME = "segment.name"
 MIN_COMPACTION_LAG = "min.compaction.lag.ms"
 MAX_COMPACTION_LAG = "max.compaction.lag.ms"
+ACCESS_POLICY = "access.policy"
+ACCESS_READERS = "access.readers"
+ACCESS_WRITERS = "access.writers"
+PRODUCER_NUMBERING = "producer.numbering"
+PARTITIONER = "partitioner"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _FOREVER = 2**63 - 1
@@ -192,6 +197,39 @@ KEYS: Mapping[str, ConfigKey] = {
             "What clients of the segment protocol call a segment whose name is not of the form "
             "scope/stream/N; written when it is created.",
             text_max=512,
+        ),
+        ConfigKey(
+            ACCESS_POLICY,
+            "open",
+            "Who may use the topic beyond what the cluster's policy allows: everybody, nobody to "
+            "write, nobody to read, or those that access.readers and access.writers name.",
+            choices=("open", "deny_write", "deny_read", "acl"),
+        ),
+        ConfigKey(
+            ACCESS_READERS,
+            "",
+            "Principals that may read under access.policy=acl, with commas between them; * is "
+            "whoever is not anonymous.",
+            text_max=4096,
+        ),
+        ConfigKey(
+            ACCESS_WRITERS,
+            "",
+            "Principals that may write under access.policy=acl, as access.readers.",
+            text_max=4096,
+        ),
+        ConfigKey(
+            PRODUCER_NUMBERING,
+            "window",
+            "For producers that number each record (Cursus): whether a gap is an error (strict) or "
+            "only a number seen before is left out, when they ask for it (window).",
+            choices=("window", "strict"),
+        ),
+        ConfigKey(
+            PARTITIONER,
+            "hash_key",
+            "How the broker chooses a partition where the protocol leaves it to the broker.",
+            choices=("hash_key", "round_robin"),
         ),
         ConfigKey(
             "compression.type",

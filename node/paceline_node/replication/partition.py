@@ -225,6 +225,7 @@ class Partition:
         timeout_s: float,
         done: Done,
         simulated: bool = False,
+        already: int = -1,
     ) -> None:
         """Append validated batches; ``headers`` are theirs, in order.
 
@@ -232,14 +233,15 @@ class Partition:
         errors, StorageError (unknown outcome). Otherwise ``done`` is called exactly once, possibly
         before this returns, with the result or an error of unknown outcome. ``batches`` is stamped
         in place and must not be used again. With ``simulated``, vacant slots of a lone node count
-        for acks=all, and too few replicas are waited for instead of refused (spec v1 9.2).
+        for acks=all, and too few replicas are waited for instead of refused (spec v1 9.2). A retry
+        that found all it has in the log, up to ``already``, gives no batch but waits alike.
         """
         self._context.admission.check()
         simulated = simulated and acks == Acks.ALL and self.simulation_on
         required = self.config.min_insync_replicas
         leader = self.replica.check_produce(acks, 0 if simulated else required)
         duplicates, skip_bytes = judge(self.log.producers, headers)
-        last_offset = duplicates[-1].last_offset if duplicates else -1
+        last_offset = duplicates[-1].last_offset if duplicates else already
         base_offset = duplicates[0].base_offset if duplicates else -1
         is_new = skip_bytes < len(batches)
         if is_new:

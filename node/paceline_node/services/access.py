@@ -1,29 +1,58 @@
-"""The policy, as services put requests to it (SETTLED P11).
+"""The policy, as services put requests to it (SETTLED P11), and what a topic itself says.
 
-A service asks before it looks or does anything: a refusal tells nothing and changes nothing.
+A service asks before it looks or does anything: a refusal tells nothing and changes nothing. A
+topic's own rules (``access.policy``) hold whatever protocol it is used by; other nodes have judged
+what they send on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from paceline_node.controller.topic_config import ACCESS_POLICY, ACCESS_READERS, ACCESS_WRITERS
 from paceline_node.security.principals import (
+    ANONYMOUS,
     CLUSTER,
     Operation,
     Policy,
     Principal,
+    Proof,
     Resource,
     ResourceKind,
+    refuse,
 )
+
+TopicConfigs = Callable[[str], Mapping[str, str]]
+_GUARDED = {
+    Operation.PRODUCE: ("deny_write", ACCESS_WRITERS),
+    Operation.CONSUME: ("deny_read", ACCESS_READERS),
+}
+_ANYBODY_KNOWN = "*"
 
 
 class Access:
-    """May a principal do something? Both methods return, or raise AuthorizationFailed."""
+    """May a principal do something? Every method returns, or raises AuthorizationFailed.
 
-    def __init__(self, policy: Policy) -> None:
+    ``configs`` gives a topic's configuration, empty for one that does not exist.
+    """
+
+    def __init__(self, policy: Policy, configs: TopicConfigs) -> None:
         self._policy = policy
+        self._configs = configs
 
     def topic(self, principal: Principal, operation: Operation, name: str) -> None:
         """To a topic, which need not exist."""
-        self._policy.authorize(principal, operation, Resource(ResourceKind.TOPIC, name))
+        resource = Resource(ResourceKind.TOPIC, name)
+        self._policy.authorize(principal, operation, resource)
+        guarded = _GUARDED.get(operation)
+        if guarded is not None and principal.proof is not Proof.CLUSTER_SECRET:
+            configs = self._configs(name)
+            rule = configs.get(ACCESS_POLICY)
+            if rule is None or rule == "open":
+                return
+            denied, listing = guarded
+            if rule == denied or (rule == "acl" and not _lists(configs.get(listing), principal)):
+                refuse(principal, operation, resource)
 
     def cluster(self, principal: Principal, operation: Operation) -> None:
         """To the cluster as a whole."""
@@ -32,3 +61,10 @@ class Access:
     def resource(self, principal: Principal, operation: Operation, resource: Resource) -> None:
         """To anything."""
         self._policy.authorize(principal, operation, resource)
+
+
+def _lists(names: str | None, principal: Principal) -> bool:
+    listed = (names or "").split(",")
+    return principal.name in listed or (
+        _ANYBODY_KNOWN in listed and principal.name != ANONYMOUS.name
+    )

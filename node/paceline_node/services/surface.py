@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from paceline.types import NodeId
@@ -59,7 +59,12 @@ class Surface:
         group_commit_s: float,
     ) -> Surface:
         """The surface of a node made of these parts."""
-        access = Access(policy)
+
+        def configs(name: str) -> Mapping[str, str]:
+            topic = store.image.find_topic(name)
+            return {} if topic is None else topic.configs
+
+        access = Access(policy, configs)
         topics = TopicService(env, store, controller, access, auto_create=True)
         records = RecordService(access, table, topics)
         return cls(

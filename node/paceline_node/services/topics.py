@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeVar
 
 from paceline.errors import (
@@ -55,6 +56,17 @@ class TopicService:
     def find(self, name: str) -> TopicImage | None:
         """The topic of that name, if this node knows it."""
         return self._store.image.find_topic(name)
+
+    async def await_topic(self, name: str, *, timeout_s: float) -> TopicImage | None:
+        """As :meth:`find`, for those that were told by another node that the topic was made and
+        may be here before the news."""
+        if (topic := self.find(name)) is not None:
+            return topic
+        with suppress(RequestTimedOut):
+            await self._store.wait_for(
+                lambda image: image.find_topic(name) is not None, timeout_s=timeout_s
+            )
+        return self.find(name)
 
     def partition(self, name: str, partition: int) -> Partition:
         """The registration of a partition. Raises UnknownTopicOrPartition naming what exists."""

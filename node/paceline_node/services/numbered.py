@@ -1,0 +1,148 @@
+"""Appending records whose producers number them (SETTLED B2, B6, B9).
+
+For protocols that send single records instead of v2 batches. What a log already holds is left out,
+record by record; the rest is appended in batches. A request that is larger than a part is appended
+part by part, and the loop has its turn between them: what was stored before a part failed is said,
+not hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import trio
+
+from paceline.errors import PacelineError
+from paceline.types import Acks
+from paceline.wire.batch import BatchHeader
+from paceline_node.env import Env
+from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.services.answer import Answer
+from paceline_node.storage.numbered import Rule, select_new
+from paceline_node.storage.numbered_batches import BuiltBatch, NumberedRecords, build_batches
+
+_PART_BYTES = 4 * 1024 * 1024
+_THREAD_RECORDS = 2000
+"""More records than this are encoded in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of a request.
+
+    ``last_offset`` is that of its last record that is stored (the log's last offset when all were
+    there before). ``stored`` counts the leading records of the request that are; with an
+    ``error`` the others are not, or their fate is unknown as the error says.
+    """
+
+    last_offset: int
+    stored: int
+    error: PacelineError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How a request wants its records appended. ``rule`` None stores every record, whatever its
+    number; its records must carry none then."""
+
+    acks: Acks
+    timeout_s: float
+    rule: Rule | None = None
+
+
+class NumberedAppender:
+    """Appends to partitions that this node leads."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+
+    async def append(self, partition: Partition, records: NumberedRecords, wish: Wish) -> Appended:
+        """Append what is new of ``records``, at least one, and wait as ``wish`` says.
+
+        Raises with nothing appended: StaleProducerEpoch, SequenceGap, Throttled, MessageTooLarge,
+        and what :meth:`Partition.produce` raises. Once something is stored, errors are in the
+        result. Cancelled, it leaves what it has appended.
+        """
+        built = await self._build(records)
+        if wish.rule is not None:
+            # All of it, before anything is written; again with each part, as others may write too.
+            select_new(records.numbers, partition.log.producers.numbered, wish.rule)
+        answers: list[Answer[ProduceResult]] = []
+        stops: list[int] = []
+        failure: PacelineError | None = None
+        for part in _parts(built):
+            if answers:
+                await trio.lowlevel.checkpoint()
+            try:
+                answer = self._append_part(partition, records, part, wish)
+            except PacelineError as error:
+                if not answers:
+                    raise
+                failure = error
+                break
+            answers.append(answer)
+            stops.append(part[-1].stop)
+        last_offset, stored = -1, 0
+        for answer, stop in zip(answers, stops, strict=True):
+            try:
+                last_offset = (await answer.wait()).last_offset
+            except PacelineError as error:
+                if not stored:
+                    raise
+                return Appended(last_offset, stored, error)
+            stored = stop
+        return Appended(last_offset, stored, failure)
+
+    async def _build(self, records: NumberedRecords) -> list[BuiltBatch]:
+        timestamp_ms = self._env.host.wall_ms()
+        if len(records.values) <= _THREAD_RECORDS:
+            return list(build_batches(records, timestamp_ms=timestamp_ms))
+        return await self._env.host.run_blocking(
+            lambda: list(build_batches(records, timestamp_ms=timestamp_ms))
+        )
+
+    def _append_part(
+        self,
+        partition: Partition,
+        records: NumberedRecords,
+        part: list[BuiltBatch],
+        wish: Wish,
+    ) -> Answer[ProduceResult]:
+        """Judge and append; synchronous, so that nobody writes in between."""
+        answer: Answer[ProduceResult] = Answer()
+        start, stop = part[0].start, part[-1].stop
+        if wish.rule is not None:
+            numbers = records.numbers[start:stop]
+            new = select_new(numbers, partition.log.producers.numbered, wish.rule)
+            if not new:
+                part = []
+            elif len(new) < stop - start:
+                chosen = records.chosen([start + at for at in new])
+                timestamp_ms = part[0].header.base_timestamp
+                part = list(build_batches(chosen, timestamp_ms=timestamp_ms))
+        headers: list[BatchHeader] = [each.header for each in part]
+        data = part[0].data if len(part) == 1 else bytearray().join(each.data for each in part)
+        partition.produce(
+            data,
+            headers,
+            acks=wish.acks,
+            timeout_s=wish.timeout_s,
+            done=answer.deliver,
+            already=partition.log_end_offset - 1,
+        )
+        return answer
+
+
+def _parts(built: list[BuiltBatch]) -> Iterator[list[BuiltBatch]]:
+    """Batches in groups that are appended at once, without a turn for others."""
+    part: list[BuiltBatch] = []
+    size = 0
+    for batch in built:
+        if part and size + len(batch.data) > _PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(batch)
+        size += len(batch.data)
+    if part:
+        yield part

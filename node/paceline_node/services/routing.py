@@ -1,0 +1,106 @@
+"""Which node carries out a request: this one, or the partition's leader by one forward.
+
+For protocols whose clients cannot follow redirections (SETTLED P3, R11). A request is sent again
+only after a definite refusal; when a link is lost after sending, the outcome is unknown and said
+so. What travels between the nodes is each protocol's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from paceline.errors import ConnectionLost, NotEnoughReplicas, NotLeader, RequestTimedOut
+from paceline.types import NodeId
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline_node.controller.store import MetadataStore
+from paceline_node.env import Env
+from paceline_node.peers.framestream import Payload
+from paceline_node.peers.links import PeerLinks
+
+_RETRY_S = 0.05
+_MIN_FORWARD_S = 0.05
+T = TypeVar("T")
+
+Here = Callable[[], Awaitable[T]]
+There = Callable[[NodeId], Awaitable[T]]
+
+
+class LeaderRouting:
+    """Runs a partition's request where its leader is."""
+
+    def __init__(self, env: Env, node_id: NodeId, store: MetadataStore, links: PeerLinks) -> None:
+        self._env = env
+        self.node_id = node_id
+        self._store = store
+        self._links = links
+
+    def leads(self, topic: str, partition: int) -> bool:
+        """Whether this node leads the partition, as the metadata say."""
+        found = self._store.image.find_topic(topic)
+        registration = None if found is None else found.partitions.get(partition)
+        return registration is not None and registration.leader == self.node_id
+
+    async def on_leader(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        here: Here[T],
+        there: There[T] | None,
+        until: float,
+        again: tuple[type[NotLeader | NotEnoughReplicas], ...] = (NotLeader, NotEnoughReplicas),
+    ) -> T:
+        """What ``here`` gives when this node leads, else what ``there`` gets from the leader.
+
+        Definite refusals of the kinds ``again`` are tried again, as leadership moves, until trio
+        time ``until``; then the last one is raised. Without ``there`` the request goes no further
+        and is tried once.
+        """
+        while True:
+            try:
+                return await self._once(topic, partition, here, there)
+            except again as error:
+                refusal = error
+            remaining_s = until - self._env.now()
+            if there is None or remaining_s <= 0:
+                raise refusal
+            await self._wait_for_change(min(remaining_s, _RETRY_S))
+
+    async def _once(self, topic: str, partition: int, here: Here[T], there: There[T] | None) -> T:
+        leader = self._store.image.partition(topic, partition).leader
+        if leader == self.node_id:
+            return await here()
+        if leader < 0:
+            raise NotLeader(f"{topic}/{partition} has no leader")
+        if there is None:
+            raise NotLeader(f"{topic}/{partition}: node {leader} leads, not {self.node_id}")
+        return await there(leader)
+
+    async def ask(
+        self, node: NodeId, api: int, body: Message, payload: Payload = b"", *, budget_s: float
+    ) -> Frame:
+        """Forward something and wait for the answer.
+
+        Raises NotLeader when nothing left this node, RequestTimedOut when the answer did not come
+        (outcome unknown), or the error that the node answered.
+        """
+        if budget_s < _MIN_FORWARD_S:
+            raise NotLeader("no time is left to forward the request")
+        try:
+            return await self._links.call(
+                node, api, body, payload, lane="forward", timeout_s=budget_s
+            )
+        except ConnectionLost as error:
+            if error.was_sent:
+                raise RequestTimedOut(f"the link to node {node} was lost") from error
+            raise NotLeader(f"node {node} cannot be reached") from error
+
+    async def _wait_for_change(self, at_most_s: float) -> None:
+        """Until the metadata changes, but not long: a link or a lease changes without it."""
+        before = self._store.image
+        with trio.move_on_after(at_most_s):
+            await self._store.wait_for(lambda image: image is not before)

@@ -1,0 +1,86 @@
+"""Reading records one batch after the other, as listeners do that decode them.
+
+Committed records only, in order, past everything that is hidden: control batches, and offsets
+that compaction emptied (SETTLED B10). What is decoded was verified first (B7); a batch that does
+not hold is reported, for it was sound when it was appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from paceline.errors import CorruptMessage
+from paceline.types import Compression, Isolation
+from paceline.wire.batch import BatchHeader, iter_batches, verify
+from paceline.wire.records import Record, decode_records
+from paceline_node.env import Env
+from paceline_node.replication.partition import Partition
+
+_INLINE_BYTES = 64 * 1024
+"""More than this is read or decompressed in a thread (SETTLED B11)."""
+
+
+class RecordScan:
+    """One pass over a replica, from ``position`` on; not for use by two tasks."""
+
+    def __init__(
+        self,
+        env: Env,
+        replica: Partition,
+        position: int,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int,
+        from_follower: bool = False,
+    ) -> None:
+        """``max_bytes`` is how much of the log is read at a time."""
+        self._env = env
+        self._replica = replica
+        self._isolation = isolation
+        self._max_bytes = max_bytes
+        self._from_follower = from_follower
+        self._first = self.position = position
+        self._data = b""
+        self._batches: Iterator[tuple[int, BatchHeader]] = iter(())
+
+    async def next_batch(self) -> list[Record] | None:
+        """The records of the next batch that shows any, or None at the end of what may be read.
+
+        ``position`` is then the offset behind that batch. Raises NotLeader, OffsetOutOfRange,
+        OffsetNotAvailable, and CorruptMessage naming the offset.
+        """
+        while True:
+            try:
+                for at, header in self._batches:
+                    records = await self._open(at, header)
+                    self.position = header.next_offset
+                    if records:
+                        return records
+            except CorruptMessage:
+                self._replica.suspect(self.position)
+                raise
+            if not await self._read():
+                return None
+
+    async def _read(self) -> bool:
+        found = self._replica.read(
+            self.position, self._max_bytes, self._isolation, from_follower=self._from_follower
+        ).slice
+        if found is None:
+            return False
+        self._data = await found.read_async() if found.size > _INLINE_BYTES else found.read()
+        self._batches = iter_batches(self._data)
+        return True
+
+    async def _open(self, at: int, header: BatchHeader) -> list[Record]:
+        if header.is_control or not header.record_count:
+            return []
+        verify(self._data, at)
+        if header.compression == Compression.NONE:
+            records = decode_records(self._data, at)
+        else:
+            data = self._data
+            records = await self._env.host.run_blocking(lambda: decode_records(data, at))
+        if header.base_offset >= self._first:
+            return records
+        return [record for record in records if record.offset >= self._first]
