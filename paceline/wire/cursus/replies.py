@@ -8,10 +8,13 @@ order: one client reads it with patterns.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paceline.wire.cursus.requests import TopicPolicy
+
+_OFFSETS = re.compile(r"P(\d+):earliest=(\d+):latest=(\d+):leo=(\d+):hwm=(\d+)")
 
 
 def ok(**fields: object) -> str:
@@ -108,6 +111,14 @@ def list_offsets(topic: str, partitions: Sequence[PartitionOffsets]) -> str:
         for p in partitions
     )
     return ok(topic=topic, partitions=len(partitions), offsets=shown)
+
+
+def parse_offsets(text: str) -> list[PartitionOffsets]:
+    """What :func:`list_offsets` wrote, as one node reads it from another; nothing from an error."""
+    return [
+        PartitionOffsets(*map(int, match))
+        for match in _OFFSETS.findall(text.partition("offsets=")[2])
+    ]
 
 
 # --- groups -------------------------------------------------------------------------------------

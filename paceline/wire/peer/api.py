@@ -26,5 +26,6 @@ class PeerApi(enum.IntEnum):
     CLUSTER_STOPPING = 136
     JOIN_CLUSTER = 137
     V1_LINE = 140
+    CURSUS_FRAME = 141
     CREATE_SEGMENT = 150
     DELETE_SEGMENT = 151

@@ -1,0 +1,326 @@
+"""The Cursus listener: frames in, frames out, one request of a connection at a time.
+
+While a connection streams, its next frame ends the stream and is a request like any other. Answers
+go out in the order of the requests; those to acks=0 may be dropped when the client does not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import structlog
+import trio
+
+from paceline.errors import PacelineError, RemoteProtocolError
+from paceline.types import Acks
+from paceline.wire.cursus import requests
+from paceline.wire.cursus.batch import CursusBatch
+from paceline.wire.cursus.commands import INTERNAL, Command, parse_command
+from paceline.wire.cursus.compression import CursusCompressor
+from paceline.wire.cursus.errors import ERROR_CLASSES, CursusError
+from paceline.wire.cursus.frames import MAX_FRAME_BYTES
+from paceline.wire.cursus.inbound import read_frame
+from paceline.wire.cursus.replies import ok
+from paceline.wire.cursus.requests import Request
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.peer.cursus import CursusFrame, CursusReply
+from paceline_node.env import Env
+from paceline_node.listeners.cursus_errors import as_cursus
+from paceline_node.listeners.cursus_produce import BATCH, CursusProduce
+from paceline_node.listeners.cursus_reads import CursusReads
+from paceline_node.listeners.cursus_session import (
+    CursusCall,
+    CursusSession,
+    FrameSink,
+    FrameSource,
+    Reply,
+    text,
+)
+from paceline_node.listeners.cursus_streams import StreamTable
+from paceline_node.listeners.serving import Client
+from paceline_node.observe.metrics import OK, Metrics
+from paceline_node.peers.server import Session
+from paceline_node.security.principals import Principal, Proof, node_principal
+
+REQUEST_BUDGET_S = 4.0
+"""Every reply is out within this, for clients give up after 5 s (spec cursus 1)."""
+_THREAD_BYTES = 128 * 1024
+"""A frame above this is decompressed and parsed in a thread (SETTLED B11)."""
+_REQUEST_TIMED_OUT = CursusError("request_timed_out", 'reason="outcome unknown"')
+_VERSION = 1
+
+Handler = Callable[[Request, CursusCall], Awaitable[Reply]]
+R = TypeVar("R", bound=Request)
+
+
+@dataclass(frozen=True, slots=True)
+class CursusSettings:
+    """``commands`` are the words that are served. ``compressors`` are tried on frames that are
+    otherwise nothing; ``idle_s`` None: a connection may be silent for ever."""
+
+    commands: frozenset[str]
+    features: tuple[str, ...]
+    compressors: Sequence[CursusCompressor] = ()
+    idle_s: float | None = None
+    max_frame_bytes: int = MAX_FRAME_BYTES
+
+
+class CursusListener:
+    """Serves Cursus connections, and the frames that other nodes forward."""
+
+    def __init__(
+        self,
+        env: Env,
+        settings: CursusSettings,
+        produce: CursusProduce,
+        reads: CursusReads,
+        metrics: Metrics,
+    ) -> None:
+        self._env = env
+        self._settings = settings
+        self._produce = produce
+        self._reads = reads
+        self._streams = StreamTable.empty()
+        self._words = settings.commands | INTERNAL
+        names = {word: word.lower() for word in (*self._words, BATCH)}
+        self._meters = metrics.requests_by("cursus", names)
+        self._handlers: dict[type, Handler] = {}
+        self.serve_requests(requests.Publish, produce.publish)
+        self.serve_requests(requests.Consume, reads.consume)
+        self.serve_requests(requests.ProtocolInfo, self._protocol_info)
+        self.serve_requests(requests.Negotiate, self._negotiate)
+        self.serve_requests(requests.Auth, self._auth)
+        self.serve_requests(requests.Help, self._help)
+
+    def serve_requests(
+        self, kind: type[R], handler: Callable[[R, CursusCall], Awaitable[Reply]]
+    ) -> None:
+        """Let ``handler`` answer requests of a kind."""
+        self._handlers[kind] = cast(Handler, handler)
+
+    # --- connections ------------------------------------------------------------------------------
+
+    async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
+        """Serve one connection to its end; owns and closes ``stream``. A broken connection is the
+        client's affair and ends quietly."""
+        session = CursusSession(client.principal)
+        source = FrameSource(stream, max_frame_bytes=self._settings.max_frame_bytes)
+        sink = FrameSink(stream)
+        async with stream, trio.open_nursery() as nursery:
+            nursery.start_soon(_write, sink, nursery.cancel_scope)
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._converse(session, source, sink)
+            await sink.close()
+            nursery.cancel_scope.cancel("the connection ended")
+
+    async def _converse(self, session: CursusSession, source: FrameSource, sink: FrameSink) -> None:
+        body = await self._next_frame(source)
+        while body is not None:
+            arrived = self._env.now()
+            found = await self._understand(body, session, sink)
+            if isinstance(found, Command) and isinstance(found.request, requests.Exit):
+                await sink.send(text(ok()))
+                return
+            if isinstance(found, Command) and isinstance(found.request, requests.Stream):
+                call = self._call(found.word, session, body, arrived)
+                body = await self._stream(found.request, call, source, sink)
+                continue
+            if found is not None:
+                await self._answer(found, session, body, arrived, sink)
+            body = await self._next_frame(source)
+
+    async def _next_frame(self, source: FrameSource) -> bytes | None:
+        """The next body; None at the end, after too long a silence, and where a frame is too large
+        to be received."""
+        idle_s = self._settings.idle_s
+        with trio.move_on_after(float("inf") if idle_s is None else idle_s):
+            try:
+                return await source.next()
+            except RemoteProtocolError:
+                return None
+        return None
+
+    async def _understand(
+        self, body: bytes, session: CursusSession, sink: FrameSink
+    ) -> CursusBatch | Command | None:
+        """What a frame says; None when it was refused."""
+        try:
+            return self._authenticated(await self._parse(body), session)
+        except CursusError as error:
+            await sink.send(text(error.line(classed=session.classed)))
+            return None
+
+    async def _parse(self, body: bytes) -> CursusBatch | Command:
+        words, compressors = self._words, self._settings.compressors
+        if len(body) <= _THREAD_BYTES:
+            found = read_frame(body, words, compressors)
+        else:
+            found = await self._env.host.run_blocking(lambda: read_frame(body, words, compressors))
+        return found if isinstance(found, CursusBatch) else parse_command(found)
+
+    def _authenticated(
+        self, found: CursusBatch | Command, session: CursusSession
+    ) -> CursusBatch | Command:
+        """Credentials on a command are the connection's from then on."""
+        if isinstance(found, Command) and found.credentials is not None:
+            self._identify(session, found.credentials)
+        return found
+
+    def _identify(self, session: CursusSession, credentials: requests.Credentials) -> None:
+        """While nobody's credentials are checked, everybody is who they say (spec cursus 8.1)."""
+        session.principal = Principal(credentials.principal, Proof.NONE)
+
+    async def _answer(
+        self,
+        found: CursusBatch | Command,
+        session: CursusSession,
+        body: bytes,
+        arrived: float,
+        sink: FrameSink,
+    ) -> None:
+        word = BATCH if isinstance(found, CursusBatch) else found.word
+        reply = await self._reply(found, self._call(word, session, body, arrived))
+        if isinstance(found, CursusBatch) and found.acks is Acks.NONE:
+            sink.offer(reply)
+        else:
+            await sink.send(reply)
+
+    def _call(self, word: str, session: CursusSession, body: bytes, arrived: float) -> CursusCall:
+        return CursusCall(word, session, body, arrived + REQUEST_BUDGET_S, forwarded=False)
+
+    async def _reply(self, found: CursusBatch | Command, call: CursusCall) -> Reply:
+        """The answer, whatever happens."""
+        try:
+            reply = await self._carry_out(found, call)
+        except PacelineError as error:
+            topic = found.topic if isinstance(found, CursusBatch) else _topic(found.request)
+            refusal = as_cursus(error, call.word, topic)
+        except Exception as error:  # noqa: BLE001  one request's bug must not end the connection
+            structlog.get_logger().error("cursus request failed", command=call.word, exc_info=error)
+            refusal = CursusError("broker_error", f"command={call.word}")
+        else:
+            self._count(call, OK)
+            return reply
+        self._count(call, refusal.word.lower())
+        return text(refusal.line(classed=call.session.classed))
+
+    def _count(self, call: CursusCall, code: str) -> None:
+        took_s = self._env.now() - (call.deadline - REQUEST_BUDGET_S)
+        self._meters[call.word].done(code, took_s)
+
+    async def _carry_out(self, found: CursusBatch | Command, call: CursusCall) -> Reply:
+        with trio.move_on_at(call.deadline):
+            if isinstance(found, CursusBatch):
+                return await self._produce.batch(found, call)
+            handler = self._handlers.get(type(found.request))
+            if handler is None:
+                # STREAM and EXIT are the connection's own; another node cannot carry them out.
+                raise CursusError("unknown_command", f'command="{found.word}"')
+            return await handler(found.request, call)
+        raise _REQUEST_TIMED_OUT
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    async def _stream(
+        self, request: requests.Stream, call: CursusCall, source: FrameSource, sink: FrameSink
+    ) -> bytes | None:
+        """Push until the client sends its next frame, which is returned, or ends the connection.
+        When the stream ends by itself the connection is ready for commands again."""
+        try:
+            stream = await self._reads.stream(request.place, call, sink)
+        except PacelineError as error:
+            refusal = as_cursus(error, call.word, request.place.topic)
+            self._count(call, refusal.word.lower())
+            await sink.send(text(refusal.line(classed=call.session.classed)))
+            return await self._next_frame(source)
+        self._count(call, OK)
+        self._streams.enter(stream)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stream.run)
+                try:
+                    # A reader of a stream is silent: it is not idle.
+                    body = await source.next()
+                except RemoteProtocolError:
+                    body = None
+                if body is None:
+                    nursery.cancel_scope.cancel("the connection ended")
+                stream.abandon()
+        finally:
+            self._streams.leave(stream)
+        return body
+
+    # --- between nodes ----------------------------------------------------------------------------
+
+    async def serve_forwarded(self, session: Session, frame: Frame) -> tuple[Message, bytes]:
+        """Answer a frame that another node forwarded (PeerApi.CURSUS_FRAME).
+
+        Raises NotLeader when nothing was done and the sender may look elsewhere; every other
+        refusal is Cursus's own and final.
+        """
+        ask = CursusFrame.unpack(frame.body)
+        budget_s = min(ask.budget_ms / 1000, REQUEST_BUDGET_S)
+        features = frozenset({"structured_errors_v1"} if ask.classed else ())
+        principal = node_principal(session.peer)
+        body = bytes(frame.payload)
+        call_session = CursusSession(principal, features)
+        try:
+            found = await self._parse(body)
+            word = BATCH if isinstance(found, CursusBatch) else found.word
+            deadline = self._env.now() + budget_s
+            call = CursusCall(word, call_session, body, deadline, forwarded=True)
+            reply = await self._carry_out(found, call)
+        except CursusError as error:
+            reply = text(error.line(classed=ask.classed))
+        return CursusReply(), reply[0]
+
+    # --- the session's own commands ---------------------------------------------------------------
+
+    async def _protocol_info(self, _: requests.ProtocolInfo, call: CursusCall) -> Reply:
+        line = ok(
+            protocol="cursus",
+            min_version=_VERSION,
+            max_version=_VERSION,
+            default_version=_VERSION,
+            features=",".join(self._settings.features),
+            error_classes=",".join(ERROR_CLASSES),
+        )
+        return text(line)
+
+    async def _negotiate(self, request: requests.Negotiate, call: CursusCall) -> Reply:
+        if request.version != _VERSION:
+            detail = f"requested={request.version} min={_VERSION} max={_VERSION}"
+            raise CursusError("UNSUPPORTED_PROTOCOL_VERSION", detail, always_classed=True)
+        known = self._settings.features
+        wanted = known if request.features is None else request.features
+        enabled = sorted(set(wanted) & set(known))
+        unsupported = sorted(set(wanted) - set(known))
+        if unsupported and request.required:
+            detail = f"features={','.join(unsupported)}"
+            raise CursusError("UNSUPPORTED_FEATURE", detail, always_classed=True)
+        call.session.features = frozenset(enabled)
+        fields = {"enabled": ",".join(enabled), "unsupported": ",".join(unsupported)}
+        return text(ok(protocol_version=_VERSION, **fields))
+
+    async def _auth(self, request: requests.Auth, call: CursusCall) -> Reply:
+        self._identify(call.session, request.credentials)
+        return text(ok(principal=request.credentials.principal, authenticated=True))
+
+    async def _help(self, _: requests.Help, call: CursusCall) -> Reply:
+        return text(ok(commands=",".join(sorted(self._settings.commands))))
+
+
+async def _write(sink: FrameSink, connection: trio.CancelScope) -> None:
+    """Send what the connection says; without a writer there is no point in reading on."""
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        await sink.run()
+    connection.cancel("the connection takes no more answers")
+
+
+def _topic(request: Request) -> str:
+    place = getattr(request, "place", request)
+    return str(getattr(place, "topic", ""))

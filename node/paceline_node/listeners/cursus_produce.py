@@ -1,0 +1,219 @@
+"""Cursus batches and PUBLISH: accepted by every node, carried out by the partition's leader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.errors import NotEnoughReplicas, NotLeader, Outcome, PacelineError
+from paceline.types import Acks, NodeId, TopicId, is_internal_topic, is_valid_topic_name
+from paceline.wire.cursus.batch import CursusBatch, CursusRecord, Dialect, encode_batch
+from paceline.wire.cursus.errors import CursusError, class_of, malformed_batch, quoted
+from paceline.wire.cursus.partitioner import partition_for
+from paceline.wire.cursus.replies import Ack, ack_json
+from paceline.wire.cursus.requests import Publish
+from paceline.wire.mapping import columns_of
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import CursusFrame
+from paceline_node.controller.image import TopicImage
+from paceline_node.controller.topic_config import PARTITIONER, PRODUCER_NUMBERING
+from paceline_node.env import Env
+from paceline_node.listeners.cursus_errors import as_cursus
+from paceline_node.listeners.cursus_places import Places, no_leader_here
+from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.security.principals import Operation
+from paceline_node.services.numbered import Appended, NumberedAppender, Wish
+from paceline_node.services.records import RecordService
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.storage.numbered import Number, Rule, producer_key
+from paceline_node.storage.numbered_batches import NumberedRecords
+
+BATCH = "BATCH"
+"""What a batch is called where commands are called by their word."""
+_ANSWER_S = 0.1
+"""Left of a call's time when an append is given up, so that its answer can still go out."""
+_IN_ACKS = frozenset({"fencing", "availability"})
+"""Classes of refusals that batches are told in their acknowledgement; others are text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceLimits:
+    """How long a leader is waited for, and an acknowledgement."""
+
+    leader_wait_s: float = 2.0
+    ack_timeout_s: float = 3.5
+
+
+class CursusProduce:
+    """Appends for Cursus clients."""
+
+    def __init__(
+        self,
+        env: Env,
+        records: RecordService,
+        places: Places,
+        routing: LeaderRouting,
+        limits: ProduceLimits,
+    ) -> None:
+        self._env = env
+        self._records = records
+        self._places = places
+        self._routing = routing
+        self._limits = limits
+        self._appender = NumberedAppender(env)
+        self._turns: dict[TopicId, int] = {}
+
+    async def publish(self, request: Publish, call: CursusCall) -> Reply:
+        """PUBLISH is a batch of one record. Its acks=0 is answered OK."""
+        record = CursusRecord(
+            sequence=request.sequence,
+            producer_id=request.producer_id.encode(),
+            key=request.key.encode(),
+            epoch=request.epoch,
+            payload=request.message.encode(),
+        )
+        partition = -1 if request.partition is None else request.partition
+        batch = CursusBatch(
+            Dialect.REAL, request.topic, partition, request.acks, request.idempotent, [record]
+        )
+        reply = await self.batch(batch, call)
+        if request.acks is Acks.NONE and reply[0].startswith(b'{"status":"OK"'):
+            return text("OK")
+        return reply
+
+    async def batch(self, batch: CursusBatch, call: CursusCall) -> Reply:
+        """Append a batch; its acknowledgement. Raises CursusError for what is refused in text."""
+        producer = _producer_text(batch.records)
+        try:
+            return await self._produce(batch, producer, call)
+        except PacelineError as error:
+            if call.forwarded and _may_look_elsewhere(error):
+                raise
+            refusal = as_cursus(error, call.word, batch.topic)
+            if class_of(refusal.word) not in _IN_ACKS:
+                raise refusal from error
+            last = batch.records[-1]
+            first_sequence = batch.records[0].sequence
+            leader = self._places.leader(batch.topic, batch.partition)
+            reason = str(refusal)
+            ack = Ack(
+                "ERROR", 0, last.epoch, producer, first_sequence, last.sequence, leader, reason
+            )
+            return text(ack_json(ack))
+
+    async def _produce(self, batch: CursusBatch, producer: str, call: CursusCall) -> Reply:
+        name = batch.topic
+        if not is_valid_topic_name(name) or is_internal_topic(name):
+            raise CursusError("invalid_topic_name", f"topic={quoted(name)}")
+        self._records.permit(call.principal, Operation.PRODUCE, name)
+        if batch.partition == -1:
+            topic = await self._places.topic(name)
+            batch = batch._replace(partition=self._choose(topic, batch.records[0].key))
+        topic = await self._places.log_topic(name, batch.partition)
+        now = self._env.now()
+
+        async def here() -> Reply:
+            return await self._append(topic, batch, producer, call)
+
+        async def there(leader: NodeId) -> Reply:
+            # What was compressed or chosen here is sent on as it is to be.
+            return await self._forward(leader, encode_batch(batch), call)
+
+        return await self._routing.on_leader(
+            name,
+            batch.partition,
+            here=here,
+            there=None if call.forwarded else there,
+            until=min(now + self._limits.leader_wait_s, call.deadline),
+            again=(NotLeader,),
+        )
+
+    async def _forward(self, leader: NodeId, body: bytes, call: CursusCall) -> Reply:
+        budget_s = call.deadline - self._env.now() - _ANSWER_S
+        ask = CursusFrame(int(budget_s * 1000), call.session.classed)
+        frame = await self._routing.ask(leader, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s)
+        return (bytes(frame.payload),)
+
+    async def _append(
+        self, topic: TopicImage, batch: CursusBatch, producer: str, call: CursusCall
+    ) -> Reply:
+        partition = self._records.hosted(topic.name, batch.partition)
+        if partition is None or not partition.is_leader:
+            raise no_leader_here(topic.name, batch.partition)
+        rule = _rule(topic, batch)
+        left_s = call.deadline - self._env.now() - _ANSWER_S
+        wish = Wish(batch.acks, max(0.0, min(self._limits.ack_timeout_s, left_s)), rule)
+        columns = columns_of(batch.records)
+        numbers: Sequence[Number | None] = [None] * len(batch.records)
+        if rule is not None:
+            numbers = _numbers(batch.records)
+        records = NumberedRecords(numbers, columns.values, columns.keys, columns.headers)
+        try:
+            appended = await self._appender.append(partition, records, wish)
+        except NotEnoughReplicas:
+            isr, needed = len(partition.isr), partition.config.min_insync_replicas
+            raise CursusError("not_enough_replicas", f"isr={isr} min={needed}") from None
+        return text(self._ack(batch, producer, appended, call))
+
+    def _ack(self, batch: CursusBatch, producer: str, appended: Appended, call: CursusCall) -> str:
+        first, last = batch.records[0], batch.records[appended.stored - 1]
+        error = "" if appended.error is None else str(as_cursus(appended.error, call.word))
+        return ack_json(
+            Ack(
+                "PARTIAL" if error else "OK",
+                0 if batch.acks is Acks.NONE else appended.last_offset,
+                batch.records[-1].epoch,
+                producer,
+                first.sequence,
+                last.sequence,
+                self._places.leader(batch.topic, batch.partition),
+                error,
+            )
+        )
+
+    def _choose(self, topic: TopicImage, key: bytes) -> int:
+        """The broker's choice of a partition (spec cursus 12)."""
+        count = len(topic.partitions)
+        if key and topic.configs.get(PARTITIONER, "hash_key") == "hash_key":
+            return partition_for(key, count)
+        turn = self._turns.get(topic.topic_id, -1) + 1
+        self._turns[topic.topic_id] = turn
+        return turn % count
+
+
+def _rule(topic: TopicImage, batch: CursusBatch) -> Rule | None:
+    if topic.configs.get(PRODUCER_NUMBERING) == Rule.STRICT.value:
+        return Rule.STRICT
+    return Rule.WINDOW if batch.idempotent else None
+
+
+def _numbers(records: Sequence[CursusRecord]) -> list[Number | None]:
+    """Who numbers what; records without a producer or a number are nobody's."""
+    known: dict[bytes, tuple[bytes, str]] = {}
+    numbers: list[Number | None] = []
+    for record in records:
+        producer = record.producer_id
+        if not producer or not record.sequence:
+            numbers.append(None)
+            continue
+        who = known.get(producer)
+        if who is None:
+            who = known[producer] = (producer_key(producer), producer.decode("utf-8", "replace"))
+        numbers.append(Number(*who, record.epoch, record.sequence))
+    return numbers
+
+
+def _producer_text(records: Sequence[CursusRecord]) -> str:
+    """The producer that the acknowledgement names. Raises CursusError for a batch that names none
+    because it is empty, and for one whose name is no text."""
+    if not records:
+        raise CursusError("empty_batch", "command=BATCH")
+    try:
+        return records[-1].producer_id.decode()
+    except UnicodeDecodeError:
+        raise malformed_batch("the producer id is not UTF-8") from None
+
+
+def _may_look_elsewhere(error: PacelineError) -> bool:
+    """Whether a node that forwarded a request may send it to another one."""
+    return isinstance(error, NotLeader) and error.outcome is Outcome.DEFINITE

@@ -1,0 +1,265 @@
+"""Reading for Cursus: frames of records from an offset on, here or from the partition's leader.
+
+CONSUME and STREAM read through a :class:`ReadSource`: the log of this node where it leads, or, for
+clients that cannot follow a redirection (the positional forms), whoever leads, by forwarded
+CONSUMEs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import trio
+
+from paceline.errors import InvalidRecord, NotLeader, RequestTimedOut
+from paceline.types import Isolation, NodeId
+from paceline.wire.cursus.batch import MAGIC, Dialect, encode_head, encode_record, parse_batch
+from paceline.wire.cursus.errors import CursusError
+from paceline.wire.cursus.requests import OffsetReset, ReadPlace
+from paceline.wire.mapping import cursus_of
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import CursusFrame
+from paceline_node.env import Env
+from paceline_node.replication.partition import Partition
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.scan import RecordScan
+
+MAX_FRAME_BYTES = 1024 * 1024
+"""Data frames stay near this; one record is always sent, however large it is."""
+_READ_BYTES = 1024 * 1024
+_FORWARD_SLACK_S = 1.0
+_LEADER_WAIT_S = 2.0
+
+
+class Found(NamedTuple):
+    """A data frame's body, where the reader goes on, and how many records it holds."""
+
+    body: bytes
+    next_offset: int
+    records: int
+
+
+class OutOfRange(CursusError):
+    """The log does not have the offset any more."""
+
+    def __init__(self, requested: int, earliest: int, latest: int) -> None:
+        super().__init__(
+            "OFFSET_OUT_OF_RANGE", f"requested={requested} earliest={earliest} latest={latest}"
+        )
+        self.requested = requested
+        self.earliest = earliest
+        self.latest = latest
+
+
+class ReadSource(Protocol):
+    """Where one reader's records come from."""
+
+    async def read(self, offset: int, wait_s: float) -> Found:
+        """Records from ``offset`` on; none of them after ``wait_s`` seconds without any. Raises
+        OutOfRange, NotLeader and what the log raises. Cancel-safe."""
+
+
+class RecordFrames:
+    """Encodes records as the body of a data frame, up to its limits."""
+
+    def __init__(self, place: ReadPlace) -> None:
+        self._place = place
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._parts) >= self._place.max_records or self._size >= MAX_FRAME_BYTES
+
+    @property
+    def count(self) -> int:
+        return len(self._parts)
+
+    def add(self, part: bytes) -> bool:
+        """Add a record's bytes; False when they do not fit any more."""
+        if self.is_full or (self._parts and self._size + len(part) > MAX_FRAME_BYTES):
+            return False
+        self._parts.append(part)
+        self._size += len(part)
+        return True
+
+    def body(self) -> bytes:
+        """The frame's body, under the name that the reader asked for."""
+        place = self._place
+        head = encode_head(place.dialect, place.topic, place.partition, count=len(self._parts))
+        return b"".join((head, *self._parts))
+
+
+async def fill(frames: RecordFrames, scan: RecordScan) -> int:
+    """Put what ``scan`` gives into ``frames``; the offset to go on at.
+
+    Raises InvalidRecord when the first record of all cannot be shown in Cursus; a later one ends
+    the frame before it.
+    """
+    while not frames.is_full:
+        records = await scan.next_batch()
+        if records is None:
+            break
+        for record in records:
+            try:
+                part = encode_record(cursus_of(record))
+            except InvalidRecord:
+                if frames.count:
+                    return record.offset
+                raise
+            if not frames.add(part):
+                return record.offset
+    return scan.position
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """The log of this node, which leads."""
+
+    env: Env
+    partition: Partition
+    place: ReadPlace
+
+    async def read(self, offset: int, wait_s: float) -> Found:
+        partition = self.partition
+        if not partition.is_leader:
+            raise NotLeader(f"{partition}: this node does not lead it any more")
+        if offset < partition.log_start_offset:
+            raise OutOfRange(offset, partition.log_start_offset, self._latest())
+        if offset >= self._latest():
+            await self._wait(offset, wait_s)
+        frames = RecordFrames(self.place)
+        if not partition.log_start_offset <= offset < self._latest():
+            return Found(frames.body(), offset, 0)
+        scan = RecordScan(
+            self.env,
+            partition,
+            offset,
+            isolation=self.place.isolation,
+            max_bytes=_READ_BYTES,
+        )
+        next_offset = await fill(frames, scan)
+        body = frames.body()
+        partition.traffic.fetched(frames.count, len(body))
+        return Found(body, next_offset, frames.count)
+
+    def _latest(self) -> int:
+        if self.place.isolation is Isolation.READ_COMMITTED:
+            return self.partition.last_stable_offset
+        return self.partition.high_watermark
+
+    async def _wait(self, offset: int, wait_s: float) -> None:
+        if wait_s <= 0:
+            return
+        readable = trio.Event()
+        token = self.partition.when_readable(offset, readable.set)
+        try:
+            with trio.move_on_after(wait_s):
+                await readable.wait()
+        finally:
+            self.partition.cancel(token)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedSource:
+    """The leader, wherever it is: this node's log, or one CONSUME for each read."""
+
+    env: Env
+    routing: LeaderRouting
+    local: LocalSource | None
+    place: ReadPlace
+
+    async def read(self, offset: int, wait_s: float) -> Found:
+        """As :class:`ReadSource` says. A leader that is gone is waited for, two seconds more than
+        for records; then NotLeader. RequestTimedOut when one did not answer."""
+        until = self.env.now() + max(wait_s, 0.0)
+
+        async def here() -> Found:
+            local = self.local
+            if local is None:
+                raise NotLeader(f"{self.place.topic}/{self.place.partition}: not hosted here")
+            start = offset or local.partition.log_start_offset
+            return await local.read(start, max(0.0, until - self.env.now()))
+
+        async def there(leader: NodeId) -> Found:
+            return await self._ask(leader, offset, max(0.0, until - self.env.now()))
+
+        return await self.routing.on_leader(
+            self.place.topic,
+            self.place.partition,
+            here=here,
+            there=there,
+            until=until + _LEADER_WAIT_S,
+            again=(NotLeader,),
+        )
+
+    async def _ask(self, leader: NodeId, offset: int, wait_s: float) -> Found:
+        place = self.place
+        isolation = place.isolation.name.lower()
+        line = (
+            f"CONSUME topic={place.topic} partition={place.partition} offset={offset}"
+            f" isolation={isolation} batch={place.max_records} wait_ms={int(wait_s * 1000)}"
+        )
+        budget_s = wait_s + _FORWARD_SLACK_S
+        ask = CursusFrame(int(budget_s * 1000), False)
+        frame = await self.routing.ask(
+            leader, PeerApi.CURSUS_FRAME, ask, line.encode(), budget_s=budget_s
+        )
+        return _read_reply(bytes(frame.payload), place, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PatientSource:
+    """Another source, whose leader may be away for as long as it likes: a stream goes on then."""
+
+    source: ReadSource
+    place: ReadPlace
+
+    async def read(self, offset: int, wait_s: float) -> Found:
+        """Nothing, while nobody can be asked."""
+        try:
+            return await self.source.read(offset, wait_s)
+        except (NotLeader, RequestTimedOut):
+            return Found(RecordFrames(self.place).body(), offset, 0)
+
+
+def _read_reply(body: bytes, place: ReadPlace, offset: int) -> Found:
+    """A forwarded CONSUME's answer in the dialect of the reader's own request."""
+    if not body.startswith(MAGIC):
+        raise _refusal(body.decode("utf-8", "replace"))
+    batch = parse_batch(body)
+    frames = RecordFrames(place)
+    next_offset = offset
+    for record in batch.records:
+        if not frames.add(encode_record(record)):
+            break
+        next_offset = record.offset + 1
+    return Found(frames.body(), next_offset, frames.count)
+
+
+def _refusal(line: str) -> CursusError:
+    _, _, rest = line.partition("ERROR: ")
+    word, _, detail = rest.partition(" ")
+    fields = dict(part.partition("=")[::2] for part in detail.split())
+    if word == "OFFSET_OUT_OF_RANGE":
+        numbers = [int(fields.get(name, "0")) for name in ("requested", "earliest", "latest")]
+        return OutOfRange(*numbers)
+    return CursusError(word or "broker_error", detail)
+
+
+def start_offset(place: ReadPlace, *, committed: int | None, earliest: int, latest: int) -> int:
+    """Where a reader begins (spec cursus 8.4). Raises OutOfRange for an offset it named that the
+    log has no more; one that it did not name, or 0 without a commit, is the earliest there is."""
+    given = place.offset
+    if place.dialect is Dialect.SEED or committed is None:
+        start = given
+    else:
+        start = max(committed, given or 0)
+    if start is None:
+        return latest if place.reset is OffsetReset.LATEST else earliest
+    if start < earliest:
+        if given is None or (given == 0 and committed is None):
+            return earliest
+        raise OutOfRange(start, earliest, latest)
+    return start

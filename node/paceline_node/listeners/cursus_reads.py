@@ -1,0 +1,137 @@
+"""CONSUME and STREAM: whom to read from, from where on, and who may (spec cursus 8.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from paceline.errors import NotLeader
+from paceline.types import Isolation
+from paceline.wire.cursus.batch import Dialect
+from paceline.wire.cursus.errors import topic_not_found
+from paceline.wire.cursus.requests import Consume, ReadPlace
+from paceline_node.env import Env
+from paceline_node.listeners.cursus_places import Places, is_pattern, no_leader_here
+from paceline_node.listeners.cursus_read import (
+    ForwardedSource,
+    LocalSource,
+    PatientSource,
+    ReadSource,
+    RecordFrames,
+    fill,
+    start_offset,
+)
+from paceline_node.listeners.cursus_session import CursusCall, FrameSink, Reply
+from paceline_node.listeners.cursus_streams import CursusStream
+from paceline_node.security.principals import Operation
+from paceline_node.services.records import RecordService
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.scan import RecordScan
+
+_ANSWER_S = 0.1
+_READ_BYTES = 1024 * 1024
+
+ReadFence = Callable[[ReadPlace], Awaitable[int | None]]
+"""Judges a group's reader and gives the offset that its group has committed, if any. Raises
+CursusError for a member of another generation."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    place: ReadPlace
+    source: ReadSource
+    offset: int
+
+
+class CursusReads:
+    """Opens readers; answers CONSUME."""
+
+    def __init__(
+        self,
+        env: Env,
+        records: RecordService,
+        places: Places,
+        routing: LeaderRouting,
+        fence: ReadFence,
+        *,
+        keepalive_s: float,
+    ) -> None:
+        self._env = env
+        self._records = records
+        self._places = places
+        self._routing = routing
+        self._fence = fence
+        self._keepalive_s = keepalive_s
+
+    async def consume(self, request: Consume, call: CursusCall) -> Reply:
+        """One data frame, after waiting for a first record if the client wants to."""
+        if is_pattern(request.place.topic):
+            return await self._consume_all(request.place, call)
+        opened = await self._open(request.place, call)
+        wait_s = min(request.wait_ms / 1000, call.deadline - self._env.now() - _ANSWER_S)
+        try:
+            found = await opened.source.read(opened.offset, wait_s)
+        except NotLeader:
+            if call.forwarded:
+                raise
+            place = opened.place
+            raise self._places.redirect(place.topic, place.partition) from None
+        return (found.body,)
+
+    async def stream(self, place: ReadPlace, call: CursusCall, sink: FrameSink) -> CursusStream:
+        """A stream that is ready to run."""
+        if is_pattern(place.topic):
+            matching = self._places.matching(place.topic)
+            if not matching:
+                raise topic_not_found(place.topic)
+            place = replace(place, topic=matching[0].name)
+        opened = await self._open(place, call)
+        source = opened.source
+        if place.dialect is Dialect.SEED:
+            source = PatientSource(source, place)
+        return CursusStream(place, source, sink, opened.offset, keepalive_s=self._keepalive_s)
+
+    async def _open(self, place: ReadPlace, call: CursusCall) -> _Opened:
+        self._records.permit(call.principal, Operation.CONSUME, place.topic)
+        await self._places.log_topic(place.topic, place.partition)
+        partition = self._records.hosted(place.topic, place.partition)
+        local = None if partition is None else LocalSource(self._env, partition, place)
+        if place.dialect is Dialect.SEED and not call.forwarded:
+            source = ForwardedSource(self._env, self._routing, local, place)
+            return _Opened(place, source, place.offset or 0)
+        if partition is None or local is None or not partition.is_leader:
+            if call.forwarded:
+                raise no_leader_here(place.topic, place.partition)
+            raise self._places.redirect(place.topic, place.partition)
+        committed = None if call.forwarded else await self._fence(place)
+        is_committed = place.isolation is Isolation.READ_COMMITTED
+        offset = start_offset(
+            place,
+            committed=committed,
+            earliest=partition.log_start_offset,
+            latest=partition.last_stable_offset if is_committed else partition.high_watermark,
+        )
+        return _Opened(place, local, offset)
+
+    async def _consume_all(self, place: ReadPlace, call: CursusCall) -> Reply:
+        """One frame of the same partition of every topic that matches, in the order of names; its
+        header names the pattern."""
+        frames = RecordFrames(place)
+        for topic in self._places.matching(place.topic):
+            if place.partition not in topic.partitions or frames.is_full:
+                continue
+            self._records.permit(call.principal, Operation.CONSUME, topic.name)
+            partition = self._records.hosted(topic.name, place.partition)
+            if partition is None or not partition.is_leader:
+                raise self._places.redirect(topic.name, place.partition)
+            start = max(place.offset or 0, partition.log_start_offset)
+            if start < partition.high_watermark:
+                scan = RecordScan(
+                    self._env,
+                    partition,
+                    start,
+                    isolation=place.isolation,
+                    max_bytes=_READ_BYTES,
+                )
+                await fill(frames, scan)
+        return (frames.body(),)

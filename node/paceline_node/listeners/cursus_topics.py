@@ -1,0 +1,325 @@
+"""Topic commands of Cursus over the real controller (spec cursus 8.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from paceline.errors import (
+    AuthorizationFailed,
+    InvalidPartitions,
+    NotLeader,
+    PacelineError,
+    TopicAlreadyExists,
+)
+from paceline.types import NodeId, is_internal_topic
+from paceline.wire.cursus import replies, requests
+from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted, topic_not_found
+from paceline.wire.cursus.replies import PartitionOffsets
+from paceline.wire.cursus.requests import AuthPolicy, Partitioner, TopicPolicy
+from paceline.wire.native import admin
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import CursusFrame
+from paceline_node.controller.image import TopicImage
+from paceline_node.controller.topic_config import (
+    ACCESS_POLICY,
+    ACCESS_READERS,
+    ACCESS_WRITERS,
+    PARTITIONER,
+    PRODUCER_NUMBERING,
+)
+from paceline_node.env import Env
+from paceline_node.listeners.cursus_places import Places
+from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.replication.partition import Partition
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.records import RecordService
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.topics import TopicService
+
+_CONTROLLER_WAIT_S = 3.5
+_HOUR_MS = 3_600_000
+_EVENT_SOURCING = "event-sourcing"
+_SEGMENT = "segment"
+_CLEANUP = {"delete,compact": "compact,delete"}
+_ANSWER_S = 0.2
+
+
+class CursusTopics:
+    """Answers CREATE, DELETE, LIST, DESCRIBE, METADATA and LIST_OFFSETS."""
+
+    def __init__(
+        self,
+        env: Env,
+        topics: TopicService,
+        records: RecordService,
+        places: Places,
+        routing: LeaderRouting,
+    ) -> None:
+        self._env = env
+        self._topics = topics
+        self._records = records
+        self._places = places
+        self._routing = routing
+
+    # --- CREATE, DELETE ---------------------------------------------------------------------------
+
+    async def create(self, request: requests.CreateTopic, call: CursusCall) -> Reply:
+        """Make the topic, or grow it and replace its policy when it is there: clients send CREATE
+        each time a producer starts."""
+        try:
+            await self._create(request, call.principal)
+        except (CursusError, AuthorizationFailed):
+            raise
+        except PacelineError as error:
+            if error.retriable:
+                raise
+            detail = f"topic={request.topic} reason={quoted(str(error))}"
+            raise CursusError("create_topic_failed", detail) from error
+        topic = await self._places.topic(request.topic)
+        return text(
+            replies.ok(
+                topic=topic.name,
+                partitions=len(topic.partitions),
+                **replies.policy_fields(policy_of(topic)),
+            )
+        )
+
+    async def _create(self, request: requests.CreateTopic, principal: Principal) -> None:
+        self._topics.permit(principal, Operation.CREATE, request.topic)
+        topic = self._topics.find(request.topic)
+        if topic is None:
+            configs = _configs(request.policy)
+            if request.idempotent:
+                configs[PRODUCER_NUMBERING] = "strict"
+            wish = admin.CreateTopic(
+                request.topic,
+                request.partitions,
+                -1 if request.replication_factor is None else request.replication_factor,
+                {name: value for name, value in configs.items() if value is not None},
+                _EVENT_SOURCING if request.event_sourcing else "log",
+            )
+            try:
+                await self._topics.administer(
+                    principal, wish, admin.TopicCreated, timeout_s=_CONTROLLER_WAIT_S
+                )
+                return
+            except TopicAlreadyExists:
+                topic = await self._places.topic(request.topic)
+        await self._adjust(topic, request, principal)
+
+    async def _adjust(
+        self, topic: TopicImage, request: requests.CreateTopic, principal: Principal
+    ) -> None:
+        compacts = "compact" in request.policy.cleanup
+        if topic.kind == _SEGMENT or (topic.kind == _EVENT_SOURCING and compacts):
+            raise CursusError("unsupported_topic_policy", f"topic={topic.name} kind={topic.kind}")
+        present = len(topic.partitions)
+        if request.partitions < present:
+            raise InvalidPartitions(
+                f"cannot decrease partition count for topic '{topic.name}': "
+                f"{present} -> {request.partitions}"
+            )
+        if request.partitions > present:
+            grow = admin.AddPartitions(topic.name, request.partitions)
+            await self._topics.administer(principal, grow, admin.Done, timeout_s=_CONTROLLER_WAIT_S)
+        changes = {
+            name: value
+            for name, value in _configs(request.policy).items()
+            if topic.configs.get(name) != value
+        }
+        if changes:
+            alter = admin.AlterTopic(topic.name, changes)
+            await self._topics.administer(
+                principal, alter, admin.Done, timeout_s=_CONTROLLER_WAIT_S
+            )
+
+    async def delete(self, request: requests.DeleteTopic, call: CursusCall) -> Reply:
+        """Remove the topic with all its records."""
+        self._topics.permit(call.principal, Operation.DELETE, request.topic)
+        if self._topics.find(request.topic) is None:
+            raise topic_not_found(request.topic)
+        await self._topics.administer(
+            call.principal,
+            admin.DeleteTopic(request.topic),
+            admin.Done,
+            timeout_s=_CONTROLLER_WAIT_S,
+        )
+        return text(replies.ok(topic=request.topic, deleted=True))
+
+    # --- LIST, DESCRIBE, METADATA -----------------------------------------------------------------
+
+    async def list(self, request: requests.ListTopics, call: CursusCall) -> Reply:
+        """Names of the topics that the caller may read, or one topic's number of partitions."""
+        if request.topic is not None:
+            topic = await self._described(request.topic, call.principal)
+            return text(replies.ok(topic=topic.name, partitions=len(topic.partitions)))
+        names = sorted(
+            topic.name
+            for topic in self._topics.visible(call.principal)
+            if not is_internal_topic(topic.name) and self._may_read(call.principal, topic.name)
+        )
+        return text(replies.ok(count=len(names), topics=",".join(names)))
+
+    def _may_read(self, principal: Principal, topic: str) -> bool:
+        try:
+            self._records.permit(principal, Operation.CONSUME, topic)
+        except AuthorizationFailed:
+            return False
+        return True
+
+    async def _described(self, name: str, principal: Principal) -> TopicImage:
+        self._topics.permit(principal, Operation.DESCRIBE, name)
+        return await self._places.topic(name)
+
+    async def describe(self, request: requests.DescribeTopic, call: CursusCall) -> Reply:
+        """A topic with each partition's leader, replicas and ends; -1 for an end that no leader
+        could be asked for."""
+        topic = await self._described(request.topic, call.principal)
+        offsets = await self._gather(topic, call)
+        policy = policy_of(topic)
+        partitions = []
+        for number, partition in sorted(topic.partitions.items()):
+            found = offsets.get(number)
+            partitions.append(
+                {
+                    "id": number,
+                    "leader": self._places.address(partition.leader),
+                    "replicas": [str(node) for node in partition.replicas],
+                    "isr": [str(node) for node in partition.isr],
+                    "leo": -1 if found is None else found.log_end,
+                    "hwm": -1 if found is None else found.high_watermark,
+                }
+            )
+        rules = {
+            "cleanup_policy": policy.cleanup,
+            "partitioner": policy.partitioner.value,
+            "auth_policy": policy.auth.value,
+        }
+        fields = {"topic": topic.name, "partitions": partitions, "policy": rules}
+        return text(replies.status_json(fields))
+
+    async def metadata(self, request: requests.TopicMetadata, call: CursusCall) -> Reply:
+        """Who leads which partition; an empty address for one without a leader."""
+        topic = await self._described(request.topic, call.principal)
+        ordered = [partition for _, partition in sorted(topic.partitions.items())]
+        return text(
+            replies.ok(
+                topic=topic.name,
+                partitions=len(ordered),
+                leaders=",".join(self._places.address(each.leader) for each in ordered),
+                epochs=",".join(str(each.leader_epoch) for each in ordered),
+                **replies.policy_fields(policy_of(topic)),
+            )
+        )
+
+    # --- LIST_OFFSETS -----------------------------------------------------------------------------
+
+    async def list_offsets(self, request: requests.ListOffsets, call: CursusCall) -> Reply:
+        """Ends of partitions, each as its leader knows them. A forwarded request is answered for
+        those that this node leads."""
+        topic = await self._described(request.topic, call.principal)
+        wanted = sorted(topic.partitions)
+        if request.partition is not None:
+            if request.partition not in topic.partitions:
+                raise partition_not_found(request.partition)
+            wanted = [request.partition]
+        if call.forwarded:
+            found = self._led_here(topic)
+            return text(replies.list_offsets(topic.name, list(found.values())))
+        found = await self._gather(topic, call, only=set(wanted))
+        missing = [number for number in wanted if number not in found]
+        if missing:
+            detail = f"topic={topic.name} partition={missing[0]}"
+            raise CursusError("leader_not_available", detail)
+        return text(replies.list_offsets(topic.name, [found[number] for number in wanted]))
+
+    def _led_here(self, topic: TopicImage) -> dict[int, PartitionOffsets]:
+        found = {}
+        for number in sorted(topic.partitions):
+            partition = self._records.hosted(topic.name, number)
+            if partition is not None and partition.is_leader:
+                found[number] = offsets_of(partition)
+        return found
+
+    async def _gather(
+        self, topic: TopicImage, call: CursusCall, only: set[int] | None = None
+    ) -> dict[int, PartitionOffsets]:
+        """Ends of the partitions, from this node and from all others that lead any of them."""
+        found = self._led_here(topic)
+        leaders = {
+            partition.leader
+            for number, partition in topic.partitions.items()
+            if number not in found
+            and partition.leader not in (-1, self._routing.node_id)
+            and (only is None or number in only)
+        }
+        async with trio.open_nursery() as nursery:
+            for leader in sorted(leaders):
+                nursery.start_soon(self._ask, leader, topic.name, call, found)
+        return found
+
+    async def _ask(
+        self, leader: NodeId, topic: str, call: CursusCall, found: dict[int, PartitionOffsets]
+    ) -> None:
+        budget_s = call.deadline - self._env.now() - _ANSWER_S
+        ask = CursusFrame(int(budget_s * 1000), False)
+        body = f"LIST_OFFSETS topic={topic}".encode()
+        try:
+            frame = await self._routing.ask(
+                leader, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s
+            )
+        except PacelineError as error:
+            if error.retriable or isinstance(error, NotLeader):
+                return
+            raise
+        for each in replies.parse_offsets(bytes(frame.payload).decode()):
+            found.setdefault(each.partition, each)
+
+
+def offsets_of(partition: Partition) -> PartitionOffsets:
+    """A partition's ends as its leader knows them."""
+    return PartitionOffsets(
+        partition.partition,
+        partition.log_start_offset,
+        partition.last_stable_offset,
+        partition.log_end_offset,
+        partition.high_watermark,
+    )
+
+
+def _configs(policy: TopicPolicy) -> dict[str, str | None]:
+    """A policy as a topic's configuration; None where the broker's default is to hold."""
+    return {
+        "cleanup.policy": _CLEANUP.get(policy.cleanup, policy.cleanup),
+        "retention.ms": _set(policy.retention_hours * _HOUR_MS),
+        "retention.bytes": _set(policy.retention_bytes),
+        PARTITIONER: policy.partitioner.value,
+        ACCESS_POLICY: policy.auth.value,
+        ACCESS_READERS: ",".join(policy.read_acl) or None,
+        ACCESS_WRITERS: ",".join(policy.write_acl) or None,
+    }
+
+
+def _set(value: int) -> str | None:
+    return str(value) if value else None
+
+
+def policy_of(topic: TopicImage) -> TopicPolicy:
+    """A topic's configuration as Cursus shows it; 0 where the broker's default holds."""
+    configs = topic.configs
+    cleanup = configs.get("cleanup.policy", "delete")
+    return TopicPolicy(
+        "delete,compact" if cleanup == "compact,delete" else cleanup,
+        Partitioner(configs.get(PARTITIONER, Partitioner.HASH_KEY.value)),
+        AuthPolicy(configs.get(ACCESS_POLICY, AuthPolicy.OPEN.value)),
+        _names(configs, ACCESS_READERS),
+        _names(configs, ACCESS_WRITERS),
+        max(0, int(configs.get("retention.ms", "0"))) // _HOUR_MS,
+        max(0, int(configs.get("retention.bytes", "0"))),
+    )
+
+
+def _names(configs: Mapping[str, str], key: str) -> tuple[str, ...]:
+    return tuple(name for name in configs.get(key, "").split(",") if name)
