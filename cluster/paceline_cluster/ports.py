@@ -15,7 +15,13 @@ from pathlib import Path
 from paceline_cluster.errors import BadSetting
 
 HOST = "127.0.0.1"
-BASE_PORTS: dict[str, int] = {"v1": 9092, "native": 7400, "peer": 7401, "segment": 12345}
+BASE_PORTS: dict[str, int] = {
+    "v1": 9092,
+    "native": 7400,
+    "peer": 7401,
+    "segment": 12345,
+    "cursus": 9000,
+}
 STEP = 1000
 _LOWEST = 10_240
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -11,6 +11,7 @@ import trio
 
 from paceline.errors import StorageError
 from paceline.version import __version__
+from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.frontend import Frontend
@@ -59,6 +60,7 @@ class Broker:
         bound: list[BoundListener],
         *,
         policy: Policy,
+        compressors: Sequence[CursusCompressor],
         failed: Callable[[OSError], None],
         stop_with_cluster: Callable[[], None],
     ) -> None:
@@ -70,6 +72,7 @@ class Broker:
         self._metadata = metadata
         self._bound = bound
         self._policy = policy
+        self._compressors = compressors
         self._stop_with_cluster = stop_with_cluster
         self._incarnation = IncarnationFile(env.disk, boot.previous or _UNKNOWN)
         self._watchdog = LoopWatchdog()
@@ -247,6 +250,7 @@ class Broker:
             self._peering,
             self._metrics,
             software=SOFTWARE,
+            compressors=self._compressors,
         )
         # From here on: changes applied earlier, while catching up, happened in another life.
         self._metadata.image_store.subscribe(watch_images(self._metrics, meta.node_id))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import trio
 
+from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.segment.server import ServerLimits
+from paceline_node.app.cursus import health_checks, make_cursus
 from paceline_node.app.peering import Peering
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.http.pages import standard_pages
-from paceline_node.http.server import HttpLimits, HttpServer
+from paceline_node.http.cursus_pages import health_pages
+from paceline_node.http.pages import metrics_page, standard_pages
+from paceline_node.http.server import HttpLimits, HttpServer, PageMaker
 from paceline_node.listeners.native import NativeLimits, NativeService
 from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
 from paceline_node.listeners.native_groups import NativeGroups
@@ -34,8 +37,8 @@ from paceline_node.peers.accepting import AcceptGate, OpenConnections
 from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
-from paceline_node.services.segment_expiry import SegmentExpiry
 from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.segment_expiry import SegmentExpiry
 from paceline_node.services.surface import Surface
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
@@ -58,6 +61,7 @@ class Frontend:
         metrics: Metrics,
         *,
         software: str,
+        compressors: Sequence[CursusCompressor] = (),
     ) -> None:
         self._live = live
         self._settings = settings = live.current
@@ -69,11 +73,13 @@ class Frontend:
         self._segment_expiry = SegmentExpiry(
             env, surface.segments, ttl_ms=settings.segment.writer_ttl_ms
         )
-        routing = LeaderRouting(env, meta.node_id, store, peering.links)
+        routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         self._v1 = self._make_v1(env, Router(env, store, routing))
+        self._cursus = make_cursus(env, settings, surface, routing, metrics, compressors)
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
+        peering.server.register(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
         metrics.provide(Gauge.READY, lambda: [((), not surface.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(
@@ -154,29 +160,32 @@ class Frontend:
             inflight_node_bytes=segment.inflight_node_bytes,
         )
 
-    def _make_http(self) -> HttpServer:
+    def _browsers(self) -> BrowserCheck:
         http = self._settings.http
-        # A browser may use the name that this node tells others.
-        advertised = [
-            item.advertised_host
-            for item in self._settings.effective_listeners
-            if item.kind is ListenerKind.HTTP
-        ]
+        # A browser may use the names that this node tells others.
+        advertised = [item.advertised_host for item in self._settings.effective_listeners]
+        return BrowserCheck(hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins)
 
+    def _make_http(self) -> HttpServer:
         async def native_over_websocket(stream: trio.abc.Stream, name: str) -> None:
             await self._native.serve(stream, Client(name, is_loopback=False))
 
         return HttpServer(
             standard_pages(self._metrics, self._surface.status.reasons),
             sockets={NATIVE_PATH: native_over_websocket},
-            browsers=BrowserCheck(
-                hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins
-            ),
-            limits=HttpLimits(
-                connections=self._settings.limits.connections,
-                head_s=http.request_timeout_ms / 1000,
-                message_bytes=self._settings.limits.frame_bytes,
-            ),
+            browsers=self._browsers(),
+            limits=self._http_limits(),
+        )
+
+    def _plain_http(self, pages: Mapping[str, PageMaker]) -> HttpServer:
+        """A server of a few pages, on a port of their own."""
+        return HttpServer(pages, browsers=self._browsers(), limits=self._http_limits())
+
+    def _http_limits(self) -> HttpLimits:
+        return HttpLimits(
+            connections=self._settings.limits.connections,
+            head_s=self._settings.http.request_timeout_ms / 1000,
+            message_bytes=self._settings.limits.frame_bytes,
         )
 
     def _connections(self) -> Iterator[Sample]:
@@ -197,17 +206,30 @@ class Frontend:
                     await self._serve(nursery, item, self._native.serve)
                 case ListenerKind.SEGMENT:
                     await self._serve(nursery, item, self._segment.serve)
+                case ListenerKind.CURSUS:
+                    await self._serve(nursery, item, self._cursus.serve)
                 case ListenerKind.HTTP:
-                    await nursery.start(
-                        partial(
-                            self._http.run,
-                            item.sockets,
-                            gate=self._gate,
-                            opened=self._opened[ListenerKind.HTTP],
-                        )
-                    )
+                    await self._serve_pages(nursery, item, self._http)
+                case ListenerKind.CURSUS_HEALTH:
+                    pages = health_pages(lambda: health_checks(self._surface))
+                    await self._serve_pages(nursery, item, self._plain_http(pages))
+                case ListenerKind.CURSUS_METRICS:
+                    pages = {"/metrics": metrics_page(self._metrics)}
+                    await self._serve_pages(nursery, item, self._plain_http(pages))
                 case ListenerKind.PEER:
                     continue
+
+    async def _serve_pages(
+        self, nursery: trio.Nursery, bound: BoundListener, server: HttpServer
+    ) -> None:
+        await nursery.start(
+            partial(
+                server.run,
+                bound.sockets,
+                gate=self._gate,
+                opened=self._opened[bound.config.kind],
+            )
+        )
 
     async def _serve(
         self,

@@ -18,8 +18,10 @@ import trio
 
 from paceline.errors import ConfigurationError, StorageError
 from paceline.types import NodeId
+from paceline.wire.cursus.compression import CompressorRegistry
 from paceline_node.app.boot import Boot, format_node, new_meta, open_directory, take_lock
 from paceline_node.app.broker import Broker
+from paceline_node.app.compressors import chosen
 from paceline_node.app.joining import ask_to_join
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
@@ -49,13 +51,23 @@ class NodeAddresses:
 
 class Node:
     """One broker. :meth:`run` once; :meth:`stop` from anywhere in the same loop. ``policy`` decides
-    what clients may do; without one, everything."""
+    what clients may do; without one, everything. ``compressors`` are those that setting
+    ``cursus.compressors`` chooses from; without them, the installed entry points. Raises
+    ConfigurationError for one that is not there."""
 
-    def __init__(self, settings: Settings, env: Env, *, policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        env: Env,
+        *,
+        policy: Policy | None = None,
+        compressors: CompressorRegistry | None = None,
+    ) -> None:
         self._live = LiveSettings(settings)
         self._settings = settings
         self._env = env
         self._policy = policy or AllowAll()
+        self._compressors = chosen(settings.cursus.compressors, compressors)
         self._node_id = NodeId(settings.node.id)
         self._log = structlog.get_logger().bind(node=self._node_id)
         self._stop = trio.Event()
@@ -170,6 +182,7 @@ class Node:
             metadata,
             bound,
             policy=self._policy,
+            compressors=self._compressors,
             failed=self._disk_failed,
             stop_with_cluster=self.stop_with_cluster,
         )

@@ -25,6 +25,12 @@ def standard_pages(
         body = json.dumps({"ready": not failed, "failed": failed}).encode() + b"\n"
         return Page(body, "application/json", status)
 
+    return {"/live": live, "/ready": ready, "/metrics": metrics_page(metrics)}
+
+
+def metrics_page(metrics: Metrics) -> PageMaker:
+    """/metrics in Prometheus's text format."""
+
     async def text() -> Page:
         # Here, not above: a node that nobody scrapes does without prometheus-client.
         await load("paceline_node.observe.exposition")
@@ -32,4 +38,4 @@ def standard_pages(
 
         return Page(exposition(metrics.collect()), CONTENT_TYPE)
 
-    return {"/live": live, "/ready": ready, "/metrics": text}
+    return text

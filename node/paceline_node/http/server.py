@@ -256,6 +256,7 @@ class _Connection:
             ("content-length", str(len(page.body))),
             ("cache-control", "no-store"),
             ("x-content-type-options", "nosniff"),
+            *([("allow", "GET, HEAD")] if page.status is HTTPStatus.METHOD_NOT_ALLOWED else []),
         ]
         if not more:
             headers.append(("connection", "close"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from paceline.errors import NotLeader
 from paceline.types import NodeId
 from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_not_found
 from paceline_node.controller.image import TopicImage
@@ -78,8 +77,3 @@ class Places:
         if not address:
             return CursusError("leader_not_available", f"topic={topic} partition={partition}")
         return CursusError("NOT_LEADER", f"LEADER_IS {address}")
-
-
-def no_leader_here(topic: str, partition: int) -> NotLeader:
-    """What a forwarded request is told where the leader is not."""
-    return NotLeader(f"{topic}/{partition}: this node does not lead it")

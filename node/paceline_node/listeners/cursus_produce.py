@@ -19,7 +19,7 @@ from paceline_node.controller.image import TopicImage
 from paceline_node.controller.topic_config import PARTITIONER, PRODUCER_NUMBERING
 from paceline_node.env import Env
 from paceline_node.listeners.cursus_errors import as_cursus
-from paceline_node.listeners.cursus_places import Places, no_leader_here
+from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.numbered import Appended, NumberedAppender, Wish
@@ -137,9 +137,9 @@ class CursusProduce:
     async def _append(
         self, topic: TopicImage, batch: CursusBatch, producer: str, call: CursusCall
     ) -> Reply:
-        partition = self._records.hosted(topic.name, batch.partition)
-        if partition is None or not partition.is_leader:
-            raise no_leader_here(topic.name, batch.partition)
+        wait_s = 0.0 if call.forwarded else self._limits.leader_wait_s
+        until = min(self._env.now() + wait_s, call.deadline)
+        partition = await self._routing.leading(topic.name, batch.partition, until=until)
         rule = _rule(topic, batch)
         left_s = call.deadline - self._env.now() - _ANSWER_S
         wish = Wish(batch.acks, max(0.0, min(self._limits.ack_timeout_s, left_s)), rule)

@@ -167,7 +167,6 @@ class ForwardedSource:
 
     env: Env
     routing: LeaderRouting
-    local: LocalSource | None
     place: ReadPlace
 
     async def read(self, offset: int, wait_s: float) -> Found:
@@ -176,11 +175,12 @@ class ForwardedSource:
         until = self.env.now() + max(wait_s, 0.0)
 
         async def here() -> Found:
-            local = self.local
-            if local is None:
-                raise NotLeader(f"{self.place.topic}/{self.place.partition}: not hosted here")
-            start = offset or local.partition.log_start_offset
-            return await local.read(start, max(0.0, until - self.env.now()))
+            partition = await self.routing.leading(
+                self.place.topic, self.place.partition, until=until + _LEADER_WAIT_S
+            )
+            source = LocalSource(self.env, partition, self.place)
+            start = offset or partition.log_start_offset
+            return await source.read(start, max(0.0, until - self.env.now()))
 
         async def there(leader: NodeId) -> Found:
             return await self._ask(leader, offset, max(0.0, until - self.env.now()))

@@ -11,7 +11,7 @@ from paceline.wire.cursus.batch import Dialect
 from paceline.wire.cursus.errors import topic_not_found
 from paceline.wire.cursus.requests import Consume, ReadPlace
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_places import Places, is_pattern, no_leader_here
+from paceline_node.listeners.cursus_places import Places, is_pattern
 from paceline_node.listeners.cursus_read import (
     ForwardedSource,
     LocalSource,
@@ -23,6 +23,7 @@ from paceline_node.listeners.cursus_read import (
 )
 from paceline_node.listeners.cursus_session import CursusCall, FrameSink, Reply
 from paceline_node.listeners.cursus_streams import CursusStream
+from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
 from paceline_node.services.records import RecordService
 from paceline_node.services.routing import LeaderRouting
@@ -55,6 +56,7 @@ class CursusReads:
         fence: ReadFence,
         *,
         keepalive_s: float,
+        leader_wait_s: float,
     ) -> None:
         self._env = env
         self._records = records
@@ -62,6 +64,7 @@ class CursusReads:
         self._routing = routing
         self._fence = fence
         self._keepalive_s = keepalive_s
+        self._leader_wait_s = leader_wait_s
 
     async def consume(self, request: Consume, call: CursusCall) -> Reply:
         """One data frame, after waiting for a first record if the client wants to."""
@@ -94,15 +97,10 @@ class CursusReads:
     async def _open(self, place: ReadPlace, call: CursusCall) -> _Opened:
         self._records.permit(call.principal, Operation.CONSUME, place.topic)
         await self._places.log_topic(place.topic, place.partition)
-        partition = self._records.hosted(place.topic, place.partition)
-        local = None if partition is None else LocalSource(self._env, partition, place)
         if place.dialect is Dialect.SEED and not call.forwarded:
-            source = ForwardedSource(self._env, self._routing, local, place)
+            source = ForwardedSource(self._env, self._routing, place)
             return _Opened(place, source, place.offset or 0)
-        if partition is None or local is None or not partition.is_leader:
-            if call.forwarded:
-                raise no_leader_here(place.topic, place.partition)
-            raise self._places.redirect(place.topic, place.partition)
+        partition = await self._led_here(place.topic, place.partition, call)
         committed = None if call.forwarded else await self._fence(place)
         is_committed = place.isolation is Isolation.READ_COMMITTED
         offset = start_offset(
@@ -111,7 +109,17 @@ class CursusReads:
             earliest=partition.log_start_offset,
             latest=partition.last_stable_offset if is_committed else partition.high_watermark,
         )
-        return _Opened(place, local, offset)
+        return _Opened(place, LocalSource(self._env, partition, place), offset)
+
+    async def _led_here(self, topic: str, number: int, call: CursusCall) -> Partition:
+        """The partition, which this node must lead; others are told who does."""
+        until = min(self._env.now() + self._leader_wait_s, call.deadline - _ANSWER_S)
+        try:
+            return await self._routing.leading(topic, number, until=until)
+        except NotLeader:
+            if call.forwarded:
+                raise
+            raise self._places.redirect(topic, number) from None
 
     async def _consume_all(self, place: ReadPlace, call: CursusCall) -> Reply:
         """One frame of the same partition of every topic that matches, in the order of names; its
@@ -121,9 +129,7 @@ class CursusReads:
             if place.partition not in topic.partitions or frames.is_full:
                 continue
             self._records.permit(call.principal, Operation.CONSUME, topic.name)
-            partition = self._records.hosted(topic.name, place.partition)
-            if partition is None or not partition.is_leader:
-                raise self._places.redirect(topic.name, place.partition)
+            partition = await self._led_here(topic.name, place.partition, call)
             start = max(place.offset or 0, partition.log_start_offset)
             if start < partition.high_watermark:
                 scan = RecordScan(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import trio
 
@@ -13,7 +14,7 @@ from paceline.errors import (
     PacelineError,
     TopicAlreadyExists,
 )
-from paceline.types import NodeId, is_internal_topic
+from paceline.types import NO_NODE, NodeId, is_internal_topic
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted, topic_not_found
 from paceline.wire.cursus.replies import PartitionOffsets
@@ -44,6 +45,7 @@ _EVENT_SOURCING = "event-sourcing"
 _SEGMENT = "segment"
 _CLEANUP = {"delete,compact": "compact,delete"}
 _ANSWER_S = 0.2
+_NEW_TOPIC_WAIT_S = 1.0
 
 
 class CursusTopics:
@@ -177,7 +179,7 @@ class CursusTopics:
         """A topic with each partition's leader, replicas and ends; -1 for an end that no leader
         could be asked for."""
         topic = await self._described(request.topic, call.principal)
-        offsets = await self._gather(topic, call)
+        offsets = await self._gather(topic, call, sorted(topic.partitions))
         policy = policy_of(topic)
         partitions = []
         for number, partition in sorted(topic.partitions.items()):
@@ -226,37 +228,34 @@ class CursusTopics:
                 raise partition_not_found(request.partition)
             wanted = [request.partition]
         if call.forwarded:
-            found = self._led_here(topic)
+            found = await self._led_here(topic, sorted(topic.partitions), wait_s=0.0)
             return text(replies.list_offsets(topic.name, list(found.values())))
-        found = await self._gather(topic, call, only=set(wanted))
+        found = await self._gather(topic, call, wanted)
         missing = [number for number in wanted if number not in found]
         if missing:
             detail = f"topic={topic.name} partition={missing[0]}"
             raise CursusError("leader_not_available", detail)
         return text(replies.list_offsets(topic.name, [found[number] for number in wanted]))
 
-    def _led_here(self, topic: TopicImage) -> dict[int, PartitionOffsets]:
+    async def _led_here(
+        self, topic: TopicImage, wanted: Sequence[int], *, wait_s: float
+    ) -> dict[int, PartitionOffsets]:
+        until = self._env.now() + wait_s
         found = {}
-        for number in sorted(topic.partitions):
-            partition = self._records.hosted(topic.name, number)
-            if partition is not None and partition.is_leader:
+        for number in wanted:
+            with suppress(NotLeader):
+                partition = await self._routing.leading(topic.name, number, until=until)
                 found[number] = offsets_of(partition)
         return found
 
     async def _gather(
-        self, topic: TopicImage, call: CursusCall, only: set[int] | None = None
+        self, topic: TopicImage, call: CursusCall, wanted: Sequence[int]
     ) -> dict[int, PartitionOffsets]:
         """Ends of the partitions, from this node and from all others that lead any of them."""
-        found = self._led_here(topic)
-        leaders = {
-            partition.leader
-            for number, partition in topic.partitions.items()
-            if number not in found
-            and partition.leader not in (-1, self._routing.node_id)
-            and (only is None or number in only)
-        }
+        found = await self._led_here(topic, wanted, wait_s=_NEW_TOPIC_WAIT_S)
+        others = {topic.partitions[number].leader for number in wanted if number not in found}
         async with trio.open_nursery() as nursery:
-            for leader in sorted(leaders):
+            for leader in sorted(others - {NO_NODE, self._routing.node_id}):
                 nursery.start_soon(self._ask, leader, topic.name, call, found)
         return found
 

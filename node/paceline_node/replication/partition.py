@@ -230,12 +230,10 @@ class Partition:
         """Append validated batches; ``headers`` are theirs, in order.
 
         Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull, the idempotence
-        errors, StorageError (unknown outcome). Otherwise ``done`` is called exactly once, possibly
-        before this returns, with the result or an error of unknown outcome. ``batches`` is stamped
-        in place and must not be used again. With ``simulated``, vacant slots of a lone node count
-        for acks=all, and too few replicas are waited for instead of refused (spec v1 9.2). A retry
-        that found all it has in the log, up to ``already``, gives no batch but waits alike.
-        """
+        errors, StorageError (outcome unknown). Otherwise ``done`` is called once, maybe before this
+        returns, with a result or an error of unknown outcome. ``batches`` is stamped in place, not
+        to be used again. With ``simulated``, a lone node's vacant slots count for acks=all, too few
+        are waited for (spec v1 9.2). Without a batch: a retry's records end at ``already``."""
         self._context.admission.check()
         simulated = simulated and acks == Acks.ALL and self.simulation_on
         required = self.config.min_insync_replicas

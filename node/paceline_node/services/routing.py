@@ -20,9 +20,12 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
+from paceline_node.replication.partition import Partition
+from paceline_node.replication.table import PartitionTable
 
 _RETRY_S = 0.05
 _MIN_FORWARD_S = 0.05
+_NEW_LOG_S = 0.01
 T = TypeVar("T")
 
 Here = Callable[[], Awaitable[T]]
@@ -32,17 +35,38 @@ There = Callable[[NodeId], Awaitable[T]]
 class LeaderRouting:
     """Runs a partition's request where its leader is."""
 
-    def __init__(self, env: Env, node_id: NodeId, store: MetadataStore, links: PeerLinks) -> None:
+    def __init__(
+        self,
+        env: Env,
+        node_id: NodeId,
+        store: MetadataStore,
+        links: PeerLinks,
+        table: PartitionTable,
+    ) -> None:
         self._env = env
         self.node_id = node_id
         self._store = store
         self._links = links
+        self._table = table
 
     def leads(self, topic: str, partition: int) -> bool:
         """Whether this node leads the partition, as the metadata say."""
         found = self._store.image.find_topic(topic)
         registration = None if found is None else found.partitions.get(partition)
         return registration is not None and registration.leader == self.node_id
+
+    async def leading(self, topic: str, partition: int, *, until: float) -> Partition:
+        """This node's replica, once it leads: a partition of a topic just made is assigned before
+        its log is there. Raises NotLeader when another node leads, or nobody, and at trio time
+        ``until``."""
+        while True:
+            local = self._table.get(topic, partition)
+            if local is not None and local.is_leader:
+                return local
+            left_s = until - self._env.now()
+            if left_s <= 0 or not self.leads(topic, partition):
+                raise NotLeader(f"{topic}/{partition}: this node does not lead it")
+            await self._wait_for_change(min(left_s, _NEW_LOG_S))
 
     async def on_leader(
         self,

@@ -95,6 +95,10 @@ class StatusService:
             reasons.append("the disk is slow or nearly full")
         return tuple(reasons)
 
+    def quorum(self) -> QuorumView:
+        """The metadata quorum as this node sees it."""
+        return self._quorum()
+
     @property
     def controller(self) -> NodeId:
         """The node that the quorum follows; -1 while none is known."""

@@ -26,6 +26,9 @@ class ListenerKind(enum.Enum):
     PEER = "peer"
     HTTP = "http"
     SEGMENT = "segment"
+    CURSUS = "cursus"
+    CURSUS_HEALTH = "cursus-health"
+    CURSUS_METRICS = "cursus-metrics"
 
     @property
     def default_port(self) -> int:
@@ -39,11 +42,21 @@ _DEFAULT_PORTS = {
     ListenerKind.PEER: 7401,
     ListenerKind.HTTP: 7480,
     ListenerKind.SEGMENT: 12345,
+    ListenerKind.CURSUS: 9000,
+    ListenerKind.CURSUS_HEALTH: 9080,
+    ListenerKind.CURSUS_METRICS: 9100,
 }
-
-_NOT_YET = frozenset(
-    {"cursus", "cursus-health", "cursus-metrics", "pravega", "coordinator", "kafka"}
+DEFAULT_KINDS = (
+    ListenerKind.V1,
+    ListenerKind.NATIVE,
+    ListenerKind.PEER,
+    ListenerKind.HTTP,
+    ListenerKind.SEGMENT,
+    ListenerKind.CURSUS,
 )
+"""What a node serves when nothing is configured."""
+
+_NOT_YET = frozenset({"pravega", "coordinator", "kafka"})
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
 
 

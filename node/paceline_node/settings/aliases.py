@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from paceline_node.settings.addresses import Listener, ListenerKind
+from paceline_node.settings.addresses import DEFAULT_KINDS, Listener, ListenerKind
 
 Found = tuple[str, str, object]  # key, name of the variable, value
 
@@ -84,6 +84,6 @@ def _listeners(environ: Mapping[str, str]) -> list[object]:
         f"{ListenerKind.V1.value}://{host or '0.0.0.0'}:{port}?advertised={advertised}"  # noqa: S104  the original's default
     ]
     urls += [
-        str(Listener.default(kind, node_id)) for kind in ListenerKind if kind != ListenerKind.V1
+        str(Listener.default(kind, node_id)) for kind in DEFAULT_KINDS if kind != ListenerKind.V1
     ]
     return urls

@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKind
+from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, Listener
 from paceline_node.settings.fields import setting
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.segment import SegmentSettings
@@ -322,6 +322,29 @@ class GroupSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CursusSettings:
+    """The Cursus protocol."""
+
+    ack_timeout_ms: int = setting(
+        3500, "Longest wait for an acknowledgement before request_timed_out.", low=1, high=3800
+    )
+    leader_wait_ms: int = setting(
+        2000, "Longest wait for a partition without a leader.", low=0, high=3500
+    )
+    keepalive_ms: int = setting(
+        2000, "Silence after which a stream is sent an empty frame.", low=100, high=4000
+    )
+    idle_timeout_ms: int = setting(
+        0, "Silence after which a connection that does not stream is closed; 0: never.", low=0
+    )
+    compressors: tuple[str, ...] = setting(
+        (),
+        "Registered compressors (entry points of group paceline.cursus.compressors) to try, in "
+        "this order, on frames that are nothing else.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """Bounds that keep one client from harming the rest."""
 
@@ -389,8 +412,9 @@ class Settings:
     listeners: tuple[Listener, ...] = setting(
         (),
         "Where this node accepts which protocol, as scheme://HOST:PORT?advertised=HOST:PORT with "
-        "scheme v1, native, peer, http or segment; empty: all of them on loopback, ports 9092, "
-        "7400, 7401, 7480, 12345 plus 1000 times the node's id.",
+        "scheme v1, native, peer, http, segment, cursus, cursus-health or cursus-metrics; empty: "
+        "the first six on loopback, ports 9092, 7400, 7401, 7480, 12345, 9000 plus 1000 times the "
+        "node's id.",
     )
     node: NodeSettings = field(default_factory=NodeSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
@@ -404,6 +428,7 @@ class Settings:
     v1: V1Settings = field(default_factory=V1Settings)
     groups: GroupSettings = field(default_factory=GroupSettings)
     segment: SegmentSettings = field(default_factory=SegmentSettings)
+    cursus: CursusSettings = field(default_factory=CursusSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
@@ -415,7 +440,7 @@ class Settings:
         """The configured listeners, or the default ones."""
         if self.listeners:
             return self.listeners
-        return tuple(Listener.default(kind, self.node.id) for kind in ListenerKind)
+        return tuple(Listener.default(kind, self.node.id) for kind in DEFAULT_KINDS)
 
     @property
     def secret_path(self) -> Path:

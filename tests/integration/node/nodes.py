@@ -16,6 +16,7 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline.types import NodeId
+from paceline.wire.cursus.compression import CompressorRegistry
 from paceline.wire.native.data import (
     MetadataReply,
     PartitionDescription,
@@ -43,7 +44,7 @@ _T = TypeVar("_T")
 HANG_S = 60.0
 """Nothing here takes this long; it bounds a hang, it does not measure."""
 _LOOK_AGAIN_S = 0.02
-_KINDS = ("v1", "native", "http", "peer", "segment")
+_KINDS = ("v1", "native", "http", "peer", "segment", "cursus")
 CALM = {"broker.session_ms": "4000", "raft.election_ms": "1000"}
 """Three nodes share one loop and a busy machine here; deaths are found by proof all the same."""
 
@@ -144,7 +145,7 @@ async def _format(directory: Path, meta: DirectoryMeta, voters: Sequence[Member]
 
 
 def listener_ports(peer_port: int = 0) -> dict[str, int]:
-    return {kind: peer_port if kind == "peer" else 0 for kind in _KINDS}
+    return {**dict.fromkeys(_KINDS, 0), "peer": peer_port}
 
 
 def make_node(
@@ -156,9 +157,10 @@ def make_node(
     data: Path | None = None,
     policy: Policy | None = None,
     network: RealNetwork | None = None,
+    compressors: CompressorRegistry | None = None,
 ) -> Node:
     data = data or data_dir(directory, number)
-    listeners = ",".join(f"{kind}://127.0.0.1:{ports[kind]}" for kind in _KINDS)
+    listeners = ",".join(f"{kind}://127.0.0.1:{port}" for kind, port in ports.items())
     words = [
         f"node.id={number}",
         f"node.data_dir={data}",
@@ -170,7 +172,7 @@ def make_node(
     settings = load(flags=words)
     net = network or RealNetwork()
     env = Env(SharedHost(), RealDisk(str(data)), net, random.SystemRandom())
-    return Node(settings, env, policy=policy)
+    return Node(settings, env, policy=policy, compressors=compressors)
 
 
 # --- one node -------------------------------------------------------------------------------------
@@ -191,12 +193,18 @@ async def running(node: Node, directory: Path) -> AsyncIterator[RunningNode]:
 
 @asynccontextmanager
 async def lone_node(
-    directory: Path, flags: Mapping[str, str] | None = None, *, policy: Policy | None = None
+    directory: Path,
+    flags: Mapping[str, str] | None = None,
+    *,
+    policy: Policy | None = None,
+    compressors: CompressorRegistry | None = None,
+    more_kinds: Sequence[str] = (),
 ) -> AsyncIterator[RunningNode]:
     """A cluster of one, formatted afresh."""
     (port,) = free_ports(1)
     await format_nodes(directory, [port])
-    node = make_node(directory, 0, listener_ports(port), flags or {}, policy=policy)
+    ports = {**listener_ports(port), **dict.fromkeys(more_kinds, 0)}
+    node = make_node(directory, 0, ports, flags or {}, policy=policy, compressors=compressors)
     async with running(node, directory) as up:
         yield up
 

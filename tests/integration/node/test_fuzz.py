@@ -16,8 +16,12 @@ import pytest
 import structlog
 import trio
 
-from paceline.types import Acks, Isolation
+from paceline.types import Acks, Compression, Isolation
 from paceline.wire.batch import build_batch
+from paceline.wire.compression import compress
+from paceline.wire.cursus.batch import CursusBatch, CursusRecord, Dialect, encode_batch
+from paceline.wire.cursus.commands import COMMANDS
+from paceline.wire.cursus.frames import framed
 from paceline.wire.frame import encode_head
 from paceline.wire.native import data
 from paceline.wire.native.api import NativeApi
@@ -80,6 +84,27 @@ def native_talk(rng: random.Random) -> bytes:
     hello = request(NativeApi.HELLO, HELLO)
     talk = b"".join(rng.choices(frames, k=rng.randrange(1, 6)))
     return hello + mangled(rng, talk)
+
+
+def cursus_talk(rng: random.Random) -> bytes:
+    words = sorted(COMMANDS)
+    record = CursusRecord(0, rng.randrange(9), b"p", b"k", 1, rng.randbytes(rng.randrange(50)))
+    whole = CursusBatch(
+        rng.choice(list(Dialect)),
+        rng.choice(("orders", "__groups", "")),
+        rng.randrange(-1, 5),
+        rng.choice(list(Acks)),
+        rng.random() < 0.5,
+        [record] * rng.randrange(4),
+    )
+    packed = encode_batch(whole)
+    bodies = [packed, compress(rng.choice(list(Compression)), packed), b""]
+    arguments = ("topic=orders", "partition=0", "orders", "0", "1", "group=g", "message=m", "=")
+    for _ in range(3):
+        line = " ".join((rng.choice(words), *rng.choices(arguments, k=rng.randrange(7))))
+        bodies += [line.encode(), b"\x00\x00" + line.encode()]
+    talk = b"".join(framed(body) for body in rng.choices(bodies, k=rng.randrange(1, 6)))
+    return mangled(rng, talk)
 
 
 def http_talk(rng: random.Random) -> bytes:
@@ -160,10 +185,12 @@ TALKS = {
     "http": (http_talk, noise),
     "peer": (peer_talk, noise),
     "segment": (segment_talk, noise),
+    "cursus": (cursus_talk, noise),
 }
 FAILURES = {
     "connection failed",
     "v1 request failed",
+    "cursus request failed",
     "page failed",
     "peer request failed",
     "segment request failed",

@@ -10,8 +10,10 @@ from paceline_cluster.errors import BadSetting
 
 def test_documented_ports() -> None:
     plan = ports.fixed_ports(range(3))
-    assert plan[0] == {"v1": 9092, "native": 7400, "peer": 7401, "segment": 12345}
-    assert plan[2] == {"v1": 11092, "native": 9400, "peer": 9401, "segment": 14345}
+    assert plan[0] == {
+        "v1": 9092, "native": 7400, "peer": 7401, "segment": 12345, "cursus": 9000,
+    }  # fmt: skip
+    assert [port - plan[0][name] for name, port in plan[2].items()] == [2000] * 5
 
 
 def test_offset_shifts_all() -> None:

@@ -1,0 +1,87 @@
+"""The Cursus side of a broker: which part serves which command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from paceline.wire.cursus import requests
+from paceline.wire.cursus.commands import COMMANDS
+from paceline.wire.cursus.compression import CursusCompressor
+from paceline.wire.cursus.requests import ReadPlace
+from paceline_node.env import Env
+from paceline_node.listeners.cursus import CursusListener, CursusSettings
+from paceline_node.listeners.cursus_cluster import CursusCluster
+from paceline_node.listeners.cursus_places import Places
+from paceline_node.listeners.cursus_produce import CursusProduce, ProduceLimits
+from paceline_node.listeners.cursus_reads import CursusReads
+from paceline_node.listeners.cursus_topics import CursusTopics
+from paceline_node.observe.metrics import Metrics
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.surface import Surface
+from paceline_node.settings import Settings
+
+_SERVED = frozenset(
+    {
+        *("PROTOCOL_INFO", "NEGOTIATE", "AUTH", "HELP", "EXIT"),
+        *("CREATE", "DELETE", "LIST", "DESCRIBE", "METADATA", "LIST_OFFSETS"),
+        *("PUBLISH", "CONSUME", "STREAM"),
+        *("LIST_CLUSTER", "CLUSTER_STATUS", "ELECT_LEADER"),
+    }
+)
+assert set(COMMANDS) >= _SERVED
+_FEATURES = ("idempotent_producer_v1", "stream_control_v1", "structured_errors_v1")
+
+
+def make_cursus(
+    env: Env,
+    settings: Settings,
+    surface: Surface,
+    routing: LeaderRouting,
+    metrics: Metrics,
+    compressors: Sequence[CursusCompressor],
+) -> CursusListener:
+    """The listener with all that answers its requests."""
+    cursus = settings.cursus
+    places = Places(surface.topics)
+    limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
+    produce = CursusProduce(env, surface.records, places, routing, limits)
+    reads = CursusReads(
+        env,
+        surface.records,
+        places,
+        routing,
+        _no_groups,
+        keepalive_s=cursus.keepalive_ms / 1000,
+        leader_wait_s=cursus.leader_wait_ms / 1000,
+    )
+    idle_s = cursus.idle_timeout_ms / 1000 or None
+    listener = CursusListener(
+        env,
+        CursusSettings(_SERVED, _FEATURES, compressors, idle_s),
+        produce,
+        reads,
+        metrics,
+    )
+    topics = CursusTopics(env, surface.topics, surface.records, places, routing)
+    listener.serve_requests(requests.CreateTopic, topics.create)
+    listener.serve_requests(requests.DeleteTopic, topics.delete)
+    listener.serve_requests(requests.ListTopics, topics.list)
+    listener.serve_requests(requests.DescribeTopic, topics.describe)
+    listener.serve_requests(requests.TopicMetadata, topics.metadata)
+    listener.serve_requests(requests.ListOffsets, topics.list_offsets)
+    cluster = CursusCluster(surface.topics, places, surface.status.quorum)
+    listener.serve_requests(requests.ListCluster, cluster.list_cluster)
+    listener.serve_requests(requests.ClusterStatus, cluster.cluster_status)
+    listener.serve_requests(requests.ElectLeader, cluster.elect_leader)
+    return listener
+
+
+async def _no_groups(place: ReadPlace) -> int | None:
+    """No group has committed anything."""
+    return None
+
+
+def health_checks(surface: Surface) -> Mapping[str, str]:
+    """What /ready tells: each subsystem, and why it is not in order."""
+    reasons = surface.status.reasons()
+    return {"broker": "ok"} if not reasons else {"broker": "; ".join(reasons)}

@@ -1,0 +1,462 @@
+"""One node over Cursus: every command that is served, by the bytes that clients see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import cramjam
+import pytest
+import trio
+
+from paceline.types import Acks, Compression
+from paceline.wire.compression import compress
+from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_batch, parse_batch
+from paceline.wire.cursus.compression import CompressorRegistry
+from paceline.wire.cursus.frames import framed
+from tests.integration.node.cursus_client import CursusClient, batch, numbered, payloads
+from tests.integration.node.nodes import RunningNode, V1Client, lone_node
+from tests.unit.wire_cursus.vectors import FRAMES
+
+ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
+    async with lone_node(tmp_path, ONE) as up:
+        yield up
+
+
+@pytest.fixture
+async def client(node: RunningNode) -> AsyncIterator[CursusClient]:
+    async with CursusClient(node.addresses["cursus"]) as connection:
+        yield connection
+
+
+def address(node: RunningNode) -> str:
+    host, port = node.addresses["cursus"]
+    return f"{host}:{port}"
+
+
+# --- session --------------------------------------------------------------------------------------
+
+
+async def test_session(client: CursusClient) -> None:
+    info = await client.ok("PROTOCOL_INFO")
+    assert info["protocol"] == "cursus"
+    features = info["features"].split(",")
+    assert features == sorted(features)
+    assert await client.say("NEGOTIATE version=1 features=structured_errors_v1,time_travel") == (
+        "OK protocol_version=1 enabled=structured_errors_v1 unsupported=time_travel"
+    )
+    assert await client.say("METADATA topic=none") == (
+        "ERROR: topic_not_found class=not_found retryable=false topic=none"
+    )
+    assert await client.say("NEGOTIATE version=2") == (
+        "ERROR: UNSUPPORTED_PROTOCOL_VERSION class=validation retryable=false"
+        " requested=2 min=1 max=1"
+    )
+    assert await client.say("NEGOTIATE version=1 features=x require_features=true") == (
+        "ERROR: UNSUPPORTED_FEATURE class=validation retryable=false features=x"
+    )
+    assert (await client.say("METADATA topic=none")).startswith("ERROR: topic_not_found class=")
+    assert await client.say("NEGOTIATE version=1") == (
+        "OK protocol_version=1 enabled= unsupported="
+    )
+    assert await client.say("METADATA topic=none") == "ERROR: topic_not_found topic=none"
+    assert await client.say("AUTH principal=ann token=x") == "OK principal=ann authenticated=true"
+    assert "CREATE" in (await client.ok("HELP"))["commands"].split(",")
+    assert await client.say("NONSENSE") == 'ERROR: unknown_command command="NONSENSE"'
+    assert await client.say("RAFT_APPLY") == (
+        "ERROR: internal_command_unauthorized command=RAFT_APPLY"
+    )
+    assert await client.say("EXIT") == "OK"
+    assert await client.receive() == b"EOF"
+
+
+async def test_empty_frames_are_ignored_and_large_ones_end_the_connection(
+    client: CursusClient,
+) -> None:
+    await client.stream.send_all(framed(b"") * 3 + FRAMES["T13"])
+    assert await client.receive() == b"ERROR: topic_not_found topic=orders"
+    await client.stream.send_all(bytes.fromhex("04000001"))
+    assert await client.receive() == b"EOF"
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+async def test_topics(node: RunningNode, client: CursusClient) -> None:
+    policy = "cleanup_policy=delete partitioner=hash_key auth_policy=open read_acl= write_acl="
+    tail = f"{policy} retention_hours=0 retention_bytes=0"
+    await client.stream.send_all(FRAMES["T1"])
+    assert await client.receive() == f"OK topic=orders partitions=2 {tail}".encode()
+    assert await client.say("CREATE orders 2") == f"OK topic=orders partitions=2 {tail}"
+    grown = await client.ok("CREATE topic=orders partitions=3 retention_hours=2 write_acl=a,b")
+    assert (grown["partitions"], grown["retention_hours"], grown["write_acl"]) == ("3", "2", "a,b")
+    assert await client.say("CREATE topic=orders partitions=1") == (
+        'ERROR: create_topic_failed topic=orders reason="cannot decrease partition count for topic'
+        " 'orders': 3 -> 1\""
+    )
+    assert await client.say("CREATE topic=again partitions=3") == (
+        f"OK topic=again partitions=3 {tail}"
+    )
+    here = address(node)
+    await client.stream.send_all(FRAMES["T2"])
+    assert (
+        (await client.receive())
+        .decode()
+        .startswith(
+            f"OK topic=orders partitions=3 leaders={here},{here},{here} epochs=0,0,0 cleanup"
+        )
+    )
+    assert await client.say("LIST") == "OK count=2 topics=again,orders"
+    await client.stream.send_all(FRAMES["T13"])
+    assert await client.receive() == b"OK topic=orders partitions=3"
+    described = json.loads(await client.say("DESCRIBE topic=orders"))
+    assert described["status"] == "OK"
+    assert described["partitions"][2] == {
+        "id": 2, "leader": here, "replicas": ["0"], "isr": ["0"], "leo": 0, "hwm": 0,
+    }  # fmt: skip
+    assert await client.say("DELETE again") == "OK topic=again deleted=true"
+    assert await client.say("DELETE again") == "ERROR: topic_not_found topic=again"
+    assert await client.say("LIST") == "OK count=1 topics=orders"
+
+
+async def test_cluster(node: RunningNode, client: CursusClient) -> None:
+    await client.ok("CREATE t 1")
+    listed = (await client.say("LIST_CLUSTER")).removeprefix("OK brokers=")
+    [broker] = json.loads(listed)
+    assert (broker["id"], broker["client_addr"], broker["status"]) == ("0", address(node), "active")
+    status = json.loads((await client.say("CLUSTER_STATUS")).removeprefix("OK cluster="))
+    assert (status["active_brokers"], status["leaderless_partitions"]) == (1, 0)
+    assert status["partitions"][0]["key"] == "t-0"
+    assert await client.say("ELECT_LEADER topic=t partition=0 broker=0") == (
+        "OK topic=t partition=0 previous_leader=0 leader=0 leader_epoch=0 changed=false"
+    )
+    assert (await client.say("ELECT_LEADER topic=t partition=0 broker=7")).startswith(
+        "ERROR: leader_election_rejected"
+    )
+
+
+async def test_access_rules_of_a_topic(client: CursusClient) -> None:
+    await client.ok("CREATE topic=t partitions=1 auth_policy=acl read_acl=* write_acl=ann")
+    assert await client.say("PUBLISH topic=t partition=0 message=m") == (
+        "ERROR: NOT_AUTHORIZED_FOR_TOPIC operation=write topic=t"
+    )
+    assert await client.say("CONSUME t 0 0") == (
+        "ERROR: NOT_AUTHORIZED_FOR_TOPIC operation=read topic=t"
+    )
+    assert await client.say("LIST") == "OK count=0 topics="
+    await client.ok("AUTH principal=bob token=x")
+    assert await client.read("CONSUME t 0 0") == []
+    assert (await client.say("PUBLISH topic=t partition=0 message=m")).startswith("ERROR: NOT_AUTH")
+    assert await client.say("LIST_OFFSETS topic=t principal=ann auth_token=x") == (
+        "OK topic=t partitions=1 offsets=P0:earliest=0:latest=0:leo=0:hwm=0"
+    )
+    assert (await client.acked(b"PUBLISH topic=t partition=0 message=m"))["status"] == "OK"
+
+
+# --- produce --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", Dialect)
+async def test_each_dialect_in_each_compression(
+    node: RunningNode, client: CursusClient, dialect: Dialect
+) -> None:
+    await client.ok("CREATE t 1")
+    sent = numbered(1, 3)
+    for each in Compression:
+        body = compress(each, encode_batch(batch("t", sent, dialect=dialect)))
+        assert (await client.acked(body))["status"] == "OK"
+    block = cramjam.snappy.compress_raw(encode_batch(batch("t", sent, dialect=dialect)))
+    ack = await client.acked(bytes(block))
+    assert ack == {
+        "status": "OK", "last_offset": 17, "producer_epoch": 1, "producer_id": "p",
+        "seq_start": 1, "seq_end": 3, "leader": address(node), "error": "",
+    }  # fmt: skip
+    read = await client.read("CONSUME topic=t partition=0 offset=0 member=m")
+    assert payloads(read) == [b"1", b"2", b"3"] * 6
+    assert [record.offset for record in read] == list(range(18))
+    assert read[0] == sent[0]
+
+
+async def test_every_field_comes_back_and_others_see_it(
+    node: RunningNode, client: CursusClient
+) -> None:
+    await client.ok("CREATE t 1")
+    record = CursusRecord(0, 7, b"py-1", b"k1", 9, "héllo".encode(), b"Made", 2, 3, b'{"a":1}')
+    await client.produce(batch("t", [record]))
+    assert await client.read("CONSUME t 0 0") == [record]
+    async with V1Client(node.v1) as v1:
+        assert (await v1.ok("CONSUME", "t 0 0"))["messages"] == "0:héllo"
+        await v1.ok("PRODUCE", "t k:from-v1")
+    shown = (await client.read("CONSUME t 0 1"))[0]
+    assert shown == CursusRecord(1, key=b"k", payload=b"from-v1")
+
+
+async def test_refused_batches(client: CursusClient) -> None:
+    await client.ok("CREATE t 1")
+    for body, answer in [
+        (encode_batch(batch("none", numbered(1, 1))), "ERROR: topic_not_found topic=none"),
+        (encode_batch(batch("t", numbered(1, 1), partition=9)),
+         "ERROR: partition_not_found partition=9"),
+        (encode_batch(batch("t", [])), "ERROR: empty_batch command=BATCH"),
+        (FRAMES["T3"][4:].replace(b"\x011\x00", b"\x019\x00", 1), "ERROR: invalid_acks value=9"),
+        (bytes.fromhex("ba7c"), "ERROR: batch_decode_failed"),
+        (FRAMES["T3"][4:].replace(bytes.fromhex("0000000101"), bytes.fromhex("0001303101"), 1)
+         .replace(b"\x00\x06orders", b"\x00\x01t"), "ERROR: partition_not_found partition=77873"),
+        (b"\x1f\x8bnonsense", 'ERROR: decode_failed reason="decompress"'),
+        (encode_batch(batch("__groups", numbered(1, 1))), "ERROR: invalid_topic_name"),
+    ]:  # fmt: skip
+        await client.send(body)
+        assert (await client.receive()).decode().startswith(answer)
+
+
+async def test_publish(node: RunningNode, client: CursusClient) -> None:
+    await client.ok("CREATE topic=t partitions=3")
+    ack = await client.acked(b"PUBLISH topic=t key=order-123 producerId=p message= a=b ")
+    assert (ack["status"], ack["last_offset"], ack["producer_id"]) == ("OK", 0, "p")
+    assert payloads(await client.read("CONSUME t 0 0")) == [b" a=b "]  # FNV-1a 64 mod 3
+    assert await client.say("PUBLISH topic=t acks=0 partition=1 message=m") == "OK"
+    for _ in range(3):
+        assert (await client.acked(b"PUBLISH topic=t message=turn"))["status"] == "OK"
+    ends = (await client.ok("LIST_OFFSETS topic=t"))["offsets"]
+    assert ends == (
+        "P0:earliest=0:latest=2:leo=2:hwm=2,P1:earliest=0:latest=2:leo=2:hwm=2,"
+        "P2:earliest=0:latest=1:leo=1:hwm=1"
+    )
+    assert await client.say("PUBLISH topic=t partition=9 message=m") == (
+        "ERROR: partition_not_found partition=9"
+    )
+
+
+async def test_idempotent_in_a_window(client: CursusClient) -> None:
+    await client.ok("CREATE t 1")
+
+    async def put(first: int, count: int, epoch: int = 1) -> dict[str, object]:
+        sent = numbered(first, count, epoch=epoch)
+        return await client.produce(batch("t", sent, idempotent=True, acks=Acks.ALL))
+
+    assert (await put(1, 3))["last_offset"] == 2
+    assert (await put(7, 2))["last_offset"] == 4  # overtaken: no gap error
+    assert (await put(1, 3))["last_offset"] == 4  # all of it again: the log's end
+    assert (await put(3, 5))["last_offset"] == 7  # only 4 to 6 are new
+    stored = payloads(await client.read("CONSUME t 0 0"))
+    assert stored == [b"1", b"2", b"3", b"7", b"8", b"4", b"5", b"6"]
+    assert (await put(1, 1, epoch=2))["status"] == "OK"
+    stale = await put(9, 1)
+    assert (stale["status"], stale["error"]) == (
+        "ERROR",
+        "stale_producer_epoch producer=p current=2 got=1",
+    )
+    # Without the flag everything is stored.
+    assert (await client.produce(batch("t", numbered(1, 3))))["last_offset"] == 11
+
+
+async def test_idempotent_and_strict(client: CursusClient) -> None:
+    await client.ok("CREATE topic=t partitions=1 idempotent=true")
+
+    async def put(first: int, count: int) -> str:
+        ack = await client.produce(batch("t", numbered(first, count)))
+        return str(ack["error"] or ack["last_offset"])
+
+    assert await put(2, 1) == "idempotency_gap producer=p expected=1 got=2"
+    assert await put(1, 3) == "2"
+    assert await put(5, 1) == "idempotency_gap producer=p expected=4 got=5"
+    assert await put(2, 3) == "3"
+    assert await put(1, 4) == "3"
+
+
+async def test_too_few_replicas_are_named(tmp_path: Path) -> None:
+    """A lone node with the replication factor of a cluster refuses acks=all honestly."""
+    async with (
+        lone_node(tmp_path) as node,
+        CursusClient(node.addresses["cursus"]) as client,
+    ):
+        await client.ok("CREATE t 1")
+        ack = await client.produce(batch("t", numbered(1, 1), acks=Acks.ALL))
+        assert (ack["status"], ack["error"]) == ("ERROR", "not_enough_replicas isr=1 min=2")
+        assert (await client.produce(batch("t", numbered(1, 1))))["last_offset"] == 0
+
+
+async def test_an_unread_flood_of_acks_0_does_not_stop_the_connection(
+    client: CursusClient,
+) -> None:
+    await client.ok("CREATE t 1")
+    frame = framed(encode_batch(batch("t", numbered(1, 1), acks=Acks.NONE)))
+    count = 20_000
+    with trio.fail_after(60):
+        for _ in range(count // 1000):
+            await client.stream.send_all(frame * 1000)
+        # What was not read is answered no more; what is asked now is.
+        await client.send(b"LIST_OFFSETS topic=t")
+        answers = 0
+        while (answer := await client.receive()).startswith(b"{"):
+            answers += 1
+    assert f":leo={count}:".encode() in answer
+    assert answers < count
+
+
+async def test_a_frame_of_many_mebibytes(client: CursusClient) -> None:
+    await client.ok("CREATE t 1")
+    sent = [CursusRecord(0, n, b"p", payload=bytes(500_000)) for n in range(1, 21)]
+    ack = await client.produce(batch("t", sent, idempotent=True, acks=Acks.ALL))
+    assert (ack["status"], ack["last_offset"]) == ("OK", 19)
+    assert (await client.produce(batch("t", sent, idempotent=True)))["last_offset"] == 19
+    offset = 0
+    while offset < 20:
+        read = await client.read(f"CONSUME t 0 {offset}")
+        assert read[0].offset == offset
+        offset = read[-1].offset + 1
+
+
+class Reversed:
+    name = "reversed"
+
+    def compress(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decompress(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+async def test_a_registered_compressor(tmp_path: Path) -> None:
+    registry = CompressorRegistry([Reversed()])
+    flags = {**ONE, "cursus.compressors": "reversed"}
+    async with (
+        lone_node(tmp_path, flags, compressors=registry) as node,
+        CursusClient(node.addresses["cursus"]) as client,
+    ):
+        await client.ok("CREATE t 1")
+        body = encode_batch(batch("t", numbered(1, 2)))
+        assert (await client.acked(body[::-1]))["last_offset"] == 1
+        assert (await client.acked(body))["last_offset"] == 3
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+async def test_consume(client: CursusClient) -> None:
+    await client.ok("CREATE topic=orders partitions=2")
+    await client.stream.send_all(framed(b"CONSUME orders 1 0"))
+    assert framed(await client.receive()) == FRAMES["T11"]
+    await client.stream.send_all(framed(b"CONSUME topic=orders partition=1 offset=0 member=m"))
+    assert framed(await client.receive()) == FRAMES["T10"]
+    await client.produce(batch("orders", numbered(1, 5), partition=1))
+    line = "CONSUME topic=orders partition=1 member=m"
+    assert payloads(await client.read(f"{line} offset=3")) == [b"4", b"5"]
+    assert payloads(await client.read(f"{line} batch=2")) == [b"1", b"2"]
+    assert await client.read(f"{line} autoOffsetReset=latest") == []
+    assert await client.read(f"{line} offset=99") == []
+    assert payloads(await client.read("CONSUME topic=ord* partition=1 member=m")) == [
+        b"1", b"2", b"3", b"4", b"5",
+    ]  # fmt: skip
+    for text, answer in [
+        ("CONSUME none 0 0", "ERROR: topic_not_found topic=none"),
+        ("CONSUME orders 9 0", "ERROR: partition_not_found partition=9"),
+        ("CONSUME orders", "ERROR: invalid_consume_syntax command=CONSUME"),
+        (f"{line} isolation=x", "ERROR: invalid_isolation isolation=x"),
+    ]:
+        assert await client.say(text) == answer
+
+
+async def test_consume_waits_for_a_first_record(node: RunningNode, client: CursusClient) -> None:
+    await client.ok("CREATE t 1")
+    async with CursusClient(node.addresses["cursus"]) as producer, trio.open_nursery() as nursery:
+        read: list[CursusRecord] = []
+
+        async def wait() -> None:
+            line = "CONSUME topic=t partition=0 offset=0 member=m wait_ms=3900"
+            read.extend(await client.read(line))
+
+        nursery.start_soon(wait)
+        await producer.produce(batch("t", numbered(1, 1)))
+    assert payloads(read) == [b"1"]
+
+
+async def test_stream(node: RunningNode, client: CursusClient) -> None:
+    await client.ok("CREATE t 1")
+    await client.send(b"STREAM topic=t partition=0 group=g member=m generation=1")
+    async with CursusClient(node.addresses["cursus"]) as producer:
+        for first in (1, 3):
+            await producer.produce(batch("t", numbered(first, 2)))
+            got: list[bytes] = []
+            while len(got) < 2:
+                got += payloads(parse_batch(await client.receive()).records)
+            assert got == [b"%d" % first, b"%d" % (first + 1)]
+        assert await client.receive() == b""  # a keepalive
+        # The same member streams again elsewhere: this one is told and has its connection back.
+        await producer.send(b"STREAM topic=t partition=0 group=g member=m generation=1 offset=4")
+        while (frame := await client.receive()) == b"":
+            pass
+        assert frame == b"STREAM_CONTROL type=CLOSE reason=replaced offset=4"
+        assert await client.say("LIST") == "OK count=1 topics=t"
+        # A frame on a streaming connection ends the stream without a word.
+        await producer.send(b"LIST")
+        while (frame := await producer.receive()) == b"":
+            pass
+        assert frame == b"OK count=1 topics=t"
+
+
+async def test_streams_that_cannot_be(client: CursusClient) -> None:
+    await client.ok("CREATE t 1")
+    assert await client.say("STREAM none 0 0") == "ERROR: topic_not_found topic=none"
+    assert await client.say("STREAM t 5 0") == "ERROR: partition_not_found partition=5"
+    await client.send(b"STREAM t 0 0")  # seed dialect, no group
+    await client.send(b"PUBLISH topic=t partition=0 message=m")
+    frames = []
+    while not frames or not frames[-1].startswith(b"{"):
+        frames.append(await client.receive())
+    assert b"STREAM_CONTROL" not in b"".join(frames)
+
+
+async def test_a_reset_log_tells_readers_its_range(tmp_path: Path) -> None:
+    flags = {**ONE, "log.segment_bytes": "1024", "log.retention_bytes": "1"}
+    async with (
+        lone_node(tmp_path, flags) as node,
+        CursusClient(node.addresses["cursus"]) as client,
+    ):
+        await client.ok("CREATE t 1")
+        for first in range(1, 40):
+            await client.produce(batch("t", [CursusRecord(payload=bytes(200))] * first))
+        partition = node.node.broker.replicas.table.get("t", 0)  # type: ignore[union-attr]
+        assert partition is not None
+        partition.log.enforce_retention(2**50, partition.high_watermark)
+        start, end = partition.log_start_offset, partition.high_watermark
+        assert start > 1
+        line = "CONSUME topic=t partition=0 member=m"
+        assert await client.say(f"{line} offset=1") == (
+            f"ERROR: OFFSET_OUT_OF_RANGE requested=1 earliest={start} latest={end}"
+        )
+        assert await client.say("CONSUME t 0 1") == (
+            f"ERROR: OFFSET_OUT_OF_RANGE requested=1 earliest={start} latest={end}"
+        )
+        if start < end:
+            assert (await client.read(f"{line} offset=0"))[0].offset == start
+            assert (await client.read("CONSUME t 0 0"))[0].offset == start
+
+
+async def test_health_and_metrics_have_ports_of_their_own(tmp_path: Path) -> None:
+    async with lone_node(tmp_path, ONE, more_kinds=("cursus-health", "cursus-metrics")) as node:
+        health, metrics = node.addresses["cursus-health"], node.addresses["cursus-metrics"]
+        assert await ask(health, "/live") == (200, '{"status":"live"}')
+        ready = '{"status":"ready","checks":{"broker":"ok"}}'
+        assert await ask(health, "/ready") == (200, ready)
+        assert await ask(health, "/health") == (200, "OK")
+        assert await ask(health, "/") == (200, "OK")
+        assert (await ask(health, "/live", "POST"))[0] == 405
+        assert (await ask(health, "/metrics"))[0] == 404
+        assert "paceline_" in (await ask(metrics, "/metrics"))[1]
+
+
+async def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, str]:
+    stream = await trio.open_tcp_stream(*address)
+    request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    async with stream:
+        await stream.send_all(request.encode())
+        answer = b"".join([part async for part in stream]).decode()
+    head, _, body = answer.partition("\r\n\r\n")
+    assert method != "POST" or "allow: GET, HEAD" in head.lower().replace("get, head", "GET, HEAD")
+    return int(head.split()[1]), body
