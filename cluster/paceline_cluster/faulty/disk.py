@@ -17,9 +17,11 @@ from paceline_node.storage.disk import RealDisk, RealFile
 class FaultyFile:
     """A :class:`RealFile` whose writes can be made to fail."""
 
-    def __init__(self, real: RealFile, page: ControlPage) -> None:
+    def __init__(self, real: RealFile, page: ControlPage, files: set[FaultyFile]) -> None:
         self.real = real
         self._page = page
+        self._files = files
+        files.add(self)
 
     def __repr__(self) -> str:
         return f"<Faulty {self.real!r}>"
@@ -52,21 +54,24 @@ class FaultyFile:
         return self.real.fileno()
 
     def close(self) -> None:
+        self._files.discard(self)
         self.real.close()
 
 
 class FaultyDisk(RealDisk):
-    """A :class:`RealDisk` whose files and syncs obey a :class:`ControlPage`."""
+    """A :class:`RealDisk` whose files and syncs obey a :class:`ControlPage`. Closing it closes all
+    its files, as the kernel does when a process dies: a killed node has no time to."""
 
     def __init__(self, root: str, page: ControlPage) -> None:
         super().__init__(root)
         self._page = page
+        self._files: set[FaultyFile] = set()
 
     def create(self, path: str) -> FaultyFile:  # type: ignore[override]  # both are a File
-        return FaultyFile(super().create(path), self._page)
+        return FaultyFile(super().create(path), self._page, self._files)
 
     async def open(self, path: str) -> FaultyFile:  # type: ignore[override]  # both are a File
-        return FaultyFile(await super().open(path), self._page)
+        return FaultyFile(await super().open(path), self._page, self._files)
 
     async def sync(self, files: Sequence[File]) -> None:
         if self._page.sync_failures:
@@ -75,6 +80,11 @@ class FaultyDisk(RealDisk):
         if self._page.sync_delay_s:
             await trio.sleep(self._page.sync_delay_s)
         await super().sync([_real(file) for file in files])
+
+    def close(self) -> None:
+        super().close()
+        for file in tuple(self._files):
+            file.close()
 
     def free_bytes(self) -> int:
         pretended = self._page.free_bytes

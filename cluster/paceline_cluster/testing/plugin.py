@@ -1,0 +1,97 @@
+"""The pytest plugin, registered by entry point: the ``paceline`` fixture.
+
+Everything that costs time to import is imported when a test first asks for a cluster, since pytest
+loads this module in every run on a machine where Paceline is installed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from paceline_cluster.testing import BlockingPaceline, Paceline
+
+MARKER = "paceline"
+_DUMP_TITLE = "paceline cluster"
+_MARKER_HELP = (
+    f"{MARKER}(nodes=3, settings={{}}): what the cluster of this test is made of; settings are "
+    "those of node.toml, for example {'log.segment_bytes': '65536'}"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds --paceline-processes."""
+    group = parser.getgroup("paceline")
+    group.addoption(
+        "--paceline-processes",
+        action="store_true",
+        help="Run the nodes of the 'paceline' fixture in processes of their own.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes the marker known."""
+    config.addinivalue_line("markers", _MARKER_HELP)
+
+
+@pytest.fixture
+def paceline(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[BlockingPaceline | Paceline]:
+    """A cluster of three nodes of its own, ready: with blocking methods for plain tests, with
+    async ones for trio tests. It must not leave anything open."""
+    from paceline_cluster.testing import leaks
+    from paceline_cluster.testing.blocking import running_cluster
+
+    directory = tmp_path / "paceline"
+    directory.mkdir()
+    before = leaks.Snapshot.take(directory)
+    nodes, settings = _wanted(request.node)
+    own_processes = bool(request.config.getoption("--paceline-processes"))
+    with running_cluster(
+        directory, nodes=nodes, settings=settings, own_processes=own_processes
+    ) as cluster:
+        request.node.stash[_CLUSTER] = cluster
+        try:
+            yield cluster.trio if _is_async(request.node) else cluster
+        finally:
+            del request.node.stash[_CLUSTER]
+    leaks.require_none(before, directory)
+
+
+_CLUSTER: pytest.StashKey[BlockingPaceline] = pytest.StashKey()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Shows the state of the cluster of a test that failed."""
+    report = yield
+    cluster = item.stash.get(_CLUSTER, None)
+    if cluster is not None and report.when == "call" and report.failed:
+        report.sections.append((_DUMP_TITLE, cluster.dump()))
+    return report
+
+
+def _is_async(item: pytest.Item) -> bool:
+    function = inspect.unwrap(getattr(item, "obj", None) or (lambda: None))
+    # pytest-trio and pytest-anyio wrap the test; what they wrap says what it is.
+    return inspect.iscoroutinefunction(function)
+
+
+def _wanted(item: pytest.Item) -> tuple[int, dict[str, str]]:
+    """Number of nodes and settings by the closest marker. Raises pytest.UsageError."""
+    marker = item.get_closest_marker(MARKER)
+    given: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}
+    nodes = given.pop("nodes", 3)
+    settings = given.pop("settings", {})
+    extra = [*given, *(marker.args if marker is not None else ())]
+    if extra or not isinstance(nodes, int) or not 1 <= nodes <= 9:
+        raise pytest.UsageError(f"@pytest.mark.{_MARKER_HELP}; got {marker}")
+    return nodes, {str(key): str(value) for key, value in settings.items()}

@@ -1,0 +1,72 @@
+"""Nodes in processes of their own (``--paceline-processes``)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import trio
+
+from paceline_cluster import launch
+from paceline_cluster.errors import TooLate
+from paceline_cluster.faulty.fleet import Fleet, open_fleet
+from paceline_cluster.processes import ProcessState
+
+
+class ProcessNodes:
+    """See :class:`paceline_cluster.testing.nodes.Nodes`; a :class:`Fleet` behind it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.mesh = fleet.mesh
+        self.pages = fleet.pages
+
+    def address(self, node: int, listener: str) -> str:
+        return self._fleet.state.node(node).listeners[listener]
+
+    def is_running(self, node: int) -> bool:
+        return self._fleet.process(node) is not ProcessState.STOPPED
+
+    async def start(self, node: int) -> None:
+        self._fleet.start(node)
+        await trio.lowlevel.checkpoint()
+
+    async def kill(self, node: int) -> None:
+        await self._fleet.kill(node)
+
+    async def stop(self, node: int) -> None:
+        await self._fleet.terminate(node)
+
+    async def wipe(self, node: int) -> None:
+        await self._fleet.wipe(node)
+
+    def suspend(self, node: int) -> None:
+        self._fleet.suspend(node)
+
+    def resume(self, node: int) -> None:
+        self._fleet.resume(node)
+
+    def describe_end(self, node: int) -> str:
+        entry = self._fleet.state.node(node)
+        process = self._fleet.process(node)
+        return f"node {node} is {process}; its log ends:\n{launch.log_tail(entry)}"
+
+    async def close(self) -> None:
+        # What does not stop in order is killed when the fleet is left.
+        with contextlib.suppress(TooLate):
+            await self._fleet.stop()
+
+
+@contextlib.asynccontextmanager
+async def in_processes(
+    directory: Path, count: int, settings: Mapping[str, str]
+) -> AsyncIterator[ProcessNodes]:
+    """``count`` node processes, ready."""
+    async with open_fleet(directory / "cluster", count, settings) as fleet:
+        nodes = ProcessNodes(fleet)
+        try:
+            yield nodes
+        finally:
+            with trio.move_on_after(60, shield=True):
+                await nodes.close()

@@ -1,0 +1,159 @@
+"""The ``paceline`` fixture, used as its users do, in this process."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from paceline.errors import NotEnoughReplicas, StorageFull
+from paceline.types import TopicPartition
+from paceline_cluster.testing import BlockingPaceline, Paceline, Unsupported
+
+if TYPE_CHECKING:
+    from paceline.client import Client
+
+
+def _values(paceline: BlockingPaceline, topic: str, count: int) -> list[bytes | None]:
+    with paceline.connect() as client, client.consumer(topic) as consumer:
+        return [next(consumer).value for _ in range(count)]
+
+
+def test_plain_test_kills_and_restarts(paceline: BlockingPaceline) -> None:
+    paceline.create_topic("orders")
+    with paceline.connect() as client, client.producer() as producer:
+        producer.send("orders", b"a")
+        dead = paceline.kill("leader of orders/0")
+        producer.send("orders", b"b")
+    assert paceline.wait_for_leader("orders", other_than=dead) != dead
+    assert "was killed" in paceline.dump()
+    assert paceline.restart(dead) == dead
+    assert paceline.wait_for_isr("orders") == [0, 1, 2]
+    assert _values(paceline, "orders", 2) == [b"a", b"b"]
+
+
+async def test_trio_test_stops_isolates_and_heals(paceline: Paceline) -> None:
+    await paceline.create_topic("orders")
+    async with paceline.connect() as client, client.producer() as producer:
+        await producer.send("orders", b"a")
+        stopped = await paceline.stop("leader of orders/0")
+        await producer.send("orders", b"b")
+        assert "stopped in order" in await paceline.dump()
+        await paceline.restart(stopped)
+        await paceline.wait_until_healthy()
+        cut_off = await paceline.isolate("leader of orders/0")
+        await producer.send("orders", b"c")
+        assert await paceline.wait_for_leader("orders", other_than=cut_off) != cut_off
+        await paceline.heal()
+    assert await paceline.wait_for_high_watermark("orders", offset=3) == 3
+    await paceline.wait_for_isr("orders", count=3)
+
+
+def test_wiped_node_is_filled_again(paceline: BlockingPaceline) -> None:
+    paceline.create_topic("orders")
+    with paceline.connect() as client, client.producer() as producer:
+        producer.send("orders", b"a")
+        wiped = paceline.wipe("leader of orders/0")
+        producer.send("orders", b"b")
+    paceline.restart(wiped)
+    paceline.wait_until_healthy()
+    for node in paceline.nodes:
+        if node != wiped:
+            paceline.kill(node)
+            break
+    paceline.wait_for_leader("orders")
+    assert _values(paceline, "orders", 2) == [b"a", b"b"]
+
+
+@pytest.mark.paceline(nodes=1)
+def test_scripted_errors_fail_the_next_requests_only(paceline: BlockingPaceline) -> None:
+    assert paceline.nodes == (0,)
+    paceline.create_topic("orders")
+    paceline.create_topic("other")
+    paceline.fail_next("produce", StorageFull("scripted"), topic="orders", count=2)
+    paceline.fail_next("produce", NotEnoughReplicas("never asked for"), topic="nowhere")
+    with paceline.connect() as client, client.producer() as producer:
+        assert producer.send("other", b"x").offset == 0
+        assert producer.send("orders", b"y").offset == 0
+    with pytest.raises(ValueError, match="unknown operation 'dance'"):
+        paceline.fail_next("dance", StorageFull("x"))
+
+
+def test_a_failing_disk_ends_its_node_alone(paceline: BlockingPaceline) -> None:
+    paceline.create_topic("orders")
+    with paceline.connect() as client, client.producer() as producer:
+        producer.send("orders", b"a")
+        broken = paceline.fail_disk("leader of orders/0", write_errno=errno.EIO)
+        producer.send("orders", b"b")
+    assert paceline.wait_for_leader("orders", other_than=broken) != broken
+    assert f"node {broken} ended with exit code 69" in paceline.dump()
+    paceline.heal()
+    paceline.restart(broken)
+    paceline.wait_until_healthy()
+    assert _values(paceline, "orders", 2) == [b"a", b"b"]
+
+
+def test_what_cannot_be_in_one_process_is_said(paceline: BlockingPaceline) -> None:
+    with pytest.raises(Unsupported, match="--paceline-processes"):
+        paceline.suspend("controller")
+    with pytest.raises(ValueError, match="there is no node 7"):
+        paceline.kill(7)
+    with pytest.raises(ValueError, match="is no target"):
+        paceline.kill("somebody")
+
+
+def test_waiting_ends_with_the_state_of_everything(paceline: BlockingPaceline) -> None:
+    paceline.create_topic("orders")
+    with pytest.raises(TimeoutError) as late:
+        paceline.wait_for_high_watermark("orders", offset=5, timeout_s=0.2)
+    text = str(late.value)
+    assert "the high watermark of orders/0 reaches 5: not within 0.2 s" in text
+    assert "orders/0: leader" in text
+    assert "last lines of the nodes' logs:" in text
+
+
+def test_the_clock_of_a_node_jumps(paceline: BlockingPaceline) -> None:
+    paceline.create_topic("orders")
+    for node in paceline.nodes:
+        paceline.set_clock(node, 3_600_000)
+    with paceline.connect() as client, client.producer() as producer:
+        assert producer.send("orders", b"a").offset == 0
+
+
+async def test_one_way_cut_of_a_follower(paceline: Paceline) -> None:
+    """The leader does not hear the follower, which leaves the ISR; healed, it comes back."""
+    await paceline.create_topic("orders")
+    leader = await paceline.node("leader of orders/0")
+    # The controller must reach the leader, which else never learns of the smaller ISR.
+    controller = await paceline.node("controller")
+    follower = next(node for node in paceline.nodes if node not in (leader, controller))
+    assert await paceline.cut(follower, leader) == (follower, leader)
+    async with paceline.connect() as client:
+        await _write_until_shrunk(client, paceline)
+    await paceline.heal()
+    await paceline.wait_for_isr("orders", count=3)
+
+
+async def _write_until_shrunk(client: Client, paceline: Paceline) -> None:
+    async with client.producer() as producer, trio.open_nursery() as nursery:
+
+        async def write() -> None:
+            while True:
+                await producer.send("orders", b"x")
+                await trio.sleep(0.01)
+
+        nursery.start_soon(write)
+        await paceline.wait_for_isr("orders", count=2)
+        nursery.cancel_scope.cancel()
+
+
+def test_any_client_can_use_its_addresses(paceline: BlockingPaceline) -> None:
+    for listener in ("v1", "native", "http", "peer"):
+        addresses = paceline.addresses(listener)
+        assert len(set(addresses)) == 3
+    paceline.create_topic("orders", partitions=2, replication_factor=2)
+    info = paceline.partition("orders", 1)
+    assert len(info.replicas) == 2
+    assert TopicPartition("orders", info.partition) == TopicPartition("orders", 1)

@@ -1,0 +1,89 @@
+"""The plugin in a pytest of its own: the README's example, failures, leaks, wrong markers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import paceline_cluster.testing
+
+HANG_S = 120.0
+
+
+def _pytest(folder: Path, text: str, *words: str) -> tuple[int, str]:
+    (folder / "test_it.py").write_text(text)
+    (folder / "pytest.ini").write_text("[pytest]\ntrio_mode = true\nfilterwarnings = error\n")
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *words],
+        cwd=folder,
+        capture_output=True,
+        timeout=HANG_S,
+        text=True,
+        check=False,
+    )
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_the_plugin_is_registered() -> None:
+    found = [each.value for each in entry_points(group="pytest11") if each.name == "paceline"]
+    assert found == ["paceline_cluster.testing.plugin"], "install again: ./scripts/setup"
+
+
+def test_the_example_of_the_readme_passes(tmp_path: Path) -> None:
+    readme = Path(paceline_cluster.testing.__file__).parent / "README.md"
+    [example, *_] = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+    code, output = _pytest(tmp_path, example)
+    assert code == 0, output
+    assert "3 passed" in output
+
+
+def test_a_failure_shows_the_cluster_and_a_leak_fails(tmp_path: Path) -> None:
+    code, output = _pytest(
+        tmp_path,
+        """
+import pytest
+
+@pytest.mark.paceline(nodes=1)
+def test_fails(paceline):
+    paceline.create_topic("orders")
+    assert 1 == 2
+
+@pytest.mark.paceline(nodes=1)
+def test_leaks(paceline):
+    test_leaks.kept = paceline.connect()
+
+@pytest.mark.paceline(knots=3)
+def test_wrong_marker(paceline):
+    pass
+
+def test_needs_nothing():
+    import sys
+    test_leaks.kept.close()
+""",
+    )
+    assert code == 1, output
+    assert "2 passed" in output, "a leak is an error after a test that passed"
+    assert "1 failed" in output
+    assert "2 errors" in output
+    assert "paceline cluster" in output
+    assert "orders/0: leader 0" in output
+    assert "left open by the test: thread paceline-client" in output
+    assert "paceline(nodes=3, settings={})" in output
+
+
+def test_a_run_without_clusters_loads_none_of_it(tmp_path: Path) -> None:
+    code, output = _pytest(
+        tmp_path,
+        """
+import sys
+
+def test_nothing_is_loaded():
+    assert "paceline_cluster.testing.plugin" in sys.modules
+    loaded = [name for name in sys.modules if name.startswith(("paceline_node", "paceline.client"))]
+    assert loaded == []
+""",
+    )
+    assert code == 0, output
