@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from paceline.client import ProducerSettings
 from paceline.errors import NotEnoughReplicas, StorageFull
 from paceline.types import TopicPartition
 from paceline_cluster.testing import BlockingPaceline, Paceline, Unsupported
@@ -36,7 +37,8 @@ def test_plain_test_kills_and_restarts(paceline: BlockingPaceline) -> None:
 
 async def test_trio_test_stops_isolates_and_heals(paceline: Paceline) -> None:
     await paceline.create_topic("orders")
-    async with paceline.connect() as client, client.producer() as producer:
+    patience = ProducerSettings(ack_timeout_s=1.0)
+    async with paceline.connect() as client, client.producer(patience) as producer:
         await producer.send("orders", b"a")
         stopped = await paceline.stop("leader of orders/0")
         await producer.send("orders", b"b")
