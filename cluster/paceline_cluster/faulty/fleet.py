@@ -65,6 +65,10 @@ class Fleet:
 
     def start(self, *nodes: int) -> None:
         """Start the processes of those that do not run."""
+        for node in nodes:
+            self._children.exit_code(
+                node
+            )  # an ended child is let go before another takes its place
         launch.start_nodes(self.directory, nodes, self._children)
         self._expected |= set(nodes)
 
