@@ -90,12 +90,18 @@ class Consumer:
         stops: Mapping[TopicPartition, int] = {}
         if stop is not None:
             stops = await self._finder.resolve(dict.fromkeys(added, stop), self.isolation)
-        for at in added:
-            reader = PartitionReader(at, starts[at], stops.get(at))
-            self._readers[at] = reader
-            self._turns.append(reader)
+        self._read_from(starts, stops)
         if stop is None:
             self._whole_topics |= {each for each in _each(subscription) if isinstance(each, str)}
+
+    def _read_from(
+        self, starts: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]
+    ) -> None:
+        """Read these partitions, none of which is assigned, from these offsets on."""
+        for at, start in starts.items():
+            reader = PartitionReader(at, start, stops.get(at))
+            self._readers[at] = reader
+            self._turns.append(reader)
         self._fetcher.wake()
 
     def unassign(self, partitions: Iterable[TopicPartition]) -> None:

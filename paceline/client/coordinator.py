@@ -1,0 +1,93 @@
+"""Talking to the node that coordinates a group, wherever it is at the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from paceline.client.metadata import Metadata
+from paceline.client.pool import ConnectionPool
+from paceline.client.retry import Backoff, may_repeat, retrying
+from paceline.errors import (
+    ConnectionLost,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    PacelineError,
+    RebalanceInProgress,
+)
+from paceline.types import NO_NODE, NodeId
+from paceline.wire.message import Message
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.groups import KAFKA_FAMILY, CoordinatorFound, FindCoordinator
+
+M = TypeVar("M", bound=Message)
+
+
+def may_repeat_in_group(error: PacelineError) -> bool:
+    """Whether asking again, here or at the next coordinator, can help. A rebalance is news for the
+    member, not a failure to be repeated away."""
+    return may_repeat(error) and not isinstance(error, RebalanceInProgress)
+
+
+class Coordinator:
+    """Finds a group's coordinator by asking any node, and again whenever it was the wrong one."""
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        metadata: Metadata,
+        backoff: Backoff,
+        group: str,
+        *,
+        family: str = KAFKA_FAMILY,
+        subject: str = "",
+    ) -> None:
+        self.group = group
+        self.family = family
+        self.subject = subject
+        self._pool = pool
+        self._metadata = metadata
+        self._backoff = backoff
+        self._node = NO_NODE
+
+    async def call(
+        self,
+        api: NativeApi,
+        body: Message,
+        reply: type[M],
+        *,
+        timeout_s: float,
+        wait_s: float = 0.0,
+        may_retry: Callable[[PacelineError], bool] = may_repeat_in_group,
+    ) -> M:
+        """Ask the coordinator, repeatedly, until ``timeout_s`` is over; then the last error is
+        raised. ``wait_s`` is how long the request itself may take there.
+
+        Everything asked of a coordinator may be asked twice: joining and heartbeats name a member,
+        commits an offset.
+        """
+
+        async def attempt() -> M:
+            node = await self._find()
+            try:
+                connection = await self._pool.to_node(node)
+                return await connection.call(api, body, reply, wait_s=wait_s)
+            except (NotCoordinator, CoordinatorNotAvailable, ConnectionLost):
+                if self._node == node:
+                    self._node = NO_NODE
+                raise
+
+        return await retrying(
+            attempt, timeout_s=timeout_s, backoff=self._backoff, may_retry=may_retry
+        )
+
+    async def _find(self) -> NodeId:
+        if self._node == NO_NODE:
+            connection = await self._pool.to_any()
+            request = FindCoordinator(self.group, self.family, self.subject)
+            found = await connection.call(NativeApi.FIND_COORDINATOR, request, CoordinatorFound)
+            node = found.broker.node_id
+            if self._pool.endpoint_of(node) is None:
+                await self._metadata.refresh([])
+            self._node = node
+        return self._node

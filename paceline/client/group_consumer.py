@@ -1,0 +1,304 @@
+"""Reading topics together with others, each partition by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import trio
+
+from paceline.client.consumed import ConsumedBatch, ConsumedRecord
+from paceline.client.consumer import Consumer, Subscription
+from paceline.client.coordinator import Coordinator
+from paceline.client.fetcher import OutOfRange
+from paceline.client.group_settings import GroupSettings, RebalanceListener
+from paceline.client.membership import Membership
+from paceline.client.metadata import Metadata
+from paceline.client.pool import ConnectionPool
+from paceline.client.position import Position
+from paceline.client.progress import Offsets, Progress
+from paceline.client.retry import Backoff
+from paceline.client.scope import open_scope
+from paceline.client.settings import ClientSettings, ConsumerSettings
+from paceline.errors import (
+    IllegalGeneration,
+    InvalidRequest,
+    OffsetOutOfRange,
+    PacelineError,
+    error_for,
+)
+from paceline.types import Isolation, TopicPartition
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.groups import (
+    CommitOffsets,
+    FetchOffsets,
+    OffsetResults,
+    OffsetsFetched,
+    OffsetToCommit,
+    TopicPartitions,
+)
+
+HAND_BACK_S = 1.0
+"""How long giving up partitions waits for the record in hand, to be committed with the others."""
+CLOSE_S = 5.0
+
+
+class GroupConsumer(Consumer):
+    """Made by :meth:`Client.consumer` with a ``group``; one task at a time may read from it.
+
+    As a :class:`Consumer` whose partitions the group assigns: they come and go while it runs. A
+    partition begins at the group's committed offset, or where ``out_of_range`` says when it has
+    none. Delivery is at least once: what is committed by itself (``GroupSettings.auto_commit_s``,
+    and whenever partitions are given up) is what was handed out before the record in hand.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        client: ClientSettings,
+        pool: ConnectionPool,
+        metadata: Metadata,
+        backoff: Backoff,
+        *,
+        group: str,
+        topics: Sequence[str],
+        membership: GroupSettings,
+        listener: RebalanceListener,
+        isolation: Isolation,
+        out_of_range: OutOfRange,
+    ) -> None:
+        super().__init__(
+            settings, pool, metadata, backoff, isolation=isolation, out_of_range=out_of_range
+        )
+        self.group = group
+        self._reset = out_of_range
+        self._client = client
+        self._settings = membership
+        self._listener = listener
+        self._progress = Progress()
+        self._coordinator = Coordinator(pool, metadata, backoff, group)
+        self._membership = Membership(
+            self._coordinator,
+            metadata,
+            backoff,
+            membership,
+            self,
+            topics,
+            client_id=client.client_id,
+        )
+        self._moving = True
+        self._handed_back = trio.Event()
+        # Two commits at a time could arrive in the other order, and set an offset back.
+        self._committing = trio.Lock()
+
+    @property
+    def member_id(self) -> str:
+        """The id the coordinator gave; empty before the first answer."""
+        return self._membership.member_id
+
+    @property
+    def generation(self) -> int:
+        """The generation it is a member of; -1 while it is none."""
+        return self._membership.generation
+
+    async def assign(
+        self,
+        subscription: Subscription,
+        *,
+        start: Position = Position.EARLIEST,
+        stop: Position | None = None,
+    ) -> None:
+        """Raises InvalidRequest: the group assigns."""
+        raise InvalidRequest(f"group {self.group} assigns the partitions of this consumer")
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raises InvalidRequest: the group assigns."""
+        raise InvalidRequest(f"group {self.group} assigns the partitions of this consumer")
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def __anext__(self) -> ConsumedRecord:
+        """The next record; the one before counts as done. Never ends."""
+        try:
+            record = await super().__anext__()
+        except BaseException:
+            self._progress.drop()
+            raise
+        self._progress.hand_out(TopicPartition(record.topic, record.partition), record.offset + 1)
+        return record
+
+    async def next_batch(self) -> ConsumedBatch | None:
+        """The next batch; the one before, or the last record, counts as done."""
+        self._hand_back()
+        batch = await super().next_batch()
+        if batch is not None:
+            self._progress.hand_out(batch.at, batch.end_offset)
+        return batch
+
+    def _take(self) -> ConsumedBatch | None:
+        return None if self._moving else super()._take()
+
+    def _hand_back(self) -> None:
+        self._progress.hand_back()
+        self._handed_back.set()
+
+    async def seek(self, at: TopicPartition, to: Position) -> None:
+        """As :meth:`Consumer.seek`; what is committed next follows."""
+        await super().seek(at, to)
+        self._progress.move(at, self.position(at))
+
+    # --- committing -------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Have the group's coordinator keep how far this consumer is: everything handed out, the
+        record in hand included, or ``offsets`` (the next ones to read) of assigned partitions.
+
+        Raises IllegalGeneration, UnknownMember or RebalanceInProgress when the partitions are being
+        moved: nothing is committed then, and they will be read again from the last commit.
+        """
+        if offsets is None:
+            self._progress.hand_back()
+            offsets = self._progress.uncommitted()
+        else:
+            foreign = [str(at) for at in offsets if at not in self._readers]
+            if foreign:
+                raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
+        await self._commit(offsets)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """What the group has committed of these, or of the assigned partitions; None: nothing."""
+        wanted = sorted(self._readers if partitions is None else partitions)
+        return await self._fetch_committed(wanted)
+
+    async def _commit(self, offsets: Offsets) -> None:
+        async with self._committing:
+            if not offsets:
+                return
+            membership = self._membership
+            request = CommitOffsets(
+                self.group,
+                membership.generation,
+                membership.member_id,
+                tuple(
+                    OffsetToCommit(at.topic, at.partition, offset) for at, offset in offsets.items()
+                ),
+                self._settings.instance_id,
+            )
+            try:
+                results = await self._coordinator.call(
+                    NativeApi.COMMIT_OFFSETS,
+                    request,
+                    OffsetResults,
+                    timeout_s=self._settings.rebalance_timeout_s,
+                )
+            except PacelineError as error:
+                membership.lost_by(error)
+                raise
+            for result in results.partitions:
+                if result.error:
+                    raise error_for(result.error, f"committing {result.topic}/{result.partition}")
+            self._progress.committed(offsets)
+
+    async def _commit_done(self) -> None:
+        """Commit by itself; what a member no more cannot commit, others read again."""
+        try:
+            await self._commit(self._progress.uncommitted())
+        except PacelineError as error:
+            if not (error.retriable or self._membership.lost_by(error)):
+                raise
+
+    async def _commit_now_and_then(self, pause_s: float) -> None:
+        while True:
+            await trio.sleep(pause_s)
+            if not self._moving:
+                await self._commit_done()
+
+    async def _fetch_committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        by_topic: dict[str, list[int]] = {}
+        for at in partitions:
+            by_topic.setdefault(at.topic, []).append(at.partition)
+        topics = tuple(TopicPartitions(topic, tuple(each)) for topic, each in by_topic.items())
+        if not topics:
+            return {}
+        fetched = await self._coordinator.call(
+            NativeApi.FETCH_OFFSETS,
+            FetchOffsets(self.group, topics),
+            OffsetsFetched,
+            timeout_s=self._settings.rebalance_timeout_s,
+        )
+        found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
+        for each in fetched.partitions:
+            if each.error:
+                raise error_for(each.error, f"offset of {each.topic}/{each.partition}")
+            if each.offset >= 0:
+                found[TopicPartition(each.topic, each.partition)] = each.offset
+        return found
+
+    # --- what the group says (membership.Owner) ---------------------------------------------------
+
+    def owned(self) -> Sequence[TopicPartition]:
+        return self.assignment
+
+    async def take(self, partitions: Sequence[TopicPartition]) -> None:
+        """Begin to read at the committed offsets."""
+        committed = await self._fetch_committed(partitions)
+        starts = {at: offset for at, offset in committed.items() if offset is not None}
+        starts |= await self._first_offsets([at for at in partitions if at not in starts])
+        self._progress.begin(starts)
+        self._read_from(starts, {})
+        await self._listener.assigned(partitions)
+        self._moving = False
+        self._arrived()
+
+    async def _first_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        if partitions and self._reset is OutOfRange.FAIL:
+            named = ", ".join(map(str, partitions))
+            raise OffsetOutOfRange(f"group {self.group} has committed nothing of {named}")
+        position = Position.LATEST if self._reset is OutOfRange.LATEST else Position.EARLIEST
+        return await self._finder.resolve(dict.fromkeys(partitions, position), self.isolation)
+
+    async def give_up(self, *, lost: bool) -> None:
+        """Stop handing out, tell the program, commit what is done, and forget the partitions."""
+        self._moving = True
+        partitions = self.assignment
+        if partitions and lost:
+            await self._listener.lost(partitions)
+        elif partitions:
+            await self._await_hand_back()
+            await self._listener.revoked(partitions)
+            if self._settings.auto_commit_s is not None:
+                await self._commit_done()
+        self._progress.end(partitions)
+        super().unassign(partitions)
+
+    async def _await_hand_back(self) -> None:
+        self._handed_back = trio.Event()
+        if self._progress.holds:
+            with trio.move_on_after(HAND_BACK_S):
+                await self._handed_back.wait()
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Be a member and read ahead until cancelled."""
+        async with open_scope() as nursery:
+            nursery.start_soon(self._fetcher.run)
+            if self._settings.auto_commit_s is not None:
+                nursery.start_soon(self._commit_now_and_then, self._settings.auto_commit_s)
+            await self._membership.run()
+
+    async def close(self, *, finished: bool) -> None:
+        """Give up the partitions and leave, once :meth:`run` has ended. ``finished``: the program
+        is done with the record in hand. Bounded in time, also when cancelled."""
+        with trio.move_on_after(CLOSE_S, shield=True):
+            if finished:
+                self._progress.hand_back()
+            else:
+                self._progress.drop()
+            await self.give_up(lost=not self._membership.is_member)
+            await self._membership.leave()

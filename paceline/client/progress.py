@@ -1,0 +1,79 @@
+"""How far a group's member has read, and how far it has said so. Pure.
+
+A record counts as *done* when the next one is asked for: only then has its reader surely finished
+with it. What is committed without being told to is what is done, so a member that dies repeats the
+record in its hands instead of losing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from paceline.types import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(slots=True)
+class Progress:
+    """Offsets are the next ones to read. Only partitions that are owned count."""
+
+    _done: dict[TopicPartition, int] = field(default_factory=dict)
+    _committed: dict[TopicPartition, int] = field(default_factory=dict)
+    _in_hand: tuple[TopicPartition, int] | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether something was handed out that may still be worked on."""
+        return self._in_hand is not None
+
+    def begin(self, positions: Offsets) -> None:
+        """These partitions are owned from now on, and read from these offsets."""
+        self._done.update(positions)
+        self._committed.update(positions)
+
+    def end(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are owned no more: what is in hand of them will never count."""
+        for at in partitions:
+            self._done.pop(at, None)
+            self._committed.pop(at, None)
+            if self._in_hand is not None and self._in_hand[0] == at:
+                self._in_hand = None
+
+    def hand_out(self, at: TopicPartition, next_offset: int) -> None:
+        """A record or batch up to ``next_offset`` is about to be worked on."""
+        self._in_hand = (at, next_offset)
+
+    def hand_back(self) -> None:
+        """Whatever was in hand is done."""
+        if self._in_hand is not None:
+            at, offset = self._in_hand
+            if at in self._done:
+                self._done[at] = offset
+            self._in_hand = None
+
+    def drop(self) -> None:
+        """What was in hand could not be read after all."""
+        self._in_hand = None
+
+    def move(self, at: TopicPartition, offset: int) -> None:
+        """The reader was told to go on at ``offset``, maybe backwards."""
+        if self._in_hand is not None and self._in_hand[0] == at:
+            self._in_hand = None
+        if at in self._done:
+            self._done[at] = offset
+
+    def uncommitted(self) -> dict[TopicPartition, int]:
+        """What is done and not committed, by partition in order."""
+        return {
+            at: offset
+            for at, offset in sorted(self._done.items())
+            if self._committed.get(at) != offset
+        }
+
+    def committed(self, offsets: Offsets) -> None:
+        """The coordinator has these."""
+        for at, offset in offsets.items():
+            if at in self._done:
+                self._committed[at] = offset
