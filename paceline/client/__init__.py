@@ -5,12 +5,15 @@ Programs import from here (or from ``paceline`` itself); scripts without an even
 """
 
 from paceline.client.admin import Admin, ClusterDescription
+from paceline.client.assignors import Assignor
 from paceline.client.batching import BatchMetadata, RecordMetadata
 from paceline.client.client import Client, connect
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange
+from paceline.client.group_consumer import GroupConsumer
+from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.portion import Portion
 from paceline.client.position import Position
 from paceline.client.producer import Delivery, Producer
@@ -18,6 +21,7 @@ from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerS
 
 __all__ = [
     "Admin",
+    "Assignor",
     "BatchMetadata",
     "Client",
     "ClientSettings",
@@ -28,11 +32,14 @@ __all__ = [
     "ConsumerSettings",
     "Delivery",
     "Endpoint",
+    "GroupConsumer",
+    "GroupSettings",
     "OutOfRange",
     "Portion",
     "Position",
     "Producer",
     "ProducerSettings",
+    "RebalanceListener",
     "RecordMetadata",
     "connect",
 ]

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import trio
 
+from paceline.client.group_admin import GroupAdmin
 from paceline.client.metadata import Metadata
 from paceline.client.offsets import OffsetFinder
 from paceline.client.pool import ConnectionPool
@@ -67,6 +68,7 @@ class Admin:
         self._settings = settings
         self._backoff = backoff
         self._offsets = OffsetFinder(pool, metadata, backoff)
+        self.groups = GroupAdmin(pool, metadata, settings, backoff)
 
     # --- looking ----------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ is forgotten ends when it is collected or the interpreter exits, dropping what w
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
@@ -20,6 +21,9 @@ import trio
 from paceline.client import admin as trio_admin
 from paceline.client import client as trio_client
 from paceline.client import consumer as trio_consumer
+from paceline.client import group_admin as trio_group_admin
+from paceline.client import group_consumer as trio_group
+from paceline.client import group_settings
 from paceline.client import producer as trio_producer
 from paceline.client.batching import RecordMetadata
 from paceline.client.client import Bootstrap
@@ -34,7 +38,17 @@ from paceline.client.transport import Dial, dial_tcp
 from paceline.errors import CorruptMessage, UnsupportedCompression
 from paceline.types import Isolation, TopicPartition
 
-__all__ = ["Admin", "Client", "Consumer", "Delivery", "Producer", "connect"]
+__all__ = [
+    "Admin",
+    "Client",
+    "Consumer",
+    "Delivery",
+    "GroupAdmin",
+    "GroupConsumer",
+    "Producer",
+    "RebalanceListener",
+    "connect",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -244,8 +258,81 @@ class Consumer(_Open[trio_consumer.Consumer]):
             self._records = iter(())
 
 
+class RebalanceListener:
+    """As :class:`paceline.client.RebalanceListener`, called in a thread of its own; the consumer
+    may be used from there."""
+
+    def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are read from now on."""
+
+    def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """These will be given up; their offsets may still be committed here."""
+
+    def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """These are gone; others may read them already."""
+
+
+class _Relay(group_settings.RebalanceListener):
+    def __init__(self, listener: RebalanceListener) -> None:
+        self._listener = listener
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        await trio.to_thread.run_sync(self._listener.assigned, partitions)
+
+    async def revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        await trio.to_thread.run_sync(self._listener.revoked, partitions)
+
+    async def lost(self, partitions: Sequence[TopicPartition]) -> None:
+        await trio.to_thread.run_sync(self._listener.lost, partitions)
+
+
+class GroupConsumer(Consumer):
+    """As :class:`paceline.client.GroupConsumer`. What is left of a batch is still handed out when
+    its partition moves to another member meanwhile."""
+
+    def __init__(self, loop: LoopThread, held: Held[trio_consumer.Consumer]) -> None:
+        super().__init__(loop, held)
+        assert isinstance(held.value, trio_group.GroupConsumer)
+        self._member = held.value
+
+    @property
+    def member_id(self) -> str:
+        return self._member.member_id
+
+    @property
+    def generation(self) -> int:
+        return self._member.generation
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """As :meth:`paceline.client.GroupConsumer.commit`."""
+        offsets = self.positions() if offsets is None else offsets
+        self._loop.call(functools.partial(self._member.commit, offsets))
+
+    def committed(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """As :meth:`paceline.client.GroupConsumer.committed`."""
+        return self._loop.call(functools.partial(self._member.committed, partitions))
+
+
+class GroupAdmin(_Facade[trio_group_admin.GroupAdmin]):
+    """As :class:`paceline.client.group_admin.GroupAdmin`."""
+
+    coordinator = _blocking(trio_group_admin.GroupAdmin.coordinator)
+    list = _blocking(trio_group_admin.GroupAdmin.list)
+    describe = _blocking(trio_group_admin.GroupAdmin.describe)
+    delete = _blocking(trio_group_admin.GroupAdmin.delete)
+    offsets = _blocking(trio_group_admin.GroupAdmin.offsets)
+    alter_offsets = _blocking(trio_group_admin.GroupAdmin.alter_offsets)
+    delete_offsets = _blocking(trio_group_admin.GroupAdmin.delete_offsets)
+
+
 class Admin(_Facade[trio_admin.Admin]):
     """As :class:`paceline.client.Admin`."""
+
+    def __init__(self, loop: LoopThread, inner: trio_admin.Admin) -> None:
+        super().__init__(loop, inner)
+        self.groups = GroupAdmin(loop, inner.groups)
 
     describe_cluster = _blocking(trio_admin.Admin.describe_cluster)
     list_topics = _blocking(trio_admin.Admin.list_topics)
@@ -282,6 +369,32 @@ class Client(_Open[trio_client.Client]):
         self._opened.append(held)
         return Producer(self._loop, held)
 
+    def group_consumer(
+        self,
+        topics: str | Sequence[str],
+        group: str,
+        *,
+        membership: group_settings.GroupSettings | None = None,
+        listener: RebalanceListener | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        out_of_range: OutOfRange = OutOfRange.EARLIEST,
+        settings: ConsumerSettings | None = None,
+    ) -> GroupConsumer:
+        """As :meth:`paceline.client.Client.consumer` with a ``group``. ``with`` or ``close`` leaves
+        it."""
+        consumer: AbstractAsyncContextManager[trio_consumer.Consumer] = self._inner.consumer(
+            topics,
+            group=group,
+            membership=membership,
+            listener=None if listener is None else _Relay(listener),
+            isolation=isolation,
+            out_of_range=out_of_range,
+            settings=settings,
+        )
+        held = self._loop.enter(consumer)
+        self._opened.append(held)
+        return GroupConsumer(self._loop, held)
+
     def consumer(
         self,
         subscription: Subscription = (),
@@ -292,7 +405,7 @@ class Client(_Open[trio_client.Client]):
         out_of_range: OutOfRange = OutOfRange.FAIL,
         settings: ConsumerSettings | None = None,
     ) -> Consumer:
-        """As :meth:`paceline.client.Client.consumer`."""
+        """As :meth:`paceline.client.Client.consumer`; for a group see :meth:`group_consumer`."""
         held = self._loop.enter(
             self._inner.consumer(
                 subscription,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, overload
 
 import trio
 
@@ -13,6 +14,8 @@ from paceline.client.admin import Admin
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.endpoint import Endpoint, parse_bootstrap
 from paceline.client.fetcher import OutOfRange
+from paceline.client.group_consumer import GroupConsumer
+from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
@@ -68,8 +71,8 @@ class Client:
             finally:
                 producer.close()
 
-    @asynccontextmanager
-    async def consumer(
+    @overload
+    def consumer(
         self,
         subscription: Subscription = (),
         *,
@@ -78,13 +81,84 @@ class Client:
         isolation: Isolation = Isolation.READ_COMMITTED,
         out_of_range: OutOfRange = OutOfRange.FAIL,
         settings: ConsumerSettings | None = None,
-    ) -> AsyncIterator[Consumer]:
+    ) -> AbstractAsyncContextManager[Consumer]: ...
+
+    @overload
+    def consumer(
+        self,
+        subscription: str | Sequence[str],
+        *,
+        group: str,
+        membership: GroupSettings | None = None,
+        listener: RebalanceListener | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        out_of_range: OutOfRange = OutOfRange.EARLIEST,
+        settings: ConsumerSettings | None = None,
+    ) -> AbstractAsyncContextManager[GroupConsumer]: ...
+
+    def consumer(
+        self,
+        subscription: Any = (),
+        *,
+        group: str | None = None,
+        membership: GroupSettings | None = None,
+        listener: RebalanceListener | None = None,
+        start: Position = Position.EARLIEST,
+        stop: Position | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        out_of_range: OutOfRange | None = None,
+        settings: ConsumerSettings | None = None,
+    ) -> AbstractAsyncContextManager[Consumer]:
         """A consumer of topics (``"orders"``), partitions (``TopicPartition("orders", 0)``) or
         several of both; :meth:`Consumer.assign` adds more.
 
         ``stop=Position.LATEST`` makes it end at the high watermark of the moment it starts.
         Entering waits until ``start`` and ``stop`` are known from every partition's leader.
+
+        With ``group`` the partitions of the topics are shared with all other members of that group;
+        ``listener`` hears when they come and go. Reading goes on at the group's committed offsets;
+        ``out_of_range`` says where to begin without one. Leaving the block normally commits all
+        that was handed out, otherwise all but the record in hand, and leaves the group.
         """
+        if group is None:
+            policy = out_of_range or OutOfRange.FAIL
+            return self._plain_consumer(subscription, start, stop, isolation, policy, settings)
+        consumer = GroupConsumer(
+            settings or ConsumerSettings(),
+            self.settings,
+            self._pool,
+            self._metadata,
+            self._backoff,
+            group=group,
+            topics=[subscription] if isinstance(subscription, str) else list(subscription),
+            membership=membership or GroupSettings(),
+            listener=listener or RebalanceListener(),
+            isolation=isolation,
+            out_of_range=out_of_range or OutOfRange.EARLIEST,
+        )
+        return self._group_consumer(consumer)
+
+    @asynccontextmanager
+    async def _group_consumer(self, consumer: GroupConsumer) -> AsyncIterator[GroupConsumer]:
+        finished = False
+        try:
+            async with open_scope() as nursery:
+                nursery.start_soon(consumer.run)
+                yield consumer
+                finished = True
+        finally:
+            await consumer.close(finished=finished)
+
+    @asynccontextmanager
+    async def _plain_consumer(
+        self,
+        subscription: Subscription,
+        start: Position,
+        stop: Position | None,
+        isolation: Isolation,
+        out_of_range: OutOfRange,
+        settings: ConsumerSettings | None,
+    ) -> AsyncIterator[Consumer]:
         consumer = Consumer(
             settings or ConsumerSettings(),
             self._pool,

@@ -118,6 +118,10 @@ class GroupConsumer(Consumer):
 
     async def __anext__(self) -> ConsumedRecord:
         """The next record; the one before counts as done. Never ends."""
+        self._hand_back()
+        while self._moving:
+            self._arrival = trio.Event()
+            await self._arrival.wait()
         try:
             record = await super().__anext__()
         except BaseException:

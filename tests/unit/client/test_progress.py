@@ -1,0 +1,85 @@
+"""What a group's member may commit by itself: only what its reader has surely finished with."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.client.progress import Progress
+from paceline.types import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_what_is_in_hand_is_not_done() -> None:
+    progress = Progress()
+    progress.begin({A: 5})
+    assert progress.uncommitted() == {}
+    progress.hand_out(A, 6)
+    assert progress.holds
+    assert progress.uncommitted() == {}
+    progress.hand_back()
+    assert progress.uncommitted() == {A: 6}
+    progress.hand_out(A, 7)
+    assert progress.uncommitted() == {A: 6}
+
+
+def test_what_was_committed_is_not_committed_again() -> None:
+    progress = Progress()
+    progress.begin({A: 0, B: 0})
+    progress.hand_out(B, 1)
+    progress.hand_back()
+    progress.committed({B: 1})
+    assert progress.uncommitted() == {}
+
+
+def test_a_partition_given_up_counts_no_more() -> None:
+    progress = Progress()
+    progress.begin({A: 0, B: 0})
+    progress.hand_out(A, 9)
+    progress.end([A])
+    assert not progress.holds
+    progress.hand_back()
+    progress.committed({A: 9})
+    assert progress.uncommitted() == {}
+    # Owned again, it begins where the group says, whatever was in hand.
+    progress.begin({A: 3})
+    assert progress.uncommitted() == {}
+
+
+def test_seeking_moves_what_will_be_committed() -> None:
+    progress = Progress()
+    progress.begin({A: 0})
+    progress.hand_out(A, 8)
+    progress.move(A, 2)
+    assert progress.uncommitted() == {A: 2}
+    progress.hand_back()
+    assert progress.uncommitted() == {A: 2}
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["out", "back", "commit"]), st.sampled_from([A, B])), max_size=60
+    )
+)
+def test_never_more_than_was_finished(steps: list[tuple[str, TopicPartition]]) -> None:
+    progress = Progress()
+    progress.begin({A: 0, B: 0})
+    finished, handed = {A: 0, B: 0}, {A: 0, B: 0}
+    in_hand: TopicPartition | None = None
+    committed = {A: 0, B: 0}
+    for what, at in steps:
+        if what == "out" and in_hand is None:
+            handed[at] += 1
+            progress.hand_out(at, handed[at])
+            in_hand = at
+        elif what == "back" and in_hand is not None:
+            finished[in_hand] = handed[in_hand]
+            progress.hand_back()
+            in_hand = None
+        elif what == "commit":
+            offsets = progress.uncommitted()
+            assert all(committed[each] < offset for each, offset in offsets.items())
+            committed.update(offsets)
+            progress.committed(offsets)
+            assert committed == finished
