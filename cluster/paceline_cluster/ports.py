@@ -19,6 +19,7 @@ BASE_PORTS: dict[str, int] = {
     "v1": 9092,
     "native": 7400,
     "peer": 7401,
+    "http": 7480,
     "segment": 12345,
     "cursus": 9000,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 
 import trio
 
@@ -16,7 +17,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import metrics_page, standard_pages
-from paceline_node.http.server import HttpLimits, HttpServer, PageMaker
+from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
 from paceline_node.listeners.native import NativeLimits, NativeService
 from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
 from paceline_node.listeners.native_groups import NativeGroups
@@ -32,11 +33,12 @@ from paceline_node.listeners.v1_groups import V1Groups
 from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
-from paceline_node.observe.metrics import Gauge, Metrics, Sample
+from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample
 from paceline_node.peers.accepting import AcceptGate, OpenConnections
 from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
+from paceline_node.security.principals import ANONYMOUS
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.segment_expiry import SegmentExpiry
 from paceline_node.services.surface import Surface
@@ -170,16 +172,38 @@ class Frontend:
         async def native_over_websocket(stream: trio.abc.Stream, name: str) -> None:
             await self._native.serve(stream, Client(name, is_loopback=False))
 
+        pages = standard_pages(self._metrics, self._surface.status.reasons, self._permit)
+        return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
+
+    def _http_server(
+        self,
+        kind: ListenerKind,
+        pages: Mapping[str, PageMaker],
+        sockets: Mapping[str, StreamHandler] | None = None,
+    ) -> HttpServer:
+        """A server of a few pages, all counted."""
+        names = {path: path.removeprefix("/") or "root" for path in (*pages, *(sockets or {}))}
+        meters = self._metrics.requests_by(kind.value, names)
+
+        def count(path: str, status: HTTPStatus, seconds: float) -> None:
+            code = OK if status < HTTPStatus.BAD_REQUEST else status.name.lower()
+            meters[path].done(code, seconds)
+
         return HttpServer(
-            standard_pages(self._metrics, self._surface.status.reasons),
-            sockets={NATIVE_PATH: native_over_websocket},
+            pages,
+            sockets=sockets,
             browsers=self._browsers(),
             limits=self._http_limits(),
+            count=count,
         )
 
-    def _plain_http(self, pages: Mapping[str, PageMaker]) -> HttpServer:
-        """A server of a few pages, on a port of their own."""
-        return HttpServer(pages, browsers=self._browsers(), limits=self._http_limits())
+    def _permit(self) -> None:
+        """Pages have no credentials: who asks for one is anybody."""
+        self._surface.status.permit(ANONYMOUS)
+
+    def _cursus_checks(self) -> Mapping[str, str]:
+        self._permit()
+        return health_checks(self._surface)
 
     def _http_limits(self) -> HttpLimits:
         return HttpLimits(
@@ -211,11 +235,12 @@ class Frontend:
                 case ListenerKind.HTTP:
                     await self._serve_pages(nursery, item, self._http)
                 case ListenerKind.CURSUS_HEALTH:
-                    pages = health_pages(lambda: health_checks(self._surface))
-                    await self._serve_pages(nursery, item, self._plain_http(pages))
+                    server = self._http_server(item.config.kind, health_pages(self._cursus_checks))
+                    await self._serve_pages(nursery, item, server)
                 case ListenerKind.CURSUS_METRICS:
-                    pages = {"/metrics": metrics_page(self._metrics)}
-                    await self._serve_pages(nursery, item, self._plain_http(pages))
+                    pages = {"/metrics": metrics_page(self._metrics, self._permit)}
+                    server = self._http_server(item.config.kind, pages)
+                    await self._serve_pages(nursery, item, server)
                 case ListenerKind.PEER:
                     continue
 

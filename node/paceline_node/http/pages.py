@@ -12,26 +12,30 @@ from paceline_node.observe.metrics import Metrics
 
 
 def standard_pages(
-    metrics: Metrics, failed_checks: Callable[[], Sequence[str]]
+    metrics: Metrics, failed_checks: Callable[[], Sequence[str]], permit: Callable[[], None]
 ) -> dict[str, PageMaker]:
-    """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready."""
+    """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready.
+    ``permit`` raises AuthorizationFailed of who may not see the node's state; that its process
+    lives anybody may see who reaches it."""
 
     async def live() -> Page:
         return Page(b"live\n")
 
     async def ready() -> Page:
+        permit()
         failed = list(failed_checks())
         status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
         body = json.dumps({"ready": not failed, "failed": failed}).encode() + b"\n"
         return Page(body, "application/json", status)
 
-    return {"/live": live, "/ready": ready, "/metrics": metrics_page(metrics)}
+    return {"/live": live, "/ready": ready, "/metrics": metrics_page(metrics, permit)}
 
 
-def metrics_page(metrics: Metrics) -> PageMaker:
-    """/metrics in Prometheus's text format."""
+def metrics_page(metrics: Metrics, permit: Callable[[], None]) -> PageMaker:
+    """/metrics in Prometheus's text format, for whom ``permit`` lets see it."""
 
     async def text() -> Page:
+        permit()
         # Here, not above: a node that nobody scrapes does without prometheus-client.
         await load("paceline_node.observe.exposition")
         from paceline_node.observe.exposition import CONTENT_TYPE, exposition

@@ -17,6 +17,7 @@ import h11
 import structlog
 import trio
 
+from paceline.errors import AuthorizationFailed
 from paceline_node.http.lazy import load
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.security.origins import BrowserCheck
@@ -36,6 +37,8 @@ class Page:
 
 
 PageMaker = Callable[[], Awaitable[Page]]
+Count = Callable[[str, HTTPStatus, float], None]
+"""Told of each answer: the path asked for (clients choose it freely), the status, seconds."""
 StreamHandler = Callable[[trio.abc.Stream, str], Awaitable[None]]
 """Serves one WebSocket's frames as a byte stream, which it closes; the text names the client."""
 
@@ -51,9 +54,13 @@ class HttpLimits:
     message_bytes: int = 64 * 1024 * 1024
 
 
+def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:
+    """Nobody counts."""
+
+
 class HttpServer:
     """``pages`` maps paths to what makes their answer, ``sockets`` paths to what serves a
-    WebSocket there."""
+    WebSocket there. A page raises AuthorizationFailed for whom it is not (403)."""
 
     def __init__(
         self,
@@ -62,7 +69,9 @@ class HttpServer:
         sockets: Mapping[str, StreamHandler] | None = None,
         browsers: BrowserCheck | None = None,
         limits: HttpLimits | None = None,
+        count: Count = _uncounted,
     ) -> None:
+        self._count = count
         self._pages = dict(pages)
         self._sockets = dict(sockets or {})
         self._browsers = browsers or BrowserCheck()
@@ -115,15 +124,19 @@ class HttpServer:
         request = await connection.next_request()
         if request is None:
             return False
+        arrived = trio.current_time()
         head = _Head.of(request)
         refusal = self._refusal(head)
         if refusal is not None:
+            self._count(head.path, refusal.status, trio.current_time() - arrived)
             await connection.say_last_word(refusal)
             return False
         if head.wants_websocket:
             await self._upgrade(connection, head)
             return False
-        return await connection.answer(await self._page(head), head.method)
+        page = await self._page(head)
+        self._count(head.path, page.status, trio.current_time() - arrived)
+        return await connection.answer(page, head.method)
 
     def _refusal(self, head: _Head) -> Page | None:
         if not self._browsers.allows_host(head.host):
@@ -146,6 +159,8 @@ class HttpServer:
             return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
         try:
             return await make()
+        except AuthorizationFailed as error:
+            return _problem(HTTPStatus.FORBIDDEN, str(error))
         except Exception as error:  # noqa: BLE001  a page's bug must not end the server
             self._log.error("page failed", path=head.path, exc_info=error)
             return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__)

@@ -110,9 +110,13 @@ class StatusService:
         self._access.cluster(principal, Operation.ADMINISTER)
         self._stop_with_cluster()
 
+    def permit(self, principal: Principal) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may see this node's state."""
+        self._access.cluster(principal, Operation.DESCRIBE)
+
     def report(self, principal: Principal) -> StatusReply:
         """The native STATUS reply. Raises AuthorizationFailed."""
-        self._access.cluster(principal, Operation.DESCRIBE)
+        self.permit(principal)
         image = self._store.image
         counts = count_partitions(image)
         quorum = self._quorum()

@@ -11,9 +11,9 @@ from paceline_cluster.errors import BadSetting
 def test_documented_ports() -> None:
     plan = ports.fixed_ports(range(3))
     assert plan[0] == {
-        "v1": 9092, "native": 7400, "peer": 7401, "segment": 12345, "cursus": 9000,
+        "v1": 9092, "native": 7400, "peer": 7401, "http": 7480, "segment": 12345, "cursus": 9000,
     }  # fmt: skip
-    assert [port - plan[0][name] for name, port in plan[2].items()] == [2000] * 5
+    assert [port - plan[0][name] for name, port in plan[2].items()] == [2000] * len(plan[2])
 
 
 def test_offset_shifts_all() -> None:

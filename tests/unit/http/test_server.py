@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -14,6 +15,7 @@ from paceline_node.http.server import HttpLimits, HttpServer, Page
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.framestream import FrameStream
 from paceline_node.security.origins import BrowserCheck
+from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, refuse
 
 HEAD = "Host: localhost\r\n"
 
@@ -47,8 +49,14 @@ class Client:
         return await self.stream.receive_some(1) == b""
 
 
-def server(failed: list[str] | None = None, **options: object) -> HttpServer:
-    pages = standard_pages(Metrics(version="7.1"), lambda: failed or [])
+def allow() -> None:
+    """Everybody may see everything."""
+
+
+def server(
+    failed: list[str] | None = None, permit: Callable[[], None] = allow, **options: object
+) -> HttpServer:
+    pages = standard_pages(Metrics(version="7.1"), lambda: failed or [], permit)
 
     async def bug() -> Page:
         return Page(str(1 // 0).encode())
@@ -91,6 +99,27 @@ async def test_metrics_in_text(client: Client) -> None:
     assert status == 200
     assert headers["content-type"].startswith("text/plain")
     assert b'paceline_build_info{version="7.1"} 1.0' in body
+
+
+async def test_pages_that_tell_something_are_put_to_the_policy(nursery: trio.Nursery) -> None:
+    def shut() -> None:
+        refuse(ANONYMOUS, Operation.DESCRIBE, CLUSTER)
+
+    client = Client(server(permit=shut), nursery)
+    for path in ("/ready", "/metrics"):
+        await client.send(f"GET {path} HTTP/1.1\r\n{HEAD}\r\n")
+        status, _, body = await client.answer()
+        assert (status, json.loads(body)) == (403, {"error": "anonymous may not describe cluster"})
+    assert await get(client, "/live") == 200
+
+
+async def test_every_answer_is_counted(nursery: trio.Nursery) -> None:
+    counted: list[tuple[str, int]] = []
+    client = Client(server(count=lambda path, status, _: counted.append((path, status))), nursery)
+    for path in ("/live", "/nothing", "/bug"):
+        await get(client, path)
+    await get(client, "/ready", more="Host: evil.example\r\n")
+    assert counted == [("/live", 200), ("/nothing", 404), ("/bug", 500), ("/ready", 421)]
 
 
 async def test_a_connection_serves_many_requests_also_pipelined(client: Client) -> None:
