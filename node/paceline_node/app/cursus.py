@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from paceline.wire.cursus import requests
 from paceline.wire.cursus.commands import COMMANDS
 from paceline.wire.cursus.compression import CursusCompressor
-from paceline.wire.cursus.requests import ReadPlace
 from paceline_node.env import Env
 from paceline_node.listeners.cursus import CursusListener, CursusSettings
 from paceline_node.listeners.cursus_cluster import CursusCluster
+from paceline_node.listeners.cursus_groups import CursusGroupCommands
 from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_produce import CursusProduce, ProduceLimits
 from paceline_node.listeners.cursus_reads import CursusReads
@@ -25,11 +25,19 @@ _SERVED = frozenset(
         *("PROTOCOL_INFO", "NEGOTIATE", "AUTH", "HELP", "EXIT"),
         *("CREATE", "DELETE", "LIST", "DESCRIBE", "METADATA", "LIST_OFFSETS"),
         *("PUBLISH", "CONSUME", "STREAM"),
-        *("LIST_CLUSTER", "CLUSTER_STATUS", "ELECT_LEADER"),
+        *("LIST_CLUSTER", "CLUSTER_STATUS", "ELECT_LEADER", "FIND_COORDINATOR"),
+        *("REGISTER_GROUP", "SUBSCRIBE", "JOIN_GROUP", "SYNC_GROUP", "HEARTBEAT", "LEAVE_GROUP"),
+        *("FETCH_OFFSET", "COMMIT_OFFSET", "COMMIT", "BATCH_COMMIT", "GROUP_STATUS", "LIST_GROUPS"),
     }
 )
 assert set(COMMANDS) >= _SERVED
-_FEATURES = ("idempotent_producer_v1", "stream_control_v1", "structured_errors_v1")
+_FEATURES = (
+    "idempotent_producer_v1",
+    "offset_resume_v1",
+    "stream_control_v1",
+    "structured_errors_v1",
+    "topic_compaction_v1",
+)
 
 
 def make_cursus(
@@ -45,12 +53,13 @@ def make_cursus(
     places = Places(surface.topics)
     limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
     produce = CursusProduce(env, surface.records, places, routing, limits)
+    groups = CursusGroupCommands(env, surface.groups, places, routing)
     reads = CursusReads(
         env,
         surface.records,
         places,
         routing,
-        _no_groups,
+        groups.fence_reader,
         keepalive_s=cursus.keepalive_ms / 1000,
         leader_wait_s=cursus.leader_wait_ms / 1000,
     )
@@ -73,12 +82,18 @@ def make_cursus(
     listener.serve_requests(requests.ListCluster, cluster.list_cluster)
     listener.serve_requests(requests.ClusterStatus, cluster.cluster_status)
     listener.serve_requests(requests.ElectLeader, cluster.elect_leader)
+    listener.serve_requests(requests.FindCoordinator, groups.find_coordinator)
+    listener.serve_requests(requests.RegisterGroup, groups.register)
+    listener.serve_requests(requests.JoinGroup, groups.join)
+    listener.serve_requests(requests.SyncGroup, groups.sync)
+    listener.serve_requests(requests.Heartbeat, groups.heartbeat)
+    listener.serve_requests(requests.LeaveGroup, groups.leave)
+    listener.serve_requests(requests.FetchOffset, groups.fetch_offset)
+    listener.serve_requests(requests.CommitOffset, groups.commit)
+    listener.serve_requests(requests.BatchCommit, groups.batch_commit)
+    listener.serve_requests(requests.GroupStatus, groups.status)
+    listener.serve_requests(requests.ListGroups, groups.list)
     return listener
-
-
-async def _no_groups(place: ReadPlace) -> int | None:
-    """No group has committed anything."""
-    return None
 
 
 def health_checks(surface: Surface) -> Mapping[str, str]:

@@ -61,6 +61,10 @@ class GroupContext:
         """An id that nobody has."""
         return f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
 
+    def number_below(self, limit: int) -> int:
+        """A random number from 0 on."""
+        return self._rng.randrange(limit)
+
     # --- state ------------------------------------------------------------------------------------
 
     def group(self, key: GroupKey) -> Group | None:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from paceline.errors import PacelineError
 from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.context import GroupContext
+from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
@@ -44,9 +45,11 @@ class GroupEngine:
         self.offsets = OffsetBook(context)
         self.v1 = V1Groups(context)
         self.kafka = KafkaGroups(context)
+        self.cursus = CursusGroups(context, self.offsets)
         self.policies: Mapping[Family, MembershipPolicy] = {
             Family.V1: self.v1,
             Family.KAFKA: self.kafka,
+            Family.CURSUS: self.cursus,
         }
         self._retention = Retention(context, self.offsets, self.has_members)
 

@@ -38,11 +38,12 @@ TopicPartition = tuple[str, int]
 def partition_of(key: GroupKey, partition_count: int) -> int:
     """The partition of ``__groups`` that holds ``key``: FNV-1a over its parts, each behind a zero
     byte. Family ``coordinator`` is always partition 0, as its clients name no group when they ask
-    (SETTLED P1)."""
+    (SETTLED P1); those of ``cursus`` name the group but not the topic."""
     if key.family is Family.COORDINATOR:
         return 0
     found = _OFFSET_BASIS
-    for part in (key.family.value, key.group, key.subject):
+    subject = "" if key.family is Family.CURSUS else key.subject
+    for part in (key.family.value, key.group, subject):
         for byte in b"\0" + part.encode():
             found = ((found ^ byte) * _PRIME) & _MASK
     return found % partition_count

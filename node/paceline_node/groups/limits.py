@@ -21,6 +21,7 @@ class GroupLimits:
     group_bytes_max: int = 4 * 1024 * 1024
     offset_metadata_bytes_max: int = 4096
     v1_session_s: float = 10.0
+    cursus_session_s: float = 10.0
     session_min_s: float = 6.0
     session_max_s: float = 1800.0
     initial_delay_s: float = 0.3

@@ -126,7 +126,7 @@ class CursusListener:
                 await sink.send(text(ok()))
                 return
             if isinstance(found, Command) and isinstance(found.request, requests.Stream):
-                call = self._call(found.word, session, body, arrived)
+                call = self._call(found, session, body, arrived)
                 body = await self._stream(found.request, call, source, sink)
                 continue
             if found is not None:
@@ -182,15 +182,26 @@ class CursusListener:
         arrived: float,
         sink: FrameSink,
     ) -> None:
-        word = BATCH if isinstance(found, CursusBatch) else found.word
-        reply = await self._reply(found, self._call(word, session, body, arrived))
+        reply = await self._reply(found, self._call(found, session, body, arrived))
         if isinstance(found, CursusBatch) and found.acks is Acks.NONE:
             sink.offer(reply)
         else:
             await sink.send(reply)
 
-    def _call(self, word: str, session: CursusSession, body: bytes, arrived: float) -> CursusCall:
-        return CursusCall(word, session, body, arrived + REQUEST_BUDGET_S, forwarded=False)
+    def _call(
+        self,
+        found: CursusBatch | Command,
+        session: CursusSession,
+        body: bytes,
+        arrived: float,
+        *,
+        budget_s: float = REQUEST_BUDGET_S,
+        forwarded: bool = False,
+    ) -> CursusCall:
+        word, redirects = BATCH, False
+        if isinstance(found, Command):
+            word, redirects = found.word, not found.positional
+        return CursusCall(word, session, body, arrived + budget_s, forwarded, redirects)
 
     async def _reply(self, found: CursusBatch | Command, call: CursusCall) -> Reply:
         """The answer, whatever happens."""
@@ -270,9 +281,9 @@ class CursusListener:
         call_session = CursusSession(principal, features)
         try:
             found = await self._parse(body)
-            word = BATCH if isinstance(found, CursusBatch) else found.word
-            deadline = self._env.now() + budget_s
-            call = CursusCall(word, call_session, body, deadline, forwarded=True)
+            call = self._call(
+                found, call_session, body, self._env.now(), budget_s=budget_s, forwarded=True
+            )
             reply = await self._carry_out(found, call)
         except CursusError as error:
             reply = text(error.line(classed=ask.classed))

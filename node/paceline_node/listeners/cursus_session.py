@@ -41,13 +41,15 @@ class CursusSession:
 @dataclass(frozen=True, slots=True)
 class CursusCall:
     """One request under way. ``deadline`` is when its answer must be out; ``body`` is its frame, to
-    be forwarded; ``forwarded`` tells that another node sent it here, so that it goes no further."""
+    be forwarded; ``forwarded`` tells that another node sent it here, so that it goes no further.
+    ``redirects``: its client follows when it is told another address."""
 
     word: str
     session: CursusSession
     body: bytes
     deadline: float
     forwarded: bool
+    redirects: bool = True
 
     @property
     def principal(self) -> Principal:

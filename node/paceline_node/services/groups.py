@@ -18,6 +18,7 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection, Listing
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, partition_of
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.store import GroupStore
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 
@@ -81,6 +82,15 @@ class GroupService:
         if broker.endpoint(listener) is None:
             raise CoordinatorNotAvailable(f"node {leader} has no {listener} listener")
         return broker
+
+    def replica_store(self, key: GroupKey) -> GroupStore | None:
+        """What this node's replica of the group's partition holds, whether it coordinates or not;
+        None where it has none. It may be a moment behind the coordinator."""
+        wanted = self.partition(key)
+        for number, _, engine in self._machines.machines():
+            if number == wanted:
+                return engine.store
+        return None
 
     # --- what -------------------------------------------------------------------------------------
 

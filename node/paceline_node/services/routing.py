@@ -55,6 +55,12 @@ class LeaderRouting:
         registration = None if found is None else found.partitions.get(partition)
         return registration is not None and registration.leader == self.node_id
 
+    def leaders(self, topic: str) -> list[NodeId]:
+        """The nodes that lead any partition of a topic, as the metadata say."""
+        found = self._store.image.find_topic(topic)
+        partitions = () if found is None else found.partitions.values()
+        return sorted({each.leader for each in partitions if each.leader >= 0})
+
     async def leading(self, topic: str, partition: int, *, until: float) -> Partition:
         """This node's replica, once it leads: a partition of a topic just made is assigned before
         its log is there. Raises NotLeader when another node leads, or nobody, and at trio time

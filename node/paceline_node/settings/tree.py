@@ -331,6 +331,9 @@ class CursusSettings:
     leader_wait_ms: int = setting(
         2000, "Longest wait for a partition without a leader.", low=0, high=3500
     )
+    session_timeout_ms: int = setting(
+        10_000, "Silence after which a group member is removed.", low=100, high=_HOUR_MS
+    )
     keepalive_ms: int = setting(
         2000, "Silence after which a stream is sent an empty frame.", low=100, high=4000
     )

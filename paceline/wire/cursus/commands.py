@@ -500,11 +500,13 @@ WORDS = frozenset(COMMANDS) | INTERNAL
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A request, and who it says it is from."""
+    """A request, who it says it is from, and whether it came in positional form: clients that
+    write so do not follow redirections."""
 
     word: str
     request: Request
     credentials: Credentials | None = None
+    positional: bool = False
 
 
 def parse_command(text: CommandText) -> Command:
@@ -520,4 +522,4 @@ def parse_command(text: CommandText) -> Command:
         message=row.message,
         last_word=row.last_word,
     )
-    return Command(text.word, row.build(args), credentials_of(args))
+    return Command(text.word, row.build(args), credentials_of(args), args.positional)

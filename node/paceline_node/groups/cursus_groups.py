@@ -1,0 +1,354 @@
+"""Groups of the Cursus protocol (spec cursus 9): one a topic, assigned by the broker, at once.
+
+A member's id is what it calls itself and four digits. Its clients join again whenever a request is
+refused, and every join would make a new generation that refuses the others: so a member that was
+refused for its generation is *fenced*, and a join that may be its is its, without a new generation.
+
+Commits never go back. A member may still commit for partitions that it had in an earlier
+generation, as far as that moves an offset forwards: clients keep positions of partitions that they
+lost, and end when one is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paceline.errors import (
+    GroupFull,
+    GroupNotFound,
+    IllegalGeneration,
+    OffsetRegression,
+    PacelineError,
+    PartitionNotOwned,
+    UnknownMember,
+)
+from paceline_node.groups.assignors import contiguous
+from paceline_node.groups.context import GroupContext
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
+from paceline_node.groups.records import Group, Member, Phase
+
+_SWEEP = 0.1
+"""Part of a session's time-out by which a look for silent members comes late, so that those who
+fell silent together go in one generation."""
+_SUFFIXES = 10_000
+_TRIES = 64
+
+
+class StaleGeneration(IllegalGeneration):
+    """The group is in another generation, which is ``current``."""
+
+    def __init__(self, key: GroupKey, *, current: int, requested: int) -> None:
+        super().__init__(f"group {key} is in generation {current}, not {requested}")
+        self.current = current
+        self.requested = requested
+
+
+class NotOwner(PartitionNotOwned):
+    """The member has not, and never had, ``partition``."""
+
+    def __init__(self, key: GroupKey, member: str, partition: int, generation: int) -> None:
+        super().__init__(f"group {key}: partition {partition} is not {member}'s")
+        self.partition = partition
+        self.generation = generation
+
+
+class Regression(OffsetRegression):
+    """A commit below ``current``, the committed offset of ``partition``."""
+
+    def __init__(self, key: GroupKey, partition: int, *, current: int, got: int) -> None:
+        super().__init__(f"group {key}: partition {partition} is at {current}, got {got}")
+        self.partition = partition
+        self.current = current
+        self.got = got
+
+
+@dataclass(frozen=True, slots=True)
+class CursusMembership:
+    """What a member is told."""
+
+    member: str
+    generation: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CursusMember:
+    """Whom a command speaks for. ``partition_count`` is the topic's at present, 0 if unknown."""
+
+    group: str
+    topic: str
+    member: str
+    generation: int
+    partition_count: int
+
+    @property
+    def key(self) -> GroupKey:
+        return cursus_key(self.group, self.topic)
+
+
+def cursus_key(group: str, topic: str) -> GroupKey:
+    """The key of a group of a topic."""
+    return GroupKey(Family.CURSUS, group, topic)
+
+
+class CursusGroups:
+    """The group commands of Cursus."""
+
+    def __init__(self, context: GroupContext, offsets: OffsetBook) -> None:
+        self._context = context
+        self._offsets = offsets
+        self._fenced: dict[GroupKey, set[str]] = {}
+        self._owned: dict[GroupKey, dict[str, set[int]]] = {}
+        self.rebalances = 0
+
+    # --- membership -------------------------------------------------------------------------------
+
+    def register(self, key: GroupKey, partition_count: int) -> None:
+        """Let the group be, without a member. Raises InvalidGroup, GroupFull, what writing does."""
+        if self._context.group(key) is None:
+            self._context.check_new_group(key)
+            self._context.write_group(key, _new_group(key, partition_count))
+
+    def join(self, key: GroupKey, name: str, partition_count: int) -> CursusMembership:
+        """Become a member called ``name`` and four digits, or be again the member that ``name`` is,
+        or is the beginning of. Raises as :meth:`register`."""
+        context = self._context
+        found = context.group(key)
+        if found is None:
+            context.check_new_group(key)
+            found = _new_group(key, partition_count)
+        draft = _fitted(self._without_silent(key, found), partition_count)
+        member = self._known_as(key, draft, name)
+        if member is None:
+            context.check_member_count(key, len(draft.members) + 1)
+            member = self._new_id(draft, name)
+            joined = Member(member, heard_ms=context.wall_ms())
+            members = (*draft.members, joined)
+            draft = replace(draft, members=members, generation=draft.generation + 1)
+        self._store(key, found, draft)
+        self._fenced.get(key, set()).discard(member)
+        self._heard(key, member)
+        return self._membership(key, member)
+
+    def sync(self, member: CursusMember) -> CursusMembership:
+        """The member's assignment. Raises GroupNotFound, UnknownMember, StaleGeneration."""
+        self._check(member)
+        self._heard(member.key, member.member)
+        return self._membership(member.key, member.member)
+
+    def heartbeat(self, member: CursusMember) -> None:
+        """Keep the session. Raises as :meth:`sync`."""
+        self._check(member)
+        self._heard(member.key, member.member)
+
+    def leave(self, key: GroupKey, name: str, *, generation: int | None, by_base: bool) -> str:
+        """Be no member any more; returns whose place was given up. With ``by_base`` the one that
+        was silent longest of those called ``name`` and four digits. Raises as :meth:`sync`."""
+        group = self._context.group(key)
+        if group is None:
+            raise GroupNotFound(f"group {key} does not exist")
+        member = name if group.member(name) is not None else None
+        if member is None and by_base:
+            heard_at = self._context.sessions.heard_at
+            called = [each.member_id for each in group.members if _is_called(each.member_id, name)]
+            member = min(called, key=lambda each: (heard_at(key, each), each), default=None)
+        if member is None:
+            raise UnknownMember(f"group {key} has no member {name}")
+        self._require_generation(key, group, member, generation)
+        left = tuple(each for each in group.members if each.member_id != member)
+        self._store(key, group, replace(group, members=left, generation=group.generation + 1))
+        return member
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def commit(self, member: CursusMember, commits: Sequence[Commit]) -> None:
+        """Store all, or nothing. Raises as :meth:`sync`, NotOwner, Regression, what writing
+        does."""
+        group = self._check(member)
+        key = member.key
+        assigned = group.member(member.member)
+        assert assigned is not None
+        had = self._owned.get(key, {}).get(member.member, set())
+        forwards = []
+        for each in commits:
+            known = self._offsets.fetch(key, each.topic, each.partition)
+            goes_back = known is not None and each.offset < known.offset
+            if each.partition in assigned.partitions:
+                if known is not None and goes_back:
+                    raise Regression(key, each.partition, current=known.offset, got=each.offset)
+                forwards.append(each)
+            elif each.partition not in had:
+                raise NotOwner(key, member.member, each.partition, group.generation)
+            elif not goes_back:
+                forwards.append(each)
+        self._offsets.commit(key, forwards, OffsetRule.FORWARD)
+        self._heard(key, member.member)
+
+    def commit_unfenced(self, key: GroupKey, commit: Commit) -> None:
+        """Store an offset for nobody in particular (the page's COMMIT), but never one that goes
+        back. Raises Regression, InvalidGroup, GroupFull, what writing does."""
+        self._context.check_new_group(key)
+        known = self._offsets.fetch(key, commit.topic, commit.partition)
+        if known is not None and commit.offset < known.offset:
+            raise Regression(key, commit.partition, current=known.offset, got=commit.offset)
+        self._offsets.commit(key, [commit], OffsetRule.FORWARD)
+
+    def knows(self, key: GroupKey) -> bool:
+        """Whether there is such a group, or an offset of it."""
+        store = self._context.store
+        return key in store.groups or key in store.offsets
+
+    # --- checks -----------------------------------------------------------------------------------
+
+    def _check(self, member: CursusMember) -> Group:
+        """The group, current, with ``member`` in it. In the order of spec cursus 9: the group is
+        there, the member is, the generation is the same."""
+        key = member.key
+        group = self._context.group(key)
+        if group is None:
+            raise GroupNotFound(f"group {key} does not exist")
+        self._store(key, group, _fitted(self._without_silent(key, group), member.partition_count))
+        current = self._context.group(key)
+        assert current is not None
+        if current.member(member.member) is None:
+            raise UnknownMember(f"group {key} has no member {member.member}")
+        self._require_generation(key, current, member.member, member.generation)
+        return current
+
+    def _require_generation(
+        self, key: GroupKey, group: Group, member: str, generation: int | None
+    ) -> None:
+        if generation is None or generation == group.generation:
+            return
+        self._fenced.setdefault(key, set()).add(member)
+        raise StaleGeneration(key, current=group.generation, requested=generation)
+
+    def _known_as(self, key: GroupKey, group: Group, name: str) -> str | None:
+        """The member that a join of ``name`` is: that id itself, or the lowest fenced one that is
+        called so."""
+        if group.member(name) is not None:
+            return name
+        fenced = self._fenced.get(key, set())
+        called = [each.member_id for each in group.members if _is_called(each.member_id, name)]
+        return min((each for each in called if each in fenced), default=None)
+
+    def _new_id(self, group: Group, name: str) -> str:
+        for _ in range(_TRIES):
+            member = f"{name}-{self._context.number_below(_SUFFIXES):04d}"
+            if group.member(member) is None:
+                return member
+        raise GroupFull(f"{name}: no free member id was found")
+
+    def _membership(self, key: GroupKey, member_id: str) -> CursusMembership:
+        group = self._context.group(key)
+        assert group is not None
+        member = group.member(member_id)
+        assert member is not None
+        return CursusMembership(member_id, group.generation, member.partitions)
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def _heard(self, key: GroupKey, member: str) -> None:
+        self._context.heard(key, member)
+        self._context.alarms.ask(key, self._context.now() + self._patience_s)
+
+    def _without_silent(self, key: GroupKey, group: Group) -> Group:
+        oldest = self._context.now() - self._context.limits.cursus_session_s
+        heard_at = self._context.sessions.heard_at
+        alive = tuple(each for each in group.members if heard_at(key, each.member_id) >= oldest)
+        if len(alive) == len(group.members):
+            return group
+        return replace(group, members=alive, generation=group.generation + 1)
+
+    def _store(self, key: GroupKey, before: Group, after: Group) -> None:
+        """Write ``after``, everything assigned anew, if it is another generation."""
+        if after.generation == before.generation and self._context.group(key) is not None:
+            return
+        ids = [each.member_id for each in after.members]
+        assigned = contiguous(ids, after.partition_count)
+        members = tuple(
+            [replace(each, partitions=assigned[each.member_id]) for each in after.members]
+        )
+        phase = Phase.STABLE if members else Phase.EMPTY
+        self._context.write_group(key, replace(after, members=members, phase=phase))
+        self.rebalances += 1
+        for each in before.members:
+            if each.member_id not in assigned:
+                self._forget(key, each.member_id)
+        self._remember_owners(key, members)
+
+    def _remember_owners(self, key: GroupKey, members: Sequence[Member]) -> None:
+        owned = self._owned.setdefault(key, {})
+        for each in members:
+            owned.setdefault(each.member_id, set()).update(each.partitions)
+
+    def _forget(self, key: GroupKey, member: str) -> None:
+        self._context.sessions.forget(key, member)
+        self._fenced.get(key, set()).discard(member)
+        self._owned.get(key, {}).pop(member, None)
+
+    # --- the engine's side ------------------------------------------------------------------------
+
+    def resume(self, key: GroupKey, group: Group) -> None:
+        """Members have fresh sessions."""
+        self._remember_owners(key, group.members)
+        self._context.alarms.ask(key, self._next_expiry(key, group))
+
+    def on_alarm(self, key: GroupKey) -> float:
+        """Remove silent members, all in one generation."""
+        group = self._context.group(key)
+        if group is None:
+            return math.inf
+        draft = self._without_silent(key, group)
+        self._store(key, group, draft)
+        return self._next_expiry(key, draft)
+
+    def _next_expiry(self, key: GroupKey, group: Group) -> float:
+        heard = [self._context.sessions.heard_at(key, each.member_id) for each in group.members]
+        return min(heard, default=math.inf) + self._patience_s
+
+    @property
+    def _patience_s(self) -> float:
+        return self._context.limits.cursus_session_s * (1 + _SWEEP)
+
+    def state(self, key: GroupKey) -> str:
+        return "Stable" if self.member_count(key) else "Empty"
+
+    def member_count(self, key: GroupKey) -> int:
+        group = self._context.group(key)
+        return 0 if group is None else len(group.members)
+
+    def reads(self, key: GroupKey, topic: str) -> bool:
+        return key.subject == topic and self.member_count(key) > 0
+
+    def resign(self, error: PacelineError) -> None:
+        """Nobody waits in this family; who was fenced, and who had what, is volatile."""
+        self._fenced.clear()
+        self._owned.clear()
+
+
+def _new_group(key: GroupKey, partition_count: int) -> Group:
+    return Group(
+        0,
+        Phase.EMPTY,
+        protocol_type="cursus",
+        protocol="range",
+        topic=key.subject,
+        partition_count=partition_count,
+    )
+
+
+def _fitted(group: Group, partition_count: int) -> Group:
+    """The group assigned to the partitions that the topic has now."""
+    if partition_count in (0, group.partition_count):
+        return group
+    generation = group.generation + bool(group.members)
+    return replace(group, partition_count=partition_count, generation=generation)
+
+
+def _is_called(member: str, name: str) -> bool:
+    return re.fullmatch(re.escape(name) + r"-[0-9]{4}", member) is not None

@@ -1,0 +1,424 @@
+"""Group commands of Cursus, at the group's coordinator (spec cursus 8.5).
+
+Clients that follow are told where that is; for those of the page's positional commands another
+node sends the command on. ``reason=REBALANCE_REQUIRED`` stands behind what makes a member join
+again: the page's clients look for that word, later ones for the code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+
+import trio
+
+from paceline.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    GroupNotFound,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotLeader,
+    PacelineError,
+    UnknownMember,
+    UnknownTopicOrPartition,
+)
+from paceline.types import NodeId
+from paceline.wire.cursus import replies, requests
+from paceline.wire.cursus.errors import CursusError, quoted
+from paceline.wire.cursus.requests import ReadPlace
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import CursusFrame
+from paceline_node.env import Env
+from paceline_node.groups.cursus_groups import (
+    CursusMember,
+    NotOwner,
+    Regression,
+    StaleGeneration,
+    cursus_key,
+)
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey
+from paceline_node.groups.offsets import Commit
+from paceline_node.listeners.cursus_places import LISTENER, Places, is_pattern
+from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.security.principals import Operation
+from paceline_node.services.groups import GroupService
+from paceline_node.services.routing import LeaderRouting
+
+_COORDINATOR_WAIT_S = 2.5
+_ANSWER_S = 0.2
+_NOT_HERE = (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable)
+Serve = Callable[[GroupEngine, GroupKey], Reply]
+
+
+class CursusGroupCommands:
+    """Answers what Cursus asks about groups."""
+
+    def __init__(
+        self, env: Env, groups: GroupService, places: Places, routing: LeaderRouting
+    ) -> None:
+        self._env = env
+        self._groups = groups
+        self._places = places
+        self._routing = routing
+
+    # --- who coordinates --------------------------------------------------------------------------
+
+    async def find_coordinator(self, request: requests.FindCoordinator, call: CursusCall) -> Reply:
+        """The address of a group's coordinator."""
+        if request.group is None:
+            raise CursusError("coordinator_not_available", "coordinator_type=transaction")
+        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
+        key = cursus_key(request.group, "")
+        try:
+            await self._groups.wait_partition(key, timeout_s=_COORDINATOR_WAIT_S)
+            broker = self._groups.coordinator(key, LISTENER)
+        except CoordinatorNotAvailable:
+            raise _no_coordinator(request.group) from None
+        endpoint = broker.endpoint(LISTENER)
+        assert endpoint is not None
+        return text(
+            replies.ok(
+                coordinator_id=broker.node_id,
+                coordinator_type="group",
+                host=endpoint.host,
+                port=endpoint.port,
+            )
+        )
+
+    # --- members ----------------------------------------------------------------------------------
+
+    async def register(self, request: requests.RegisterGroup, call: CursusCall) -> Reply:
+        """Let a group be."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        topic = await self._places.topic(request.topic)
+        key = cursus_key(request.group, request.topic)
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            engine.cursus.register(key, len(topic.partitions))
+            return text(replies.ok(group=request.group, topic=request.topic, registered=True))
+
+        return await self._at_coordinator(key, call, serve)
+
+    async def join(self, request: requests.JoinGroup, call: CursusCall) -> Reply:
+        """Become a member, or go on as one with ``generation=``."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        topic = await self._places.topic(request.topic)
+        key = cursus_key(request.group, request.topic)
+        resumes = request.generation is not None
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            if request.generation is not None:
+                who = self._member(request.group, request.topic, request.member, request.generation)
+                told = engine.cursus.sync(who)
+            else:
+                told = engine.cursus.join(key, request.member, len(topic.partitions))
+            line = replies.assignment(
+                told.generation, told.member, told.partitions, resumed=resumes
+            )
+            return text(line)
+
+        return await self._at_coordinator(key, call, serve, request.member)
+
+    async def sync(self, request: requests.SyncGroup, call: CursusCall) -> Reply:
+        """A member's assignment."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        who = self._member(request.group, request.topic, request.member, request.generation)
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            told = engine.cursus.sync(who)
+            return text(replies.assignment(told.generation, told.member, told.partitions))
+
+        return await self._at_coordinator(who.key, call, serve, request.member)
+
+    async def heartbeat(self, request: requests.Heartbeat, call: CursusCall) -> Reply:
+        """Keep a member's session."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        who = self._member(request.group, request.topic, request.member, request.generation)
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            engine.cursus.heartbeat(who)
+            return text(replies.ok(member=request.member, generation=request.generation))
+
+        return await self._at_coordinator(who.key, call, serve, request.member)
+
+    async def leave(self, request: requests.LeaveGroup, call: CursusCall) -> Reply:
+        """Be no member any more."""
+        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        key = cursus_key(request.group, request.topic)
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            left = engine.cursus.leave(
+                key, request.member, generation=request.generation, by_base=request.by_base
+            )
+            return text(replies.ok(group=request.group, member=left, left=True))
+
+        return await self._at_coordinator(key, call, serve, request.member)
+
+    def _member(self, group: str, topic: str, member: str, generation: int) -> CursusMember:
+        return CursusMember(group, topic, member, generation, self._groups.partition_count(topic))
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def fetch_offset(self, request: requests.FetchOffset, call: CursusCall) -> Reply:
+        """What the group has committed; 0 where it has committed nothing."""
+        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
+        anywhere = cursus_key(request.group, request.topic)
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            if not engine.cursus.knows(key):
+                raise GroupNotFound(f"group {request.group} does not exist")
+            found = engine.offsets.fetch(key, key.subject, request.partition)
+            return text(replies.ok(offset=0 if found is None else found.offset))
+
+        return await self._at_coordinator(anywhere, call, serve)
+
+    async def commit(self, request: requests.CommitOffset, call: CursusCall) -> Reply:
+        """Store one offset."""
+        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group)
+        anywhere = cursus_key(request.group, request.topic)
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            commit = Commit(key.subject, request.partition, request.offset)
+            if request.member is None or request.generation is None:
+                engine.cursus.commit_unfenced(key, commit)
+            else:
+                who = self._member(request.group, key.subject, request.member, request.generation)
+                engine.cursus.commit(who, [commit])
+            return text(replies.ok())
+
+        return await self._at_coordinator(anywhere, call, serve, request.member or "")
+
+    async def batch_commit(self, request: requests.BatchCommit, call: CursusCall) -> Reply:
+        """Store offsets of several partitions, all or none."""
+        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group)
+        anywhere = cursus_key(request.group, request.topic)
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            who = self._member(request.group, key.subject, request.member, request.generation)
+            engine.cursus.commit(
+                who, [Commit(key.subject, number, offset) for number, offset in request.offsets]
+            )
+            return text(replies.ok(batched=len(request.offsets)))
+
+        return await self._at_coordinator(anywhere, call, serve, request.member)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    async def status(self, request: requests.GroupStatus, call: CursusCall) -> Reply:
+        """Members and what they read, of the group's first topic that has any."""
+        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
+        anywhere = cursus_key(request.group, "")
+
+        def serve(engine: GroupEngine, key: GroupKey) -> Reply:
+            if not engine.cursus.knows(key):
+                raise GroupNotFound(f"group {request.group} does not exist")
+            return text(_status(engine, key))
+
+        return await self._at_coordinator(anywhere, call, serve)
+
+    async def list(self, _: requests.ListGroups, call: CursusCall) -> Reply:
+        """The names of all groups, from every coordinator."""
+        names = {
+            listing.key.group
+            for listing in await self._groups.list(frozenset({Family.CURSUS}), frozenset())
+        }
+        if not call.forwarded:
+            async with trio.open_nursery() as nursery:
+                for node in self._routing.leaders(GROUPS_TOPIC):
+                    if node != self._routing.node_id:
+                        nursery.start_soon(self._list_at, node, call, names)
+        visible = sorted(name for name in names if self._may_see(call, name))
+        return text(replies.ok(count=len(visible), groups=",".join(visible)))
+
+    def _may_see(self, call: CursusCall, group: str) -> bool:
+        try:
+            self._groups.permit(call.principal, Operation.DESCRIBE, group)
+        except PacelineError:
+            return False
+        return True
+
+    async def _list_at(self, node: NodeId, call: CursusCall, names: set[str]) -> None:
+        reply = await self._forward(node, call, b"LIST_GROUPS")
+        listed = reply[0].decode().partition("groups=")[2]
+        names.update(name for name in listed.split(",") if name)
+
+    # --- readers ----------------------------------------------------------------------------------
+
+    async def fence_reader(self, place: ReadPlace) -> int | None:
+        """What its group has committed for a reader's partition. Refuses a reader of an older
+        generation: what is left of it when its consumer was given other partitions.
+
+        Asks this node's replica of the group's state, so that a read costs no round trip; one that
+        lags lets a reader pass a moment longer.
+        """
+        if place.group is None:
+            return None
+        key = cursus_key(place.group, place.topic)
+        try:
+            store = self._groups.replica_store(key)
+        except CoordinatorNotAvailable:
+            return None
+        if store is None:
+            return await self._committed_elsewhere(place, key)
+        group = store.groups.get(key)
+        generation = place.generation
+        if group is not None and generation is not None and generation < group.generation:
+            stale = StaleGeneration(key, current=group.generation, requested=generation)
+            raise _refusal(stale, key, place.member or "")
+        found = store.offsets.get(key, {}).get((place.topic, place.partition))
+        return None if found is None else found.offset
+
+    async def _committed_elsewhere(self, place: ReadPlace, key: GroupKey) -> int | None:
+        """As the coordinator says, for a reader that names no offset of its own."""
+        if place.offset:
+            return None
+        try:
+            node = self._groups.coordinator(key, LISTENER).node_id
+            line = f"FETCH_OFFSET topic={place.topic} partition={place.partition}"
+            body = f"{line} group={place.group}".encode()
+            ask = CursusFrame(int(_COORDINATOR_WAIT_S * 1000), False)
+            frame = await self._routing.ask(
+                node, PeerApi.CURSUS_FRAME, ask, body, budget_s=_COORDINATOR_WAIT_S
+            )
+        except PacelineError:
+            raise _no_coordinator(key.group) from None
+        answer = bytes(frame.payload).decode()
+        if not answer.startswith("OK offset="):
+            return None
+        return int(answer.removeprefix("OK offset=")) or None
+
+    # --- where ------------------------------------------------------------------------------------
+
+    async def _at_coordinator(
+        self, key: GroupKey, call: CursusCall, serve: Serve, member: str = ""
+    ) -> Reply:
+        """What ``serve`` answers on the group's engine, wherever that is."""
+        until = min(self._env.now() + _COORDINATOR_WAIT_S, call.deadline - _ANSWER_S)
+
+        async def here() -> Reply:
+            commit_s = max(0.0, call.deadline - _ANSWER_S - self._env.now())
+            exact = self._exact(key)
+            try:
+                return await self._groups.perform(
+                    exact, lambda engine: serve(engine, exact), commit_s=commit_s
+                )
+            except _NOT_HERE as error:
+                raise NotLeader(str(error)) from error
+
+        async def there(node: NodeId) -> Reply:
+            if call.redirects:
+                raise self._elsewhere(node)
+            return await self._forward(node, call, call.body)
+
+        try:
+            left_s = max(0.0, until - self._env.now())
+            number = await self._groups.wait_partition(key, timeout_s=left_s)
+            return await self._routing.on_leader(
+                GROUPS_TOPIC,
+                number,
+                here=here,
+                there=None if call.forwarded else there,
+                until=until,
+            )
+        except (NotLeader, NotEnoughReplicas):
+            if call.forwarded:
+                raise
+            raise _no_coordinator(key.group) from None
+        except (CoordinatorNotAvailable, UnknownTopicOrPartition):
+            raise _no_coordinator(key.group) from None
+        except PacelineError as error:
+            raise _refusal(error, key, member) from error
+
+    def _exact(self, key: GroupKey) -> GroupKey:
+        """The group that ``key`` means: where it names no topic, or a pattern, the first that
+        matches, those with members before others."""
+        if key.subject and not is_pattern(key.subject):
+            return key
+        store = self._groups.replica_store(key)
+        known = [] if store is None else [*store.groups, *store.offsets]
+        pattern = key.subject.replace("[", "[[]") or "*"
+        matching = [
+            each
+            for each in known
+            if each.family is Family.CURSUS
+            and each.group == key.group
+            and fnmatchcase(each.subject, pattern)
+        ]
+        groups = {} if store is None else store.groups
+        silent = {each for each in matching if each not in groups or not groups[each].members}
+        return min(matching, key=lambda each: (each in silent, each.subject), default=key)
+
+    def _elsewhere(self, node: NodeId) -> CursusError:
+        host, _, port = self._places.address(node).rpartition(":")
+        if not host:
+            return CursusError("coordinator_not_available", f"coordinator_id={node}")
+        return CursusError("NOT_COORDINATOR", f"host={host} port={port}")
+
+    async def _forward(self, node: NodeId, call: CursusCall, body: bytes) -> Reply:
+        budget_s = call.deadline - self._env.now() - _ANSWER_S
+        ask = CursusFrame(int(budget_s * 1000), call.session.classed)
+        frame = await self._routing.ask(node, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s)
+        return (bytes(frame.payload),)
+
+
+def _no_coordinator(group: str) -> CursusError:
+    return CursusError("coordinator_not_available", f"group={group}")
+
+
+def _refusal(error: PacelineError, key: GroupKey, member: str) -> PacelineError:
+    """A group's refusal in Cursus's words; other errors as they are."""
+    group = key.group
+    if isinstance(error, StaleGeneration):
+        detail = (
+            f"current={error.current} requested={error.requested} group={group} member={member}"
+        )
+        return CursusError("GEN_MISMATCH", f"{detail} reason=REBALANCE_REQUIRED")
+    if isinstance(error, UnknownMember):
+        detail = f"member={member} group={group} reason=REBALANCE_REQUIRED"
+        return CursusError("member_not_found", detail)
+    if isinstance(error, NotOwner):
+        detail = f"partition={error.partition} member={member} group={group}"
+        return CursusError("NOT_OWNER", f"{detail} generation={error.generation}")
+    if isinstance(error, Regression):
+        reason = (
+            f"offset regression group={group} topic={key.subject} partition={error.partition}"
+            f" current={error.current} got={error.got}"
+        )
+        return CursusError("offset_regression", f"reason={quoted(reason)}")
+    if isinstance(error, GroupNotFound):
+        return CursusError("group_not_found", f"group={group}")
+    return error
+
+
+def _status(engine: GroupEngine, key: GroupKey) -> str:
+    group = engine.store.groups.get(key)
+    members = [] if group is None else sorted(group.members, key=lambda each: each.member_id)
+    told = {
+        "status": "OK",
+        "group_name": key.group,
+        "topic_name": key.subject,
+        "state": "Stable" if members else "Dead",
+        "generation": 0 if group is None else group.generation,
+        "member_count": len(members),
+        "partition_count": 0 if group is None else group.partition_count,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "last_heartbeat": _rfc3339(
+                    engine.sessions.heard_ms(key, each.member_id) or each.heard_ms
+                ),
+                "assignments": list(each.partitions),
+            }
+            for each in members
+        ],
+        "last_rebalance": _rfc3339(0 if group is None else group.changed_ms),
+    }
+    return json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+
+
+def _rfc3339(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
