@@ -123,10 +123,14 @@ class Nemesis:
 
 
 def _led(picture: Picture, nodes: Sequence[int]) -> list[str]:
-    """Partitions that the nodes certainly lead; none when the cluster is in motion."""
+    """Partitions written to that the nodes certainly lead; none when the cluster is in motion."""
     if not picture.is_healthy:
         return []
-    return [name for name, view in sorted(picture.partitions.items()) if view.leader in set(nodes)]
+    return [
+        name
+        for name, view in sorted(picture.partitions.items())
+        if view.leader in set(nodes) and not is_internal_topic(name)
+    ]
 
 
 async def look(fleet: Fleet) -> Picture:
@@ -150,6 +154,5 @@ async def _partitions(seen: Survey, node: int) -> dict[str, PartitionView]:
             None if each.leader == NO_NODE else int(each.leader), tuple(map(int, each.replicas))
         )
         for topic in reply.topics
-        if not is_internal_topic(topic.name)
         for each in topic.partitions
     }

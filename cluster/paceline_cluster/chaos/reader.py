@@ -45,7 +45,8 @@ class Reader:
         for at in consumer.assignment:
             await self._go(consumer, at, self._positions.get(at, 0))
         async for batch in consumer.batches():
-            self._note(batch)
+            note_batch(self._recorder, self._name, batch)
+            self._positions[batch.at] = batch.end_offset
             if self._rng.random() < _REREAD:
                 at = batch.at
                 await self._go(consumer, at, self._rng.randint(0, self._positions[at]))
@@ -55,15 +56,12 @@ class Reader:
         self._positions[at] = offset
         self._recorder.say(events.Seek(self._recorder.t, self._name, str(at), offset))
 
-    def _note(self, batch: ConsumedBatch) -> None:
-        records = batch.records()
-        runs = runs_of([record.value for record in records])
-        recorder = self._recorder
-        epoch = batch.header.leader_epoch
-        recorder.say(
-            events.Read(recorder.t, self._name, str(batch.at), batch.first_offset, epoch, runs)
-        )
-        self._positions[batch.at] = batch.end_offset
+
+def note_batch(recorder: Recorder, reader: str, batch: ConsumedBatch) -> None:
+    """A reader was given a batch."""
+    runs = runs_of([record.value for record in batch.records()])
+    epoch = batch.header.leader_epoch
+    recorder.say(events.Read(recorder.t, reader, str(batch.at), batch.first_offset, epoch, runs))
 
 
 async def read_everything(client: Client, topic: str, recorder: Recorder) -> None:

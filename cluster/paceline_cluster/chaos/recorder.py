@@ -22,6 +22,7 @@ class Recorder:
         self._began = trio.current_time()
         self._streams = 0
         self._faults = 0
+        self._ops = 0
         self.acknowledged = 0
         self.say(events.Begin(0.0, VERSION, facts))
 
@@ -56,6 +57,11 @@ class Recorder:
         key = f"{producer}.{number}"
         self.say(events.Stream(self.t, number, producer, key, at, acks, idempotent, ordered=True))
         return number, key
+
+    def next_op(self) -> int:
+        """A number for a question to a group."""
+        self._ops += 1
+        return self._ops
 
     def fault(self, kind: str, target: str, nodes: list[int], moves: list[str]) -> int:
         """A fault begins; its number."""

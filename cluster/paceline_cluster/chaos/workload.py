@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import trio
 
 from paceline.client import connect
 from paceline.types import Acks
+from paceline_cluster.chaos.member import Member, ask_offsets, keep_asking
 from paceline_cluster.chaos.reader import Reader, read_everything
 from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.chaos.writer import Writer, WriterSpec
@@ -20,14 +23,16 @@ WEAK_TOPIC = "clicks"
 @dataclass(frozen=True, slots=True)
 class WorkloadSpec:
     """``writers`` write to ``orders`` with acks=all and idempotence, ``weak_writers`` to ``clicks``
-    with acks=leader. ``rate`` is of each writer, records a second; ``batch`` and ``bytes`` from
-    and to. ``crash_s``: how often, on average, a writer crashes and another takes its place; 0:
-    never."""
+    with acks=leader. ``readers`` read every topic; ``members`` share ``orders`` as one consumer
+    group. ``rate`` is of each writer, records a second; ``batch`` and ``bytes`` from and to.
+    ``crash_s``: how often, on average, a writer or member crashes and another takes its place;
+    0: never."""
 
     partitions: int = 3
     writers: int = 2
     weak_writers: int = 0
     readers: int = 1
+    members: int = 2
     rate: float = 300.0
     batch: tuple[int, int] = (1, 20)
     bytes: tuple[int, int] = (24, 400)
@@ -66,6 +71,10 @@ class Workload:
             for number in range(self._spec.readers):
                 for topic in self._spec.topics:
                     readers.start_soon(self._read, f"r{number}.{topic}", topic)
+            if self._spec.writers and self._spec.members:
+                readers.start_soon(self._ask)
+                for number in range(self._spec.members):
+                    readers.start_soon(self._join, f"m{number}")
             async with trio.open_nursery() as writers:
                 for topic, acks in self._spec.topics.items():
                     for number in range(self._count(acks)):
@@ -80,6 +89,18 @@ class Workload:
         async with connect(self._bootstrap) as client:
             await Reader(name, topic, client, self._recorder, self._fork()).run()
 
+    async def _join(self, name: str) -> None:
+        life = 0
+        while True:
+            async with connect(self._bootstrap) as client:
+                life += 1
+                member = Member(f"{name}.{life}", SAFE_TOPIC, client, self._recorder, self._fork())
+                await self._live(member.run)
+
+    async def _ask(self) -> None:
+        async with connect(self._bootstrap) as client:
+            await keep_asking(client, SAFE_TOPIC, self._spec.partitions, self._recorder)
+
     async def _write(self, name: str, topic: str, acks: Acks) -> None:
         spec = self._spec
         writer_spec = WriterSpec(topic, acks, spec.rate, spec.batch, spec.bytes)
@@ -88,15 +109,15 @@ class Workload:
             async with connect(self._bootstrap) as client:
                 life += 1
                 writer = Writer(f"{name}.{life}", writer_spec, client, self._recorder, self._fork())
-                await self._live(writer)
+                await self._live(partial(writer.run, self._stop))
 
-    async def _live(self, writer: Writer) -> None:
-        """Run a writer until the end, or until it crashes."""
+    async def _live(self, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a client until its end, or until it crashes."""
         if not self._spec.crash_s:
-            await writer.run(self._stop)
+            await run()
             return
         with trio.move_on_after(self._rng.expovariate(1 / self._spec.crash_s)):
-            await writer.run(self._stop)
+            await run()
 
     def _fork(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))  # noqa: S311 - a workload, no secret
@@ -115,3 +136,5 @@ class Workload:
         async with connect(self._bootstrap) as client:
             for topic in self._spec.topics:
                 await read_everything(client, topic, self._recorder)
+            if self._spec.writers and self._spec.members:
+                await ask_offsets(client, SAFE_TOPIC, self._spec.partitions, self._recorder)

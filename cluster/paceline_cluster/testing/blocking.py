@@ -64,6 +64,7 @@ class BlockingPaceline(Reached):
     wait_for_leader = _blocking(Cluster.wait_for_leader)
     wait_for_isr = _blocking(Cluster.wait_for_isr)
     wait_for_high_watermark = _blocking(Cluster.wait_for_high_watermark)
+    wait_for_group_stable = _blocking(Cluster.wait_for_group_stable)
     wait_until_healthy = _blocking(Cluster.wait_until_healthy)
     wait_until_ready = _blocking(Cluster.wait_until_ready)
 

@@ -88,5 +88,6 @@ class Paceline(Reached):
     wait_for_leader = _crossing(Cluster.wait_for_leader)
     wait_for_isr = _crossing(Cluster.wait_for_isr)
     wait_for_high_watermark = _crossing(Cluster.wait_for_high_watermark)
+    wait_for_group_stable = _crossing(Cluster.wait_for_group_stable)
     wait_until_healthy = _crossing(Cluster.wait_until_healthy)
     wait_until_ready = _crossing(Cluster.wait_until_ready)

@@ -28,6 +28,8 @@ NodeName = int | str
 WAIT_S = 30.0
 """How long the wait methods wait unless told otherwise; nothing healthy takes that long."""
 _LOOK_AGAIN_S = 0.01
+STABLE = "Stable"
+"""The state of a group whose members have their partitions (paceline/wire/native/groups.py)."""
 
 
 class Cluster:
@@ -303,6 +305,21 @@ class Cluster:
 
         what = f"the high watermark of {topic}/{partition} reaches {offset}"
         return await self._wait(what, found, timeout_s)
+
+    async def wait_for_group_stable(
+        self, group: str, *, members: int | None = None, timeout_s: float = WAIT_S
+    ) -> list[str]:
+        """Wait until a consumer group has shared its partitions out, among ``members`` members if
+        that is given; returns their ids."""
+
+        async def found() -> list[str] | None:
+            async with connect(self.addresses()) as client:
+                described = await client.admin.groups.describe(group)
+            ids = sorted(member.member_id for member in described.members)
+            is_stable = described.state == STABLE and members in (None, len(ids))
+            return ids if is_stable else None
+
+        return await self._wait(f"group {group} is stable", found, timeout_s)
 
     async def wait_until_healthy(self, *, timeout_s: float = WAIT_S) -> None:
         """Wait until all nodes serve, every partition has its leader and all its replicas."""

@@ -159,3 +159,17 @@ def test_any_client_can_use_its_addresses(paceline: BlockingPaceline) -> None:
     info = paceline.partition("orders", 1)
     assert len(info.replicas) == 2
     assert TopicPartition("orders", info.partition) == TopicPartition("orders", 1)
+
+
+@pytest.mark.paceline(nodes=1)
+async def test_group_becomes_stable(paceline: Paceline) -> None:
+    await paceline.create_topic("orders", partitions=2)
+    async with (
+        paceline.connect() as client,
+        client.consumer("orders", group="readers") as first,
+        client.consumer("orders", group="readers") as second,
+    ):
+        members = await paceline.wait_for_group_stable("readers", members=2)
+        assert members == sorted([first.member_id, second.member_id])
+    with pytest.raises(TimeoutError, match="group readers is stable"):
+        await paceline.wait_for_group_stable("readers", members=2, timeout_s=0.1)

@@ -1,0 +1,107 @@
+"""A member of the workload's consumer group, and the one who asks what the group has committed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import trio
+
+from paceline.client import Client, ConsumedBatch, GroupConsumer, GroupSettings, RebalanceListener
+from paceline.errors import PacelineError
+from paceline.types import TopicPartition
+from paceline_cluster.chaos.reader import note_batch
+from paceline_cluster.chaos.recorder import Recorder
+from paceline_cluster.checker import events
+
+GROUP = "auditors"
+_PAUSE_S = 0.05
+_COMMIT = 0.3
+"""How likely a member commits after a batch."""
+_ASK_S = 0.5
+
+
+class Member(RebalanceListener):
+    """Reads what its group assigns to it, and commits now and then, each partition by itself."""
+
+    def __init__(
+        self, name: str, topic: str, client: Client, recorder: Recorder, rng: random.Random
+    ) -> None:
+        self._name = name
+        self._topic = topic
+        self._client = client
+        self._recorder = recorder
+        self._rng = rng
+        self._consumer: GroupConsumer | None = None
+        self._join = -1
+
+    async def run(self) -> None:
+        """Be a member until cancelled, which is a crash: nothing more is committed."""
+        membership = GroupSettings(auto_commit_s=None, session_timeout_s=6.0)
+        while True:
+            try:
+                async with self._client.consumer(
+                    self._topic, group=GROUP, membership=membership, listener=self
+                ) as consumer:
+                    self._consumer = consumer
+                    self._ask_to_join()
+                    async for batch in consumer.batches():
+                        note_batch(self._recorder, self._name, batch)
+                        if self._rng.random() < _COMMIT:
+                            await self._commit(consumer, batch)
+            except PacelineError:
+                # Whatever failed, the next member goes on where the group is.
+                await trio.sleep(_PAUSE_S)
+
+    async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Note the generation, and where the group lets this member begin."""
+        await trio.lowlevel.checkpoint()
+        consumer, recorder = self._consumer, self._recorder
+        assert consumer is not None, "nothing is assigned before the member exists"
+        recorder.say(events.Joined(recorder.t, self._join, consumer.generation))
+        self._ask_to_join()
+        for at in partitions:
+            recorder.say(events.Seek(recorder.t, self._name, str(at), consumer.position(at)))
+
+    def _ask_to_join(self) -> None:
+        """From here on the next generation may be told."""
+        self._join = self._recorder.next_op()
+        self._recorder.say(events.Join(self._recorder.t, self._join, GROUP, self._name))
+
+    async def _commit(self, consumer: GroupConsumer, batch: ConsumedBatch) -> None:
+        recorder = self._recorder
+        op = recorder.next_op()
+        generation = consumer.generation
+        recorder.say(
+            events.Commit(recorder.t, op, GROUP, str(batch.at), batch.end_offset, generation)
+        )
+        try:
+            await consumer.commit({batch.at: batch.end_offset})
+        except PacelineError as error:
+            # The client may have asked more than once, so that even a refusal leaves it open.
+            recorder.say(events.CommitUnknown(recorder.t, op, repr(error)))
+        else:
+            recorder.say(events.CommitOk(recorder.t, op))
+
+
+async def ask_offsets(client: Client, topic: str, partitions: int, recorder: Recorder) -> None:
+    """Ask once what the group has committed. Raises PacelineError."""
+    asked = [recorder.next_op() for _ in range(partitions)]
+    for partition, op in enumerate(asked):
+        recorder.say(events.AskOffset(recorder.t, op, GROUP, f"{topic}/{partition}"))
+    found = await client.admin.groups.offsets(GROUP)
+    for partition, op in enumerate(asked):
+        committed = found.get(TopicPartition(topic, partition))
+        offset = -1 if committed is None else committed.offset
+        recorder.say(events.OffsetTold(recorder.t, op, offset))
+
+
+async def keep_asking(client: Client, topic: str, partitions: int, recorder: Recorder) -> None:
+    """Ask again and again, until cancelled."""
+    while True:
+        try:
+            await ask_offsets(client, topic, partitions, recorder)
+        except PacelineError:
+            # No coordinator at the moment: nothing was told.
+            await trio.sleep(_PAUSE_S)
+        await trio.sleep(_ASK_S)
