@@ -100,7 +100,7 @@ class GroupContext:
     def check_new_group(self, key: GroupKey, volatile: Set[GroupKey] = frozenset()) -> None:
         """Raise InvalidGroup for an impossible name, GroupFull when there are too many;
         ``volatile`` are groups that are about to be."""
-        if not 1 <= len(key.group.encode("utf-8", "surrogatepass")) <= _NAME_BYTES_MAX:
+        if not 1 <= _utf8_size(key.group) <= _NAME_BYTES_MAX:
             raise InvalidGroup(f"group name: expected 1 to {_NAME_BYTES_MAX} bytes of UTF-8")
         store = self.store
         if key in store.groups or key in store.offsets or key in volatile:
@@ -118,3 +118,11 @@ class GroupContext:
             raise GroupFull(
                 f"group {key}: {self.limits.members_max} members already (groups.members_max)"
             )
+
+
+def _utf8_size(text: str) -> int:
+    """Bytes of ``text`` as UTF-8; 0 where it is none."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0

@@ -91,8 +91,7 @@ class Barrier:
             self._context.write_group(key, _next_generation(group, members, round_))
         except PacelineError as error:
             self._prolong(key, round_)
-            for waiting in _taken(round_).values():
-                waiting.answer.deliver(error)
+            self._give_back(key, round_, error)
             return
         if members:
             self._begin_syncing(key, round_)
@@ -103,6 +102,16 @@ class Barrier:
         round_.window_end = math.inf
         round_.deadline = self._context.now() + max(1.0, self._slowest_s(key))
         self._context.alarms.ask(key, round_.deadline)
+
+    def _give_back(self, key: GroupKey, round_: Round, error: PacelineError) -> None:
+        """Tell those who wait; new members may come back with their ids."""
+        now = self._context.now()
+        group = self._state.group(key)
+        for member_id, waiting in _taken(round_).items():
+            if group.member(member_id) is None:
+                until = now + waiting.member.session_timeout_ms / 1000
+                self._state.handed_out.setdefault(key, {})[member_id] = until
+            waiting.answer.deliver(error)
 
     def _begin_syncing(self, key: GroupKey, round_: Round) -> None:
         context = self._context

@@ -1,0 +1,80 @@
+"""A group engine over a log in memory, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from paceline.errors import CoordinatorNotAvailable, NotCoordinator
+from paceline_node.coordination.machine import Entry, Scope
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.limits import GroupLimits
+
+START_MS = 1_700_000_000_000
+
+
+class Desk:
+    """``log`` is everything committed; with ``refuses`` nothing can be written."""
+
+    def __init__(self, limits: GroupLimits | None = None, imports: Sequence[Entry] = ()) -> None:
+        self.limits = limits or GroupLimits()
+        self.log: list[Entry] = []
+        self.time = 1000.0
+        self.refuses = False
+        self._seed = 0
+        self.engine = self._engine(imports)
+        self.engine.lead(self, log_is_empty=True)
+
+    def _engine(self, imports: Sequence[Entry] = ()) -> GroupEngine:
+        self._seed += 1
+        return GroupEngine(self.limits, random.Random(self._seed), imports)
+
+    # --- the journal ------------------------------------------------------------------------------
+
+    def write(self, scope: Scope, entries: Sequence[Entry]) -> None:
+        if self.refuses:
+            raise CoordinatorNotAvailable("the test allows no writes")
+        assert entries, "an empty batch"
+        self.log += entries
+        for entry in entries:
+            self.engine.apply(entry)
+
+    def now(self) -> float:
+        return self.time
+
+    def wall_ms(self) -> int:
+        return START_MS + int(self.time * 1000)
+
+    # --- the world --------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with every alarm on its time."""
+        end = self.time + seconds
+        while (alarm := self.engine.next_alarm()) <= end:
+            assert alarm > self.time - 1e-6 or alarm <= self.time
+            self.time = max(self.time, alarm)
+            self.engine.on_alarm()
+        self.time = end
+
+    def fail_over(self) -> None:
+        """Another coordinator takes over: it has the log and nothing else."""
+        self.engine.resign(NotCoordinator("the test elects another"))
+        self.engine = self.replayed()
+        self.engine.lead(self, log_is_empty=False)
+
+    def replayed(self) -> GroupEngine:
+        """An engine that folded the log, and does not lead."""
+        engine = self._engine()
+        for entry in self.log:
+            engine.apply(entry)
+        return engine
+
+    def check_fold(self) -> None:
+        """The state is the fold of the log, and of the log compacted."""
+        state = (self.engine.store.groups, self.engine.store.offsets)
+        replayed = self.replayed()
+        assert (replayed.store.groups, replayed.store.offsets) == state
+        compacted = self._engine()
+        for key, value in {entry.key: entry.value for entry in self.log}.items():
+            compacted.apply(Entry(key, value))
+        assert (compacted.store.groups, compacted.store.offsets) == state
