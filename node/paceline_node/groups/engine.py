@@ -28,6 +28,8 @@ from paceline_node.groups.store import GroupStore
 from paceline_node.groups.v1_groups import V1Groups
 
 _RETRY_S = 1.0
+_ALARMS_AT_ONCE = 20
+"""Groups that are looked at before others have their turn."""
 _START = "start"
 """Scope of a partition's first records."""
 
@@ -118,17 +120,18 @@ class GroupEngine:
         return min(self._context.alarms.next(), self._retention.next_at())
 
     def on_alarm(self) -> None:
-        """What is due; what cannot be stored now is tried again in a second."""
+        """Some of what is due; what cannot be stored now is tried again in a second."""
         now = self._context.now()
-        while (key := self._context.alarms.pop_due(now)) is not None:
+        for _ in range(_ALARMS_AT_ONCE):
+            key = self._context.alarms.pop_due(now)
+            if key is None:
+                break
             try:
                 again = self.policies[key.family].on_alarm(key)
             except PacelineError:
                 again = now + _RETRY_S
             if again != math.inf:
                 self._context.alarms.ask(key, max(again, now))
-            if again <= now:
-                break  # due again at once: let others have their turn
         if self._retention.next_at() <= now:
             try:
                 self._retention.look()

@@ -14,7 +14,7 @@ from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import OffsetBook
 
-_GROUPS_AT_ONCE = 200
+_GROUPS_AT_ONCE = 50
 
 
 class Retention:
@@ -60,7 +60,7 @@ class Retention:
         if self._has_members(key) or (group is not None and group.changed_ms >= oldest_ms):
             return
         known = self._context.store.offsets.get(key, {})
-        old = [each for each, offset in sorted(known.items()) if offset.commit_ms < oldest_ms]
+        old = sorted(each for each, offset in known.items() if offset.commit_ms < oldest_ms)
         if len(old) == len(known) and key.family is not Family.V1:
             self._offsets.forget_group(key)
         else:

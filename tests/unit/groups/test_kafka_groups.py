@@ -1,4 +1,4 @@
-"""Groups of the Kafka protocol: barrier, sessions, static members, fencing, limits."""
+"""Groups of the Kafka protocol: barrier, sessions, fencing, coordinators that come and go."""
 
 from __future__ import annotations
 
@@ -7,115 +7,16 @@ import pytest
 from paceline.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
-    FencedInstance,
-    GroupFull,
     IllegalGeneration,
     InconsistentGroupProtocol,
-    InvalidGroup,
-    InvalidRequest,
-    InvalidSessionTimeout,
     NotCoordinator,
-    PacelineError,
     RebalanceInProgress,
     UnknownMember,
 )
-from paceline.wire.consumer_protocol import Subscription
-from paceline_node.coordination.machine import Deferred
-from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
-from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.kafka_rounds import Joined, Synced, SyncRequest
 from paceline_node.groups.records import Protocol
 from tests.unit.groups.desk import Desk
-
-KEY = GroupKey(Family.KAFKA, "g")
-RANGE = (Protocol("range", b"r"),)
-DELAY_S = 0.3
-
-
-def request(
-    member_id: str = "",
-    *,
-    instance: str | None = None,
-    protocols: tuple[Protocol, ...] = RANGE,
-    session_ms: int = 10_000,
-    rebalance_ms: int = 20_000,
-    kind: str = "consumer",
-    key: GroupKey = KEY,
-) -> JoinRequest:
-    return JoinRequest(key, member_id, instance, "app", session_ms, rebalance_ms, kind, protocols)
-
-
-def value_of(answer: Joined | Synced | Deferred) -> object:
-    """What was answered; None while the answer is due. Raises a refusal."""
-    found = answer.value if isinstance(answer, Deferred) else answer
-    if isinstance(found, PacelineError):
-        raise found
-    return found
-
-
-class Client:
-    """A member that does what the protocol asks of it, one request at a time."""
-
-    def __init__(self, desk: Desk, *, instance: str | None = None, **request: object) -> None:
-        self.desk = desk
-        self.instance = instance
-        self.request = request
-        self.id = ""
-        self.generation = -1
-        self.leads = False
-        self.members: tuple[str, ...] = ()
-        self.answer: Joined | Deferred[Joined] | None = None
-
-    def ask(self) -> None:
-        """Send JOIN, with the id it is given where it needs one."""
-        made = request(self.id, instance=self.instance, **self.request)
-        answer = self.desk.engine.kafka.join(made)
-        if isinstance(answer, Joined) and answer.error is ErrorCode.MEMBER_ID_REQUIRED:
-            self.id = answer.member_id
-            self.ask()
-            return
-        self.answer = answer
-
-    def is_answered(self) -> bool:
-        assert self.answer is not None
-        return value_of(self.answer) is not None
-
-    def take(self) -> Joined:
-        """The answer to JOIN, which must be there."""
-        joined = value_of(self.answer)
-        assert isinstance(joined, Joined), "JOIN is not answered yet"
-        self.id, self.generation = joined.member_id, joined.generation
-        self.leads = joined.leader == self.id
-        self.members = tuple(each.member_id for each in joined.members)
-        return joined
-
-    def sync(self, *assigned: tuple[str, bytes]) -> Synced | Deferred[Synced]:
-        return self.desk.engine.kafka.sync(
-            SyncRequest(KEY, self.generation, self.id, self.instance, "", "", assigned)
-        )
-
-    def beat(self) -> None:
-        self.desk.engine.kafka.heartbeat(KEY, self.generation, self.id, self.instance)
-
-    def leave(self) -> tuple[ErrorCode, ...]:
-        return self.desk.engine.kafka.leave(KEY, [(self.id, self.instance)])
-
-
-def settle(*clients: Client) -> None:
-    """All join, the leader assigns each its id's bytes, all sync."""
-    for client in clients:
-        client.ask()
-    clients[0].desk.advance(DELAY_S + 0.01)
-    for client in clients:
-        client.take()
-    leader = next(client for client in clients if client.leads)
-    waiting = [client.sync() for client in clients if not client.leads]
-    leader.sync(*[(each.id, each.id.encode()) for each in clients])
-    for client, answer in zip([c for c in clients if not c.leads], waiting, strict=True):
-        synced = value_of(answer)
-        assert isinstance(synced, Synced)
-        assert synced.assignment == client.id.encode()
-
+from tests.unit.groups.members import DELAY_S, KEY, Client, request, settle, value_of
 
 # --- the barrier ----------------------------------------------------------------------------------
 
@@ -411,81 +312,6 @@ def test_sync_checks_what_the_member_believes() -> None:
             desk.engine.kafka.sync(SyncRequest(KEY, 1, one.id, None, kind, protocol, ()))
 
 
-# --- static members -------------------------------------------------------------------------------
-
-
-def test_a_static_member_comes_back_without_a_rebalance() -> None:
-    desk = Desk()
-    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
-    settle(one, two)
-    old = two.id
-    two.id = ""
-    two.ask()
-    joined = two.take()
-    assert joined.generation == 1
-    assert two.id != old
-    assert joined.keep_assignment
-    assert value_of(two.sync()).assignment == old.encode()
-    one.beat()
-    with pytest.raises(FencedInstance):
-        desk.engine.kafka.heartbeat(KEY, 1, old, "i2")
-    with pytest.raises(FencedInstance):
-        desk.engine.kafka.join(request(old, instance="i2"))
-    with pytest.raises(UnknownMember):
-        desk.engine.kafka.heartbeat(KEY, 1, old, None)
-
-
-def test_a_static_leader_that_comes_back_is_told_to_keep_the_assignment() -> None:
-    desk = Desk()
-    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
-    settle(one, two)
-    leader = one if one.leads else two
-    leader.id = ""
-    leader.ask()
-    joined = leader.take()
-    assert joined.keep_assignment
-    assert joined.leader == leader.id
-    assert len(joined.members) == 2
-
-
-def test_a_static_member_with_another_subscription_does_rebalance() -> None:
-    desk = Desk()
-    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
-    settle(one, two)
-    two.id = ""
-    two.request = {"protocols": (Protocol("range", b"other"),)}
-    two.ask()
-    assert not two.is_answered()
-    one.ask()
-    assert two.take().generation == 2
-
-
-def test_a_static_member_keeps_its_place_through_a_round_it_misses() -> None:
-    desk = Desk()
-    one, two, three = Client(desk, instance="i1"), Client(desk, session_ms=30_000), Client(desk)
-    one.request = {"session_ms": 60_000}
-    settle(one, two)
-    three.ask()
-    two.ask()
-    desk.advance(20.5)
-    joined = two.take()
-    assert joined.generation == 2
-    assert one.id in {each.member_id for each in desk.engine.store.groups[KEY].members}
-
-
-def test_static_members_leave_by_instance() -> None:
-    desk = Desk()
-    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
-    settle(one, two)
-    kafka = desk.engine.kafka
-    assert kafka.leave(KEY, [("wrong", "i1")]) == (ErrorCode.FENCED_INSTANCE_ID,)
-    assert kafka.leave(KEY, [("", "i9"), ("", "i1")]) == (
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.NONE,
-    )
-    assert [each.instance_id for each in desk.engine.store.groups[KEY].members] == ["i2"]
-
-
 # --- coordinators come and go ---------------------------------------------------------------------
 
 
@@ -572,55 +398,3 @@ def test_when_assignments_cannot_be_written_the_leader_may_try_again() -> None:
     assert value_of(waiting) is None
     one.sync((two.id, b"x"))
     assert value_of(waiting).assignment == b"x"
-
-
-# --- limits ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("session_ms", [0, 5999, 1_800_001])
-def test_session_timeouts_have_bounds(session_ms: int) -> None:
-    with pytest.raises(InvalidSessionTimeout):
-        Desk().engine.kafka.join(request(session_ms=session_ms))
-
-
-@pytest.mark.parametrize("rebalance_ms", [-1, 1_800_001])
-def test_rebalance_timeouts_have_bounds(rebalance_ms: int) -> None:
-    with pytest.raises(InvalidRequest):
-        Desk().engine.kafka.join(request(rebalance_ms=rebalance_ms))
-
-
-@pytest.mark.parametrize("name", ["", "x" * 256, "\ud800"])
-def test_names_have_bounds(name: str) -> None:
-    with pytest.raises(InvalidGroup):
-        Desk().engine.kafka.join(request(key=GroupKey(Family.KAFKA, name)))
-
-
-def test_sizes_have_bounds() -> None:
-    desk = Desk(GroupLimits(member_bytes_max=2000, group_bytes_max=2000, members_max=2))
-    large = (Protocol("range", bytes(1500)),)
-    with pytest.raises(InvalidRequest, match=r"groups\.member_bytes_max"):
-        desk.engine.kafka.join(request(protocols=(Protocol("range", bytes(2000)),)))
-    settle(Client(desk, protocols=large))
-    with pytest.raises(GroupFull, match=r"groups\.group_bytes_max"):
-        desk.engine.kafka.join(request(protocols=large))
-    desk.engine.kafka.join(request())
-    with pytest.raises(GroupFull, match=r"groups\.members_max"):
-        desk.engine.kafka.join(request())
-
-
-def test_ids_of_groups_that_never_come_to_be_have_bounds() -> None:
-    desk = Desk(GroupLimits(groups_max=3))
-    for number in range(3):
-        desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, f"g{number}")))
-    with pytest.raises(GroupFull, match=r"groups\.groups_max"):
-        desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, "one more")))
-    desk.advance(11)
-    desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, "one more")))
-
-
-def test_what_members_read_is_seen_in_their_subscriptions() -> None:
-    desk = Desk()
-    subscription = Subscription(("orders",)).to_bytes()
-    settle(Client(desk, protocols=(Protocol("range", subscription),)))
-    assert desk.engine.kafka.reads(KEY, "orders")
-    assert not desk.engine.kafka.reads(KEY, "other")

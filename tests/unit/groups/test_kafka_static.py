@@ -1,0 +1,147 @@
+"""Static members (KIP-345, 814), and the limits of groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import (
+    ErrorCode,
+    FencedInstance,
+    GroupFull,
+    InvalidGroup,
+    InvalidRequest,
+    InvalidSessionTimeout,
+    UnknownMember,
+)
+from paceline.wire.consumer_protocol import Subscription
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.records import Protocol
+from tests.unit.groups.desk import Desk
+from tests.unit.groups.members import KEY, Client, request, settle, value_of
+
+# --- static members -------------------------------------------------------------------------------
+
+
+def test_a_static_member_comes_back_without_a_rebalance() -> None:
+    desk = Desk()
+    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
+    settle(one, two)
+    old = two.id
+    two.id = ""
+    two.ask()
+    joined = two.take()
+    assert joined.generation == 1
+    assert two.id != old
+    assert joined.keep_assignment
+    assert value_of(two.sync()).assignment == old.encode()
+    one.beat()
+    with pytest.raises(FencedInstance):
+        desk.engine.kafka.heartbeat(KEY, 1, old, "i2")
+    with pytest.raises(FencedInstance):
+        desk.engine.kafka.join(request(old, instance="i2"))
+    with pytest.raises(UnknownMember):
+        desk.engine.kafka.heartbeat(KEY, 1, old, None)
+
+
+def test_a_static_leader_that_comes_back_is_told_to_keep_the_assignment() -> None:
+    desk = Desk()
+    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
+    settle(one, two)
+    leader = one if one.leads else two
+    leader.id = ""
+    leader.ask()
+    joined = leader.take()
+    assert joined.keep_assignment
+    assert joined.leader == leader.id
+    assert len(joined.members) == 2
+
+
+def test_a_static_member_with_another_subscription_does_rebalance() -> None:
+    desk = Desk()
+    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
+    settle(one, two)
+    two.id = ""
+    two.request = {"protocols": (Protocol("range", b"other"),)}
+    two.ask()
+    assert not two.is_answered()
+    one.ask()
+    assert two.take().generation == 2
+
+
+def test_a_static_member_keeps_its_place_through_a_round_it_misses() -> None:
+    desk = Desk()
+    one, two, three = Client(desk, instance="i1"), Client(desk, session_ms=30_000), Client(desk)
+    one.request = {"session_ms": 60_000}
+    settle(one, two)
+    three.ask()
+    two.ask()
+    desk.advance(20.5)
+    joined = two.take()
+    assert joined.generation == 2
+    assert one.id in {each.member_id for each in desk.engine.store.groups[KEY].members}
+
+
+def test_static_members_leave_by_instance() -> None:
+    desk = Desk()
+    one, two = Client(desk, instance="i1"), Client(desk, instance="i2")
+    settle(one, two)
+    kafka = desk.engine.kafka
+    assert kafka.leave(KEY, [("wrong", "i1")]) == (ErrorCode.FENCED_INSTANCE_ID,)
+    assert kafka.leave(KEY, [("", "i9"), ("", "i1")]) == (
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    )
+    assert [each.instance_id for each in desk.engine.store.groups[KEY].members] == ["i2"]
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session_ms", [0, 5999, 1_800_001])
+def test_session_timeouts_have_bounds(session_ms: int) -> None:
+    with pytest.raises(InvalidSessionTimeout):
+        Desk().engine.kafka.join(request(session_ms=session_ms))
+
+
+@pytest.mark.parametrize("rebalance_ms", [-1, 1_800_001])
+def test_rebalance_timeouts_have_bounds(rebalance_ms: int) -> None:
+    with pytest.raises(InvalidRequest):
+        Desk().engine.kafka.join(request(rebalance_ms=rebalance_ms))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256, "\ud800"])
+def test_names_have_bounds(name: str) -> None:
+    with pytest.raises(InvalidGroup):
+        Desk().engine.kafka.join(request(key=GroupKey(Family.KAFKA, name)))
+
+
+def test_sizes_have_bounds() -> None:
+    desk = Desk(GroupLimits(member_bytes_max=2000, group_bytes_max=2000, members_max=2))
+    large = (Protocol("range", bytes(1500)),)
+    with pytest.raises(InvalidRequest, match=r"groups\.member_bytes_max"):
+        desk.engine.kafka.join(request(protocols=(Protocol("range", bytes(2000)),)))
+    settle(Client(desk, protocols=large))
+    with pytest.raises(GroupFull, match=r"groups\.group_bytes_max"):
+        desk.engine.kafka.join(request(protocols=large))
+    desk.engine.kafka.join(request())
+    with pytest.raises(GroupFull, match=r"groups\.members_max"):
+        desk.engine.kafka.join(request())
+
+
+def test_ids_of_groups_that_never_come_to_be_have_bounds() -> None:
+    desk = Desk(GroupLimits(groups_max=3))
+    for number in range(3):
+        desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, f"g{number}")))
+    with pytest.raises(GroupFull, match=r"groups\.groups_max"):
+        desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, "one more")))
+    desk.advance(11)
+    desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, "one more")))
+
+
+def test_what_members_read_is_seen_in_their_subscriptions() -> None:
+    desk = Desk()
+    subscription = Subscription(("orders",)).to_bytes()
+    settle(Client(desk, protocols=(Protocol("range", subscription),)))
+    assert desk.engine.kafka.reads(KEY, "orders")
+    assert not desk.engine.kafka.reads(KEY, "other")
