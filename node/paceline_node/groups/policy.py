@@ -2,11 +2,10 @@
 
 A policy owns what its protocol means by joining, generations and expiry; state, sessions, offsets
 and the log are the engine's (SETTLED P1). Its commands are methods of its own, called while its
-node leads. To add a family: a policy here, its place in ``engine.py``, nothing else. What
-``cursus`` will need is here already: ``GroupKey.subject`` for groups per topic, ``GroupContext.
-new_id`` for member suffixes, ``assignors.contiguous``, ``OffsetRule.FORWARD`` for commits that
-never go back, and ``Member.partitions`` for assignments made by the broker; its REBALANCE_REQUIRED
-is IllegalGeneration and UnknownMember in its listener's words.
+node leads. To add a family: a policy here, its place in ``engine.py``, nothing else. What there is
+for it: ``GroupKey.subject`` for groups per topic, ``GroupContext.new_id`` for member ids,
+``assignors.py`` and ``Member.partitions`` where the broker assigns, ``OffsetRule.FORWARD`` for
+commits that never go back.
 """
 
 from __future__ import annotations

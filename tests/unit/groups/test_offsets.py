@@ -24,6 +24,7 @@ from tests.unit.groups.desk import Desk
 
 KAFKA = GroupKey(Family.KAFKA, "g")
 CURSUS = GroupKey(Family.CURSUS, "g", "orders")
+UNSERVED = GroupKey(Family.COORDINATOR, "g")
 DAY_S = 24 * 3600.0
 
 
@@ -112,12 +113,12 @@ def test_a_v1_group_loses_its_offsets_but_never_its_generation() -> None:
 def test_a_family_that_this_version_does_not_serve_is_left_alone() -> None:
     desk = aged()
     group = Group(5, Phase.STABLE)
-    desk.write(CURSUS, [group_entry(CURSUS, group)])
-    commit(desk, CURSUS, 1)
+    desk.write(UNSERVED, [group_entry(UNSERVED, group)])
+    commit(desk, UNSERVED, 1)
     desk.advance(30 * DAY_S)
-    assert stored(desk, CURSUS) == [1]
+    assert stored(desk, UNSERVED) == [1]
     desk.fail_over()
-    assert desk.engine.store.groups[CURSUS] == group
+    assert desk.engine.store.groups[UNSERVED] == group
 
 
 def test_retention_waits_when_nothing_can_be_written() -> None:

@@ -127,8 +127,8 @@ def test_groups_are_spread_over_the_partitions() -> None:
 
 def test_families_of_one_name_are_apart_and_consult_has_one_place() -> None:
     assert partition_of(GroupKey(Family.COORDINATOR, "anything"), 16) == 0
-    keys = [GroupKey(Family.CURSUS, "g", f"topic-{number}") for number in range(50)]
-    assert len({partition_of(key, 16) for key in keys}) > 5
+    keys = [GroupKey(family, "name") for family in (Family.V1, Family.CURSUS, Family.KAFKA)]
+    assert len({partition_of(key, 16) for key in keys}) > 1
 
 
 @pytest.mark.parametrize(
