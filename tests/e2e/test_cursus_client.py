@@ -1,0 +1,203 @@
+"""The published Cursus client for Python (PyPI ``cursus-client``), unmodified, against real nodes.
+
+It picks leaders once, when it starts, and goes on with those addresses: so every node has to take
+writes for every partition. Each test names its acks and its idempotence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from cursus import Acks, Consumer, ConsumerConfig, ConsumerMode, Producer, ProducerConfig
+from cursus.connection.sync_conn import SyncConnection
+from cursus.protocol.encoder import encode_message
+from cursus.types import Message
+
+from tests.e2e.cluster import Cluster, wait_until
+
+COUNT = 600
+
+
+def brokers(cluster: Cluster, *nodes: int) -> list[str]:
+    return ["{}:{}".format(*cluster.address(node, "cursus")) for node in nodes or (0, 1, 2)]
+
+
+def ask(address: str, line: str) -> str:
+    """One command as the client sends it."""
+    connection = SyncConnection(address)
+    connection.connect()
+    try:
+        connection.write_frame(encode_message("", line))
+        answer: str = connection.read_frame().decode()
+        return answer
+    finally:
+        connection.close()
+
+
+def fields(answer: str) -> dict[str, str]:
+    assert answer.startswith("OK"), answer
+    return dict(word.partition("=")[::2] for word in answer.split()[1:])
+
+
+class Reading:
+    """A consumer in a thread of its own; ``seen`` counts payloads as they come."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.seen: Counter[str] = Counter()
+        self.consumer = Consumer(config)
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self.consumer.start(self._take)
+
+    def _take(self, message: Message) -> None:
+        self.seen[message.payload] += 1
+
+    def __enter__(self) -> Reading:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.consumer.close()
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the consumer hangs"
+
+
+@contextmanager
+def producing(config: ProducerConfig) -> Iterator[Producer]:
+    producer = Producer(config)
+    try:
+        yield producer
+    finally:
+        producer.close()
+
+
+def send_all(producer: Producer, payloads: list[str]) -> None:
+    for payload in payloads:
+        producer.send(payload, key=payload)
+    producer.flush()
+
+
+PRODUCERS = {
+    "acks-0": {"acks": Acks.NONE},
+    "acks-1": {"acks": Acks.ONE},
+    "acks-all": {"acks": Acks.ALL},
+    "acks-1-idempotent": {"acks": Acks.ONE, "idempotent": True},
+    "acks-all-idempotent-gzip": {"acks": Acks.ALL, "idempotent": True, "compression_type": "gzip"},
+}
+
+
+def test_producers_and_both_kinds_of_consumers(shared_cluster: Cluster) -> None:
+    """Every mode of the producer into one topic each; a polling or a streaming consumer reads."""
+    for number, (name, options) in enumerate(PRODUCERS.items()):
+        topic = f"modes-{name}"
+        mode = ConsumerMode.POLLING if number % 2 else ConsumerMode.STREAMING
+        config = ProducerConfig(
+            topic, brokers(shared_cluster), partitions=2, linger_ms=20, batch_size=100, **options
+        )
+        sent = [f"{name}-{each}" for each in range(COUNT)]
+        reader = ConsumerConfig(topic, brokers(shared_cluster), group_id=f"g-{name}", mode=mode)
+        with producing(config) as producer:
+            send_all(producer, sent)
+            assert producer.unique_ack_count == COUNT, name
+        with Reading(reader) as reading:
+            wait_until(f"{name}: all is read", lambda seen=reading.seen: len(seen) == COUNT)
+        assert set(reading.seen) == set(sent)
+        if "idempotent" in name:
+            assert set(reading.seen.values()) == {1}
+
+
+def test_a_group_settles_and_its_members_share(shared_cluster: Cluster) -> None:
+    """acks=1, not idempotent. Three members come and one goes; generations stop growing, and all is
+    read by somebody."""
+    topic, group = "shared", "team"
+    addresses = brokers(shared_cluster)
+    ask(addresses[0], f"CREATE topic={topic} partitions=6")
+
+    def config() -> ConsumerConfig:
+        return ConsumerConfig(
+            topic, addresses, group_id=group, heartbeat_interval_ms=500, mode=ConsumerMode.STREAMING
+        )
+
+    def status() -> str:
+        found = fields(ask(addresses[0], f"FIND_COORDINATOR group={group}"))
+        return ask(f"{found['host']}:{found['port']}", f"GROUP_STATUS group={group}")
+
+    def settled(members: int) -> bool:
+        before = status()
+        time.sleep(1.5)  # three heartbeats: who has to join again has done so
+        after = status()
+        word = f'"member_count":{members},'
+        return word in after and _generation(before) == _generation(after)
+
+    with Reading(config()) as first, Reading(config()) as second:
+        with Reading(config()) as third:
+            wait_until("three members settle", lambda: settled(3))
+            assert _generation(status()) <= 6
+        wait_until("two members settle", lambda: settled(2))
+        produced = ProducerConfig(topic, addresses, partitions=6, linger_ms=20)
+        sent = [f"m-{each}" for each in range(COUNT)]
+        with producing(produced) as producer:
+            send_all(producer, sent)
+        wait_until("all is read", lambda: len(first.seen) + len(second.seen) >= COUNT)
+    assert set(first.seen) | set(second.seen) == set(sent)
+    assert first.seen
+    assert second.seen
+    assert not third.seen
+
+
+def _generation(status: str) -> int:
+    return int(status.partition('"generation":')[2].partition(",")[0])
+
+
+@pytest.mark.timeout(240)
+def test_a_leader_is_killed(cluster: Cluster) -> None:
+    """acks=-1, idempotent. The leader of both partitions dies by SIGKILL while the producer writes
+    and a consumer streams: what was acknowledged is read, and nothing lies in the log twice."""
+    topic, addresses = "orders", brokers(cluster)
+    ask(addresses[0], f"CREATE topic={topic} partitions=2")
+    metadata = f"METADATA topic={topic}"
+    wait_until("leaders", lambda: "," in fields(ask(addresses[0], metadata))["leaders"])
+    config = ProducerConfig(
+        topic, addresses, partitions=2, acks=Acks.ALL, idempotent=True, linger_ms=5, batch_size=20
+    )
+    reader = ConsumerConfig(topic, addresses, group_id="g", mode=ConsumerMode.STREAMING)
+    total = 3000
+    with producing(config) as producer, Reading(reader) as reading:
+        chosen = set(fields(ask(addresses[0], metadata))["leaders"].split(","))
+        victim = next(node for node in range(3) if addresses[node] not in chosen)
+        for partition in range(2):
+            _lead(addresses, topic, partition, victim)
+        for number in range(total):
+            producer.send(f"o-{number}", key=f"k-{number}")
+            if number == total // 3:
+                wait_until("writing", lambda: producer.unique_ack_count > 0)
+                acked_before = producer.unique_ack_count
+                cluster.run("node", "kill", str(victim))
+            if number % 50 == 0:
+                time.sleep(0.02)
+        wait_until("all is acknowledged", lambda: producer.unique_ack_count == total)
+        assert 0 < acked_before < total
+        wait_until("all is read", lambda: len(reading.seen) == total)
+    left = [address for node, address in enumerate(addresses) if node != victim]
+    assert _log_end(left, topic) == total
+    epochs = fields(ask(left[0], metadata))["epochs"].split(",")
+    assert all(int(epoch) > 0 for epoch in epochs)
+
+
+def _lead(addresses: list[str], topic: str, partition: int, node: int) -> None:
+    def moved() -> bool:
+        line = f"ELECT_LEADER topic={topic} partition={partition} broker={node}"
+        return ask(addresses[0], line).startswith("OK")
+
+    wait_until(f"node {node} leads {topic}/{partition}", moved)
+
+
+def _log_end(addresses: list[str], topic: str) -> int:
+    answer = fields(ask(addresses[0], f"LIST_OFFSETS topic={topic}"))["offsets"]
+    return sum(int(each.partition("leo=")[2].partition(":")[0]) for each in answer.split(","))
