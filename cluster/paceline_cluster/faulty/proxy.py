@@ -113,12 +113,12 @@ class Link:
         self._doors = doors
         self._door = doors[target]
         self._door.links.append(self)
-        self._listener: trio.socket.SocketType | None = None
+        self._listener: trio.SocketListener | None = None
 
     def shut(self) -> None:
         """Refuse from now on."""
         if self._listener is not None:
-            self._listener.close()
+            self._listener.socket.close()
             self._listener = None
 
     async def run(self, there: Flow, back: Flow) -> None:
@@ -134,12 +134,11 @@ class Link:
             self.shut()
 
     async def _accept(
-        self, nursery: trio.Nursery, listener: trio.socket.SocketType, there: Flow, back: Flow
+        self, nursery: trio.Nursery, listener: trio.SocketListener, there: Flow, back: Flow
     ) -> None:
         with contextlib.suppress(trio.ClosedResourceError):  # by shut()
             while True:
-                connection, _ = await listener.accept()
-                nursery.start_soon(self._carry, trio.SocketStream(connection), there, back)
+                nursery.start_soon(self._carry, await listener.accept(), there, back)
 
     async def _carry(self, near: trio.SocketStream, there: Flow, back: Flow) -> None:
         async with near:
@@ -245,7 +244,7 @@ class Mesh:
             flow.set()
 
 
-def _listening(address: Address) -> trio.socket.SocketType:
+def _listening(address: Address) -> trio.SocketListener:
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -254,7 +253,7 @@ def _listening(address: Address) -> trio.socket.SocketType:
     except OSError:
         sock.close()
         raise
-    return trio.socket.from_stdlib_socket(sock)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))
 
 
 def _reset(stream: trio.SocketStream) -> None:

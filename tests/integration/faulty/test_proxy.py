@@ -200,3 +200,26 @@ async def test_both_directions_of_a_pair_share_their_flows() -> None:
         with trio.fail_after(HANG_S):
             assert await stream.receive_some() == b"asked"
         await stream.aclose()
+
+
+async def test_a_death_among_arriving_connections_ends_no_link() -> None:
+    async with _mesh() as (mesh, nodes, nursery):
+        node = nodes[1]
+        for _ in range(20):
+            first = await _connect(mesh, 0, node.address)
+            assert await _say(first, b"x") == b"x"
+            async with trio.open_nursery() as clients:
+                for _ in range(8):
+                    clients.start_soon(_try_to_connect, mesh.routes(0)[node.address])
+                await trio.sleep(0)
+                node.die()
+            await first.aclose()
+            node = _Node(node.address[1])
+            await nursery.start(node.listen)
+
+
+async def _try_to_connect(address: tuple[str, int]) -> None:
+    with contextlib.suppress(OSError, trio.BrokenResourceError):
+        async with await trio.open_tcp_stream(*address) as stream:
+            with trio.move_on_after(0.01):
+                await stream.receive_some()
