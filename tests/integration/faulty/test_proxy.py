@@ -211,7 +211,7 @@ async def test_a_death_among_arriving_connections_ends_no_link() -> None:
             async with trio.open_nursery() as clients:
                 for _ in range(8):
                     clients.start_soon(_try_to_connect, mesh.routes(0)[node.address])
-                await trio.sleep(0)
+                await trio.lowlevel.checkpoint()
                 node.die()
             await first.aclose()
             node = _Node(node.address[1])
