@@ -21,7 +21,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,14 @@ def locked(directory: Path) -> Iterator[None]:
     with open(directory / LOCK_FILE, "w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def remove_node(directory: Path, node_id: int) -> None:
+    """Take a node out of ``cluster.json``; its own directory stays."""
+    with locked(directory):
+        state = load(directory)
+        left = tuple(entry for entry in state.nodes if entry.id != node_id)
+        store(directory, replace(state, nodes=left))
 
 
 def update_node(

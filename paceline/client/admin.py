@@ -292,7 +292,8 @@ class Admin:
         await self._request(NativeApi.REGISTER_EXTERNAL, body, admin.Done)
 
     async def unregister_broker(self, node: NodeId) -> None:
-        """Forget a broker that will not come back."""
+        """Forget a broker that will not come back, also as a member of the metadata quorum. Raises
+        BrokerNotRegistered, and InvalidRequest while it is alive."""
         await self._request(NativeApi.UNREGISTER_BROKER, admin.UnregisterBroker(node), admin.Done)
 
     async def add_voter(self, node: NodeId, directory_id: UUID) -> None:

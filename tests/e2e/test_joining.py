@@ -70,8 +70,13 @@ def test_prepared_nodes_run_and_another_joins(runner: Runner, tmp_path: Path) ->
     wait_until("the fourth node", has_joined)
     cluster.run("topic", "create", "wide", "--replication-factor", "4", "--bootstrap", bootstrap)
 
+    cluster.run("node", "remove", "3", "--yes", "--bootstrap", bootstrap, exit_code=65)
     joiner.send_signal(signal.SIGTERM)
     assert joiner.wait(60) == 0
+    removed = cluster.json("node", "remove", "3", "--yes", "--bootstrap", bootstrap)
+    assert (removed["node"], removed["action"]) == (3, "remove")
+    status = cluster.json("status", "--bootstrap", bootstrap)
+    assert [node["id"] for node in status["nodes"]] == [0, 1, 2]
     assert joiner.stdout is not None
     assert joiner.stdout.read() == b""
 

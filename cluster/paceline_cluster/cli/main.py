@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("produce:produce", "Write lines of files or stdin to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),
     "role": ("roles:role", "Move leadership of a partition."),
-    "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume a node."),
+    "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume, remove a node."),
     "cluster": ("clusters:cluster", "Prepare the directories of a new cluster."),
     "log": ("storage:log", "Dump and verify segment files, offline."),
     "chaos": ("chaos:chaos", "Strike a cluster with faults under load and judge the history."),

@@ -14,14 +14,16 @@ import click
 import trio
 
 from paceline.errors import PacelineError
+from paceline.types import NodeId
 from paceline_cluster import create, launch, processes, state
 from paceline_cluster.cli.complete import complete_targets
 from paceline_cluster.cli.find import Address, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.resolve import resolve
+from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.targets import Target, parse_target
-from paceline_cluster.errors import NodeEnded, TooLate
+from paceline_cluster.errors import NodeEnded, Refused, TooLate
 from paceline_cluster.launch import Children
 from paceline_cluster.nodecalls import ask_status
 from paceline_cluster.processes import ProcessState
@@ -41,7 +43,7 @@ def _parse_target(_ctx: click.Context, _param: click.Parameter, value: str) -> T
 
 @click.group()
 def node() -> None:
-    """Format, run, kill, stop, restart, suspend, resume a node.
+    """Format, run, kill, stop, restart, suspend, resume, remove a node.
 
     TARGET is a number, 'controller', or 'leader-of:TOPIC/PARTITION'.
     """
@@ -131,6 +133,39 @@ _act("stop", _stop, "Stop a node in order: it hands its leaderships over first (
 _act("restart", _restart, "Stop a node if it runs, start it, and wait until it serves.")
 _act("suspend", _suspend, "Freeze a node (SIGSTOP), as a stalled machine would.")
 _act("resume", _resume, "Let a frozen node go on (SIGCONT).")
+
+
+@node.command()
+@click.argument("number", type=click.IntRange(0))
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_options
+@output_option
+def remove(
+    number: int,
+    yes: bool,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    printer: Printer,
+) -> None:
+    """Forget node NUMBER, which is stopped and will not come back.
+
+    It leaves the brokers and the metadata quorum, and cluster.json with --dir; its files stay, but
+    cannot join again. Partitions keep their place for it until they are reassigned.
+    """
+    ref = find(directory, bootstrap)
+    if ref.dir is not None:
+        entry = state.load(ref.dir).node(number)
+        if launch.process_state(entry) is not ProcessState.STOPPED:
+            raise Refused(f"node {number} runs; stop it first: paceline node stop {number}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("a removed node cannot come back; confirm it with --yes")
+        click.confirm(f"Forget node {number} for good?", abort=True, err=True)
+    with_client(ref, lambda client: client.admin.unregister_broker(NodeId(number)))
+    if ref.dir is not None:
+        state.remove_node(ref.dir, number)
+    data = {"node": number, "action": "remove"}
+    printer.result(data, Table(tuple(data), [tuple(data.values())]))
 
 
 @node.command()

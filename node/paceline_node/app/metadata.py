@@ -48,6 +48,7 @@ class Metadata:
             snapshot=self.image_store.snapshot,
             on_role=self._role_changed,
             on_config=peering.on_config,
+            retired=lambda directory_id: directory_id in self.image_store.image.retired,
         )
         self.controller = Controller(
             env, self.quorum, self.image_store, _controller_settings(settings)
@@ -115,6 +116,7 @@ class Metadata:
             NO_NODE if leader is None else leader,
             tuple(voter.node_id for voter in quorum.voters),
             quorum.commit_index,
+            tuple(learner.node_id for learner in quorum.learners),
         )
 
 

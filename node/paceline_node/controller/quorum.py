@@ -91,8 +91,14 @@ def _ignore_config(_: Config) -> None:
     """Default for callers that take the addresses when they need them."""
 
 
+def _never_retired(_: UUID) -> bool:
+    """Default for callers without brokers."""
+    return False
+
+
 class Quorum:
-    """One member of the metadata quorum.
+    """One member of the metadata quorum. ``retired`` says of a data directory that its node will
+    not come back with it: a silent member with such a one is taken out.
 
     Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. ``install``
     is called first with the recovered snapshot, then for every snapshot received. A failing disk
@@ -114,6 +120,7 @@ class Quorum:
         snapshot: Callable[[], bytes],
         on_role: Callable[[RoleInfo], None],
         on_config: Callable[[Config], None] = _ignore_config,
+        retired: Callable[[UUID], bool] = _never_retired,
     ) -> None:
         self._env = env
         self._store = store
@@ -125,6 +132,7 @@ class Quorum:
         self._take_snapshot = snapshot
         self._on_role = on_role
         self._on_config = on_config
+        self._retired = retired
         recovery = store.recovery
         self._core = Raft(
             MemberId(node_id, directory_id.bytes),
@@ -471,7 +479,11 @@ class Quorum:
         for node in [n for n, member in self._joining.items() if member in config.members]:
             del self._joining[node]
         seen = Surroundings(
-            leadership.live(), leadership.caught_up(), self._joining, self._settings.most_voters
+            leadership.live(),
+            leadership.caught_up(),
+            self._joining,
+            self._settings.most_voters,
+            self._retired,
         )
         change = plan(config, seen)
         if change is None:

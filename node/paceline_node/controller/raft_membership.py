@@ -6,8 +6,9 @@ Pure. Source: spec replication 5.1 (membership), SETTLED R5.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
@@ -86,15 +87,22 @@ def wanted_voters(nodes: int, *, most: int) -> int:
     return most
 
 
+def _never(directory_id: UUID) -> bool:
+    """No directory is retired."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a leader knows when it plans: members heard recently (itself included), learners that
-    have caught up, and nodes that asked to be let in."""
+    have caught up, and nodes that asked to be let in. ``retired`` tells of a data directory that it
+    will not come back: its broker was unregistered, or has another one now."""
 
     live: frozenset[MemberId]
     caught_up: frozenset[MemberId]
     joining: Mapping[NodeId, Member]
     most_voters: int = 3
+    retired: Callable[[UUID], bool] = _never
 
 
 def plan(config: Config, seen: Surroundings) -> Config | None:
@@ -102,13 +110,13 @@ def plan(config: Config, seen: Surroundings) -> Config | None:
 
     A wiped voter (a voter's node joins with another disk) is healed only when a majority of the
     *other* voters is live and the old disk is silent: remove the old identity, let the new one
-    listen, promote it later.
+    listen, promote it later. A silent member whose directory is retired leaves.
     """
     for node in sorted(seen.joining):
         change = _admit(config, seen.joining[node], seen)
         if change is not None:
             return change
-    return _promote(config, seen)
+    return _retire(config, seen) or _promote(config, seen)
 
 
 def rival_of(config: Config, member: Member) -> Member | None:
@@ -132,6 +140,17 @@ def _admit(config: Config, member: Member, seen: Surroundings) -> Config | None:
         if alive < majority(len(others)) or not others:
             return None
     return with_learner(config, member)
+
+
+def _retire(config: Config, seen: Surroundings) -> Config | None:
+    for member in config.members:
+        if member.id in seen.live or not seen.retired(member.directory_id):
+            continue
+        change = without(config, member.node_id)
+        alive = sum(1 for voter in change.voters if voter.id in seen.live)
+        if change.voters and alive >= majority(len(change.voters)):
+            return change
+    return None
 
 
 def _promote(config: Config, seen: Surroundings) -> Config | None:

@@ -26,6 +26,7 @@ class QuorumView:
     leader: NodeId
     voters: tuple[NodeId, ...]
     commit_offset: int
+    learners: tuple[NodeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ class StatusService:
             term=quorum.term,
             controller=quorum.leader,
             voters=quorum.voters,
+            learners=quorum.learners,
             image_offset=image.offset,
             commit_offset=quorum.commit_offset,
             brokers=tuple(broker_info(b) for _, b in sorted(image.brokers.items())),

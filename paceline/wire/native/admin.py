@@ -141,7 +141,8 @@ class RemoveVoter(Message):
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker(Message):
-    """Forget a broker that will not come back."""
+    """Forget a broker that will not come back, also as a member of the metadata quorum. Its data
+    directory cannot register again."""
 
     node: NodeId
 

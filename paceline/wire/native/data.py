@@ -433,6 +433,7 @@ class StatusReply(Message):
     degraded: bool
     uptime_ms: int
     pid: int = 0
+    learners: tuple[NodeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

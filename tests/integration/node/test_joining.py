@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -14,10 +15,15 @@ from paceline.errors import (
     AuthenticationFailed,
     ConfigurationError,
     InconsistentClusterId,
+    InvalidRequest,
     PacelineError,
 )
+from paceline.types import NodeId
+from paceline.wire.native.admin import Done, UnregisterBroker
+from paceline.wire.native.api import NativeApi
 from paceline_node.app.boot import DirectoryInUse
 from paceline_node.app.node import Node
+from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import (
     HANG_S,
     Cluster,
@@ -89,6 +95,38 @@ async def test_a_lone_node_grows_to_three_voters(tmp_path, form: str) -> None:
         assert await stored(nodes, "new", via=1) == ["b", "c"]
         await nodes.start(0)
         await nodes.in_sync("new", 0, 0, 1, 2)
+
+
+async def test_a_node_that_is_gone_for_good_is_forgotten(tmp_path) -> None:
+    """As a broker, and as a member of the quorum; its directory does not come back."""
+    async with cluster(tmp_path) as nodes:
+        await nodes.start(3, cluster__bootstrap=nodes.bootstrap)
+        assert (await nodes.status(0)).learners == (3,)
+        async with NativeConnection(nodes.up[0].addresses["native"]) as native:
+
+            async def unregister(number: int) -> None:
+                body = UnregisterBroker(NodeId(number))
+                await native.call(NativeApi.UNREGISTER_BROKER, body, Done)
+
+            for number in (3, 2):
+                with pytest.raises(InvalidRequest, match=f"node {number} is alive"):
+                    await unregister(number)
+                await nodes.crash(number)
+                await nodes.wait_for("fenced", partial(is_fenced, nodes, number))
+                await unregister(number)
+
+        async def alone() -> bool:
+            status = await nodes.status(0)
+            return (status.voters, status.learners) == ((0, 1), ())
+
+        await nodes.wait_for("the others are forgotten", alone)
+        await create(nodes, "t", factor=2)
+        await write(nodes, "t", "a")
+
+
+async def is_fenced(nodes: Cluster, number: int) -> bool:
+    brokers = (await nodes.status(0)).brokers
+    return any(each.node_id == number and each.fenced for each in brokers)
 
 
 # --- coming back ----------------------------------------------------------------------------------

@@ -297,6 +297,23 @@ def test_plan_grows_in_odd_steps() -> None:
     assert plan(first, seen(ids(0, 1), ids(2))) is None, "a dead learner is not promoted"
 
 
+def test_plan_lets_go_of_a_silent_member_with_a_retired_directory() -> None:
+    gone = {member(2).directory_id}
+    learning = Config((member(0), member(1)), (member(2),))
+
+    def planned(config: Config, live: frozenset[MemberId]) -> Config | None:
+        around = Surroundings(live, frozenset(), {}, retired=gone.__contains__)
+        return plan(config, around)
+
+    for config in (THREE, learning):
+        left = planned(config, ids(0, 1))
+        assert left is not None
+        assert (left.voter_ids, left.learners) == (ids(0, 1), ())
+        assert planned(config, ids(0, 1, 2)) is None, "it is there"
+    assert planned(THREE, ids(0)) is None, "two of two must be live to commit it"
+    assert planned(Config((member(2),)), ids()) is None
+
+
 def test_plan_updates_an_address() -> None:
     moved = member(1).__class__(member(1).node_id, member(1).directory_id, "there", 9)
     surroundings = Surroundings(ids(0, 1, 2), frozenset(), {moved.node_id: moved})
