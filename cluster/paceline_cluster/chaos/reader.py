@@ -21,21 +21,18 @@ _REREAD = 0.002
 class Reader:
     """Reads a topic from its beginning, goes on after failures, now and then reads again."""
 
-    def __init__(
-        self, name: str, topic: str, client: Client, recorder: Recorder, rng: random.Random
-    ) -> None:
+    def __init__(self, name: str, topic: str, recorder: Recorder, rng: random.Random) -> None:
         self._name = name
         self._topic = topic
-        self._client = client
         self._recorder = recorder
         self._rng = rng
         self._positions: dict[TopicPartition, int] = {}
 
-    async def run(self) -> None:
+    async def run(self, client: Client) -> None:
         """Read until cancelled."""
         while True:
             try:
-                async with self._client.consumer(self._topic) as consumer:
+                async with client.consumer(self._topic) as consumer:
                     await self._read(consumer)
             except PacelineError:
                 # Whatever failed, a new consumer goes on where this one was.

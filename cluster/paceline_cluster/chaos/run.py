@@ -10,6 +10,7 @@ from typing import Any
 
 import trio
 
+from paceline.errors import PacelineError
 from paceline.version import __version__
 from paceline_cluster.chaos.nemesis import Nemesis, Strike
 from paceline_cluster.chaos.recorder import Recorder
@@ -144,7 +145,10 @@ class _Run:
         with trio.move_on_after(REST_S) as scope:
             await workload.acknowledge(WARM_RECORDS)
             self.say("reading everything")
-            await workload.rest()
+            try:
+                await workload.rest()
+            except PacelineError as error:
+                self.problems.append(f"the healed cluster cannot be read: {error}")
         if scope.cancelled_caught:
             self.problems.append(f"the workload did not come to rest within {REST_S:.0f} s")
 

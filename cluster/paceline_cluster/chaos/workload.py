@@ -9,7 +9,8 @@ from functools import partial
 
 import trio
 
-from paceline.client import connect
+from paceline.client import Client, connect
+from paceline.errors import PacelineError
 from paceline.types import Acks
 from paceline_cluster.chaos.member import Member, ask_offsets, keep_asking
 from paceline_cluster.chaos.reader import Reader, read_everything
@@ -18,6 +19,7 @@ from paceline_cluster.chaos.writer import Writer, WriterSpec
 
 SAFE_TOPIC = "orders"
 WEAK_TOPIC = "clicks"
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +88,46 @@ class Workload:
         return self._spec.writers if acks is Acks.ALL else self._spec.weak_writers
 
     async def _read(self, name: str, topic: str) -> None:
-        async with connect(self._bootstrap) as client:
-            await Reader(name, topic, client, self._recorder, self._fork()).run()
+        reader = Reader(name, topic, self._recorder, self._fork())
+        await self._lives(lambda client, _life: reader.run(client))
 
     async def _join(self, name: str) -> None:
-        life = 0
-        while True:
-            async with connect(self._bootstrap) as client:
-                life += 1
-                member = Member(f"{name}.{life}", SAFE_TOPIC, client, self._recorder, self._fork())
-                await self._live(member.run)
+        async def be_member(client: Client, life: int) -> None:
+            member = Member(f"{name}.{life}", SAFE_TOPIC, client, self._recorder, self._fork())
+            await self._until_crash(member.run)
+
+        await self._lives(be_member)
 
     async def _ask(self) -> None:
-        async with connect(self._bootstrap) as client:
-            await keep_asking(client, SAFE_TOPIC, self._spec.partitions, self._recorder)
+        partitions = self._spec.partitions
+        await self._lives(
+            lambda client, _life: keep_asking(client, SAFE_TOPIC, partitions, self._recorder)
+        )
 
     async def _write(self, name: str, topic: str, acks: Acks) -> None:
         spec = self._spec
         writer_spec = WriterSpec(topic, acks, spec.rate, spec.batch, spec.bytes)
+
+        async def write(client: Client, life: int) -> None:
+            producer = f"{name}.{life}"
+            writer = Writer(producer, writer_spec, client, self._recorder, self._fork())
+            await self._until_crash(partial(writer.run, self._stop))
+
+        await self._lives(write)
+
+    async def _lives(self, live: Callable[[Client, int], Awaitable[None]]) -> None:
+        """One client after another, each with a number, until writing stops (readers are
+        cancelled). A cluster that is away ends a life, not the workload."""
         life = 0
         while not self._stop.is_set():
-            async with connect(self._bootstrap) as client:
-                life += 1
-                writer = Writer(f"{name}.{life}", writer_spec, client, self._recorder, self._fork())
-                await self._live(partial(writer.run, self._stop))
+            life += 1
+            try:
+                async with connect(self._bootstrap) as client:
+                    await live(client, life)
+            except PacelineError:
+                await trio.sleep(_PAUSE_S)
 
-    async def _live(self, run: Callable[[], Awaitable[None]]) -> None:
+    async def _until_crash(self, run: Callable[[], Awaitable[None]]) -> None:
         """Run a client until its end, or until it crashes."""
         if not self._spec.crash_s:
             await run()
@@ -130,7 +146,7 @@ class Workload:
             await trio.sleep(0.01)
 
     async def rest(self) -> None:
-        """Stop writing, wait for what is under way, and read everything."""
+        """Stop writing, wait for what is under way, and read everything. Raises PacelineError."""
         self._stop.set()
         await self._at_rest.wait()
         async with connect(self._bootstrap) as client:
