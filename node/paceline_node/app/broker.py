@@ -254,6 +254,7 @@ class Broker:
         )
         # From here on: changes applied earlier, while catching up, happened in another life.
         self._metadata.image_store.subscribe(watch_images(self._metrics, meta.node_id))
+        self._metadata.image_store.subscribe(self._groups.topics_changed)
         await frontend.start(clients, self._bound)
 
     # --- stop -------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 import structlog
 import trio
 
+from paceline.errors import PacelineError
+from paceline_node.controller.image import Image, changed_topics
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
@@ -45,6 +47,7 @@ class GroupRoom:
     def __init__(self, env: Env, settings: Settings, replicas: ReplicaManager) -> None:
         self._env = env
         self._found = FoundFiles()
+        self._log = structlog.get_logger(component="groups")
         self.limits = limits = group_limits(settings)
         self.commit_s = settings.groups.commit_timeout_ms / 1000
         self.machines: StateTopic[GroupEngine] = StateTopic(
@@ -62,9 +65,26 @@ class GroupRoom:
             return  # the files, if any, are this node's own
         self._found = await find_files(self._env.disk, self._env.host.wall_ms())
         if self._found.entries:
-            structlog.get_logger(component="groups").info(
-                "found groups in files", records=len(self._found.entries)
-            )
+            self._log.info("found groups in files", records=len(self._found.entries))
+
+    def topics_changed(self, old: Image, new: Image) -> None:
+        """A subscriber to the metadata: the offsets of a deleted topic go with it."""
+        for topic_id in changed_topics(old, new):
+            before = old.topics.get(topic_id)
+            if before is None or topic_id in new.topics or new.find_topic(before.name) is not None:
+                continue
+            for _, replica, engine in self.machines.machines():
+                try:
+                    replica.check_leading()
+                    engine.offsets.forget_topic(before.name)
+                except PacelineError as error:
+                    if replica.leads_log:
+                        self._log.warning(
+                            "offsets of a deleted topic are kept",
+                            topic=before.name,
+                            partition=replica.name,
+                            error=str(error),
+                        )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises OSError when the disk fails."""

@@ -22,7 +22,7 @@ from paceline.errors import (
     RequestTimedOut,
 )
 from paceline.types import Acks
-from paceline.wire.batch import validate_client_batches
+from paceline.wire.batch import read_header
 from paceline_node.coordination.machine import Deferred, Machine, Scope
 from paceline_node.coordination.replica import MachineReplica, Phase
 from paceline_node.env import Env
@@ -75,7 +75,7 @@ class PartitionLog:
     def append(self, batch: bytearray) -> None:
         self._partition.produce(
             batch,
-            validate_client_batches(batch),
+            [read_header(batch, 0)],
             acks=Acks.ALL,
             timeout_s=_APPEND_TIMEOUT_S,
             done=_watched_elsewhere,

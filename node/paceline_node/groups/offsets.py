@@ -76,6 +76,12 @@ class OffsetBook:
         if gone:
             self._context.write(key, *_tombstones(key, gone))
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget what all groups have committed for a topic that was deleted: another one of its
+        name begins at 0. Raises what writing raises, perhaps half-way."""
+        for key, known in list(self._context.store.offsets.items()):
+            self.forget(key, sorted(each for each in known if each[0] == topic))
+
     def forget_group(self, key: GroupKey) -> None:
         """Forget a group and all its offsets. Raises what writing raises."""
         gone = sorted(self._context.store.offsets.get(key, {}))

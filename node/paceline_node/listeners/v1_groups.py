@@ -7,6 +7,7 @@ JOIN, LEAVE or COMMIT may have been.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from paceline.errors import (
@@ -129,11 +130,14 @@ class V1Groups:
     # --- where ------------------------------------------------------------------------------------
 
     async def _look(self, call: Call, group: str, serve: Callable[[GroupEngine], bytes]) -> bytes:
-        """Run what may run twice: a lost link is no reason to give up."""
+        """Run what may run twice: a lost link, or a coordinator that hangs, is no reason to give
+        up."""
         until = self._env.now() + self._coordinator_wait_s
         while True:
             try:
-                return await self._at_coordinator(call, group, serve, until)
+                return await self._at_coordinator(
+                    call, group, serve, until, patience_s=self._coordinator_wait_s / 2
+                )
             except RequestTimedOut:
                 if call.forwarded or self._env.now() >= until:
                     raise _unavailable(group) from None
@@ -144,7 +148,13 @@ class V1Groups:
         return await self._at_coordinator(call, group, serve, until)
 
     async def _at_coordinator(
-        self, call: Call, group: str, serve: Callable[[GroupEngine], bytes], until: float
+        self,
+        call: Call,
+        group: str,
+        serve: Callable[[GroupEngine], bytes],
+        until: float,
+        *,
+        patience_s: float = math.inf,
     ) -> bytes:
         key = v1_key(group)
 
@@ -159,7 +169,9 @@ class V1Groups:
             number = await self._groups.wait_partition(
                 key, timeout_s=max(0.0, until - self._env.now())
             )
-            return await self._router.on_leader(call, GROUPS_TOPIC, number, here, until=until)
+            return await self._router.on_leader(
+                call, GROUPS_TOPIC, number, here, until=until, patience_s=patience_s
+            )
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
                 raise

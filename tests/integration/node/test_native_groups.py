@@ -26,6 +26,7 @@ from paceline.errors import (
 )
 from paceline.wire.consumer_protocol import Assignment, Subscription
 from paceline.wire.message import Message
+from paceline.wire.native import admin
 from paceline.wire.native import groups as wire
 from paceline.wire.native.api import NativeApi
 from tests.integration.node.native import NativeConnection
@@ -236,11 +237,13 @@ async def test_what_may_not_be_asked(tmp_path) -> None:
                 await patiently(native, api, request)
 
 
-async def patiently(native: NativeConnection, api: NativeApi, request: Message) -> Message:
+async def patiently(
+    native: NativeConnection, api: NativeApi, request: Message, reply: type[M] = wire.GroupDone
+) -> M:
     """Ask the only node, which may have to begin to coordinate yet."""
     for _ in range(300):
         try:
-            return await native.call(api, request, Message)
+            return await native.call(api, request, reply)
         except MOVED:
             await trio.sleep(0.05)
     raise AssertionError("the node never coordinated")
@@ -265,6 +268,20 @@ async def test_operators_reach_groups_of_other_families(tmp_path) -> None:
         back = wire.ResetOffsets("team", (wire.OffsetToCommit("orders", 1, 4),), "v1")
         await native.call(NativeApi.RESET_OFFSETS, back, wire.OffsetResults)
         assert (await v1.ok("OFFSET", "team orders 1"))["offset"] == "4"
+
+
+async def test_a_deleted_topic_takes_its_offsets_along(tmp_path) -> None:
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        V1Client(node.v1) as v1,
+        NativeConnection(node.addresses["native"]) as native,
+    ):
+        await v1.ok("PRODUCE", "orders k:v acks=all")
+        alone = wire.CommitOffsets("team", -1, "", (wire.OffsetToCommit("orders", 0, 5),))
+        await patiently(native, NativeApi.COMMIT_OFFSETS, alone, wire.OffsetResults)
+        assert await offsets_of(native, "team") == {0: 5}
+        await native.call(NativeApi.DELETE_TOPIC, admin.DeleteTopic("orders"), admin.Done)
+        assert await offsets_of(native, "team") == {}
 
 
 async def test_other_nodes_send_clients_on(tmp_path) -> None:
