@@ -12,6 +12,9 @@ import errno
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from paceline.client import connect
+from paceline.errors import PacelineError
+from paceline.types import is_internal_topic
 from paceline_cluster.faulty.fleet import Fleet
 
 Act = Callable[[Fleet, Sequence[int], Mapping[str, float]], Awaitable[None]]
@@ -25,6 +28,7 @@ class Part(enum.Enum):
     LINKS = "links"
     DISK = "disk"
     CLOCK = "clock"
+    LEADERSHIP = "leadership"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,18 @@ async def _start(fleet: Fleet, nodes: Sequence[int], _: Mapping[str, float]) -> 
 async def _restart(fleet: Fleet, nodes: Sequence[int], numbers: Mapping[str, float]) -> None:
     await _terminate(fleet, nodes, numbers)
     fleet.start(*nodes)
+
+
+async def _move(fleet: Fleet, nodes: Sequence[int], _: Mapping[str, float]) -> None:
+    try:
+        async with connect(fleet.bootstrap) as client:
+            for topic in await client.admin.list_topics():
+                for each in () if is_internal_topic(topic.name) else topic.partitions:
+                    heirs = [node for node in each.isr if node not in nodes]
+                    if each.leader in nodes and heirs:
+                        await client.admin.elect_leader(topic.name, each.partition, heirs[0])
+    except PacelineError:
+        return  # a cluster in trouble moves nothing, which is no fault of its own
 
 
 async def _suspend(fleet: Fleet, nodes: Sequence[int], _: Mapping[str, float]) -> None:
@@ -186,6 +202,14 @@ KINDS: dict[str, FaultKind] = {
         _nothing,
         {},
         moves=True,
+        instant=True,
+    ),
+    "move": FaultKind(
+        "leaderships moved to others, by request",
+        Part.LEADERSHIP,
+        _move,
+        _nothing,
+        {},
         instant=True,
     ),
     "suspend": FaultKind("SIGSTOP, SIGCONT at its end", Part.PROCESS, _suspend, _resume, {}),
