@@ -32,6 +32,7 @@ class ErrorCode(enum.IntEnum):
     INVALID_TOPIC = 17
     NOT_ENOUGH_REPLICAS = 19
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
@@ -55,6 +56,7 @@ class ErrorCode(enum.IntEnum):
     UNKNOWN_PRODUCER_ID = 59
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
     UNSUPPORTED_COMPRESSION = 76
@@ -242,6 +244,18 @@ class ConnectionLost(UnknownOutcome):
 
 class InvalidRequest(PacelineError):
     code = ErrorCode.INVALID_REQUEST
+
+
+class InvalidRequiredAcks(PacelineError):
+    """Acknowledgements are 0 (none), 1 (the leader's) or -1 (of all in-sync replicas)."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class FetchSessionNotFound(PacelineError):
+    """A fetch goes on with a session, of which this broker keeps none."""
+
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 class InvalidRecord(PacelineError):

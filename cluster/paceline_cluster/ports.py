@@ -22,6 +22,7 @@ BASE_PORTS: dict[str, int] = {
     "http": 7480,
     "segment": 12345,
     "cursus": 9000,
+    "coordinator": 9192,
 }
 STEP = 1000
 _LOWEST = 10_240

@@ -244,6 +244,16 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
+def size_and_attributes(buffer: Buffer, position: int) -> tuple[int, int]:
+    """Of the batch at ``position`` whose header, but maybe no more, is in ``buffer``: for walks
+    over stored batches. Raises CorruptMessage for a size that no batch has."""
+    fields = _HEADER.unpack_from(buffer, position)
+    size = fields[1] + LENGTH_OVERHEAD
+    if not HEADER_BYTES <= size <= MAX_STORED_BATCH_BYTES:
+        raise CorruptMessage(f"batch at byte {position}: size of {size} bytes")
+    return size, fields[5]
+
+
 def _bad_field(header: BatchHeader) -> str:
     if header.magic != MAGIC:
         return f"magic {header.magic}, expected {MAGIC}"

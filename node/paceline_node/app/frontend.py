@@ -18,6 +18,8 @@ from paceline_node.env import Env
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
+from paceline_node.listeners.kafka import KafkaListener
+from paceline_node.listeners.kafka_connection import KafkaLimits
 from paceline_node.listeners.native import NativeLimits, NativeService
 from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
 from paceline_node.listeners.native_groups import NativeGroups
@@ -70,7 +72,9 @@ class Frontend:
         self._surface = surface
         self._metrics = metrics
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
+        self._fetch = FetchHandler(surface.records, replicas.deadlines, FetchLimits())
         self._native = self._make_native(meta, software, replicas)
+        self._kafka = self._make_kafka(env, replicas)
         self._segment = self._make_segment(env, replicas)
         self._segment_expiry = SegmentExpiry(
             env, surface.segments, ttl_ms=settings.segment.writer_ttl_ms
@@ -111,12 +115,22 @@ class Frontend:
             meta.node_id,
             software,
             ProduceHandler(surface.records),
-            FetchHandler(surface.records, replicas.deadlines, FetchLimits()),
+            self._fetch,
             {**requests.handlers(), **NativeGroups(surface.groups).handlers()},
             NativeLimits(limits.frame_bytes, limits.requests_per_connection, limits.outbox_bytes),
             self._metrics,
             burst=replicas.burst,
             after_burst=replicas.tell_followers,
+        )
+
+    def _make_kafka(self, env: Env, replicas: ReplicaManager) -> KafkaListener:
+        return KafkaListener(
+            env,
+            self._surface,
+            self._fetch,
+            KafkaLimits(max_frame_bytes=self._settings.limits.frame_bytes),
+            self._metrics,
+            after_append=replicas.tell_followers,
         )
 
     def _make_v1(self, env: Env, router: Router) -> V1Listener:
@@ -232,6 +246,8 @@ class Frontend:
                     await self._serve(nursery, item, self._segment.serve)
                 case ListenerKind.CURSUS:
                     await self._serve(nursery, item, self._cursus.serve)
+                case ListenerKind.COORDINATOR:
+                    await self._serve(nursery, item, self._kafka.serve)
                 case ListenerKind.HTTP:
                     await self._serve_pages(nursery, item, self._http)
                 case ListenerKind.CURSUS_HEALTH:

@@ -56,7 +56,10 @@ class FetchHandler:
     def handle(self, frame: Frame, principal: Principal, answer: Answer) -> ParkedFetch | None:
         """Answer now, or return the fetch as parked: it answers by itself later, unless
         :meth:`ParkedFetch.abandon` is called because its connection ended."""
-        request = Fetch.unpack(frame.body)
+        return self.fetch(Fetch.unpack(frame.body), principal, answer)
+
+    def fetch(self, request: Fetch, principal: Principal, answer: Answer) -> ParkedFetch | None:
+        """As :meth:`handle`."""
         reply, parts, ready = self._read(request, principal)
         if ready or request.max_wait_ms <= 0:
             self._count(request, reply)

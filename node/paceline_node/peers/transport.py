@@ -156,7 +156,7 @@ class SocketTransport:
         while position < end:
             size = min(_READ_BYTES, end - position)
             source = part.file.fileno()
-            if source is None or not _is_cached(source, position, size):
+            if source is None or not is_cached(source, position, size):
                 # sendfile would wait for the disk with the whole event loop behind it.
                 data = await read_part(part.file, size, position)
                 await self.send((data,))
@@ -198,7 +198,7 @@ def advance(pending: list[Bytes], first: int, sent: int) -> int:
     return first
 
 
-def _is_cached(fd: int, position: int, size: int) -> bool:
+def is_cached(fd: int, position: int, size: int) -> bool:
     """Whether both ends of the range are in the page cache; where that cannot be told, yes."""
     if not hasattr(os, "RWF_NOWAIT"):
         return True

@@ -29,6 +29,7 @@ class ListenerKind(enum.Enum):
     CURSUS = "cursus"
     CURSUS_HEALTH = "cursus-health"
     CURSUS_METRICS = "cursus-metrics"
+    COORDINATOR = "coordinator"
 
     @property
     def default_port(self) -> int:
@@ -45,6 +46,7 @@ _DEFAULT_PORTS = {
     ListenerKind.CURSUS: 9000,
     ListenerKind.CURSUS_HEALTH: 9080,
     ListenerKind.CURSUS_METRICS: 9100,
+    ListenerKind.COORDINATOR: 9192,
 }
 DEFAULT_KINDS = (
     ListenerKind.V1,
@@ -53,10 +55,12 @@ DEFAULT_KINDS = (
     ListenerKind.HTTP,
     ListenerKind.SEGMENT,
     ListenerKind.CURSUS,
+    ListenerKind.COORDINATOR,
 )
 """What a node serves when nothing is configured."""
 
-_NOT_YET = frozenset({"pravega", "coordinator", "kafka"})
+_NOT_YET = frozenset({"pravega"})
+_ALIASES = {"kafka": "coordinator"}  # SETTLED P10
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
 
 
@@ -132,12 +136,13 @@ class BootstrapPeer:
 
 def _kind(url: str, scheme: str) -> ListenerKind:
     plain, plus, extra = scheme.partition("+")
+    plain = _ALIASES.get(plain, plain)
     known = {kind.value for kind in ListenerKind}
     if plain in _NOT_YET or (plain in known and plus and extra == "tls"):
         raise ValueError(f"{url!r}: {scheme}:// is not served by this version")
-    if scheme not in known:
+    if plus or plain not in known:
         raise ValueError(f"{url!r}: unknown scheme, expected {', '.join(sorted(known))}")
-    return ListenerKind(scheme)
+    return ListenerKind(plain)
 
 
 def _host_port(text: str, address: str) -> tuple[str, int]:

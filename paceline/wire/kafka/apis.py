@@ -13,7 +13,7 @@ Source: spec kafka 2, 2.1.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -129,28 +129,31 @@ def require_api(header: RequestHeader) -> Api:
 
 
 def read_request(frame: memoryview, position: int, api: Api, version: int) -> Struct:
-    """The body of a request whose header ends at ``position``. Raises RemoteProtocolError."""
-    return _read(frame, position, api.request, version, flexible=api.is_flexible(version))
+    """The body of a request whose header ends at ``position``. Raises RemoteProtocolError.
+
+    Bytes after it are not looked at, as brokers of this protocol never did: librdkafka 2.16 sends
+    some after METADATA 12.
+    """
+    flexible = api.is_flexible(version)
+    if flexible:
+        position = _after_header_tags(frame, position)
+    return read_struct(api.request, version, frame, position, flexible=flexible, may_go_on=True)
 
 
 def read_response(frame: memoryview, position: int, api: Api, version: int) -> Struct:
     """The body of a response whose correlation id ends at ``position``. Raises
     RemoteProtocolError."""
     flexible = api.is_flexible(version)
-    if flexible and api.key == API_VERSIONS:
-        return read_struct(api.response, version, frame, position, flexible=True)
-    return _read(frame, position, api.response, version, flexible=flexible)
+    if flexible and api.key != API_VERSIONS:
+        position = _after_header_tags(frame, position)
+    return read_struct(api.response, version, frame, position, flexible=flexible)
 
 
-def _read(
-    frame: memoryview, position: int, message: type[Struct], version: int, *, flexible: bool
-) -> Struct:
-    if flexible:
-        try:
-            position = skip_tags(frame, position)
-        except IndexError:
-            raise RemoteProtocolError("the header's tag section is cut short") from None
-    return read_struct(message, version, frame, position, flexible=flexible)
+def _after_header_tags(frame: memoryview, position: int) -> int:
+    try:
+        return skip_tags(frame, position)
+    except IndexError:
+        raise RemoteProtocolError("the header's tag section is cut short") from None
 
 
 def request_frame(header: RequestHeader, request: Struct) -> bytearray:
@@ -218,8 +221,8 @@ def version_unknown_response(correlation_id: int) -> bytearray:
     return response_frame(api, 0, correlation_id, response)
 
 
-def advertised() -> cluster.ApiVersionsResponse:
-    """What ApiVersions answers."""
+def advertised(served: Container[int]) -> cluster.ApiVersionsResponse:
+    """What ApiVersions answers where the APIs ``served`` are."""
     return cluster.ApiVersionsResponse(
         error_code=0,
         api_keys=tuple(
@@ -227,5 +230,6 @@ def advertised() -> cluster.ApiVersionsResponse:
                 api_key=api.key, min_version=api.first, max_version=api.last
             )
             for api in _TABLE
+            if api.key in served
         ),
     )

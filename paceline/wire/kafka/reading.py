@@ -38,9 +38,17 @@ _I16 = struct.Struct(">h").unpack_from
 _I32 = struct.Struct(">i").unpack_from
 
 
-def read_struct(cls: type[S], version: int, data: memoryview, start: int, *, flexible: bool) -> S:
+def read_struct(
+    cls: type[S],
+    version: int,
+    data: memoryview,
+    start: int,
+    *,
+    flexible: bool,
+    may_go_on: bool = False,
+) -> S:
     """Decode the body that takes the rest of ``data``. Raises RemoteProtocolError, also for bytes
-    that are left over."""
+    that are left over, unless the message ``may_go_on``."""
     try:
         value, position = reader(cls, version, flexible)(data, start)
     except (struct.error, IndexError):
@@ -49,7 +57,7 @@ def read_struct(cls: type[S], version: int, data: memoryview, start: int, *, fle
         ) from None
     except RemoteProtocolError as error:
         raise RemoteProtocolError(f"{cls.__name__} version {version}: {error}") from None
-    if position != len(data):
+    if position != len(data) and not may_go_on:
         raise RemoteProtocolError(
             f"{cls.__name__} version {version}: {len(data) - position} bytes follow the message"
         )

@@ -220,10 +220,10 @@ def test_flux_names() -> None:
             "FLUX_FSYNC_MODE": "always",
         }
     )
-    v1, native, peer, http, segment, cursus = settings.effective_listeners
+    v1, native, peer, http, segment, cursus, kafka = settings.effective_listeners
     assert (v1.host, v1.port, v1.advertised(9093)) == ("0.0.0.0", 9093, ("broker-1", 9093))
     assert (native.port, peer.port, http.port) == (8400, 8401, 8480)
-    assert (segment.port, cursus.port) == (13345, 10000)
+    assert (segment.port, cursus.port, kafka.port) == (13345, 10000, 10192)
     assert settings.node.id == 1
     assert settings.node.data_dir == Path("/app/data")
     assert settings.v1.simulated_max_lag == 2
@@ -260,6 +260,7 @@ def test_default_listeners_are_on_loopback_and_step_by_node() -> None:
         ListenerKind.HTTP: 9480,
         ListenerKind.SEGMENT: 14345,
         ListenerKind.CURSUS: 11000,
+        ListenerKind.COORDINATOR: 11192,
     }
     assert {item.host for item in settings.effective_listeners} == {"127.0.0.1"}
 
@@ -284,12 +285,16 @@ def test_port_zero_is_advertised_as_bound() -> None:
     assert Listener.parse("v1://127.0.0.1:0").advertised(4711) == ("127.0.0.1", 4711)
 
 
+def test_kafka_is_another_name_of_coordinator() -> None:
+    assert Listener.parse("kafka://h:9192") == Listener.parse("coordinator://h:9192")
+
+
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("kafka://h:9192", "kafka:// is not served by this version"),
+        ("kafka+tls://h:9192", "kafka+tls:// is not served by this version"),
         ("v1+tls://h:9092", "v1+tls:// is not served by this version"),
-        ("ftp://h:21", "unknown scheme, expected cursus, cursus-health"),
+        ("ftp://h:21", "unknown scheme, expected coordinator, cursus"),
         ("h:9092", "unknown scheme"),
         ("v1://h", "expected HOST:PORT"),
         ("v1://h:x", "expected HOST:PORT"),

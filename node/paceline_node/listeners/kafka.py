@@ -1,0 +1,92 @@
+"""The Kafka listener: the protocol that today's Kafka clients speak (spec kafka).
+
+A thin driver: messages and versions are ``paceline/wire/kafka``'s, what is done is the services'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from paceline.wire.kafka import apis
+from paceline.wire.kafka.apis import APIS
+from paceline_node.env import Env
+from paceline_node.listeners.kafka_call import Handlers
+from paceline_node.listeners.kafka_cluster import KafkaCluster
+from paceline_node.listeners.kafka_connection import KafkaConnection, KafkaLimits, KafkaShared
+from paceline_node.listeners.kafka_convert import Converter
+from paceline_node.listeners.kafka_fetch import KafkaFetch
+from paceline_node.listeners.kafka_groups import KafkaGroups
+from paceline_node.listeners.kafka_offsets import KafkaOffsets
+from paceline_node.listeners.kafka_produce import KafkaProduce
+from paceline_node.listeners.kafka_topics import KafkaTopics
+from paceline_node.listeners.native_fetch import FetchHandler
+from paceline_node.listeners.serving import Client
+from paceline_node.observe.metrics import Metrics
+from paceline_node.services.surface import Surface
+
+_ALWAYS = frozenset({0, apis.API_VERSIONS})
+"""PRODUCE and API_VERSIONS, which a connection answers itself."""
+
+
+class KafkaListener:
+    """Serves Kafka connections."""
+
+    def __init__(
+        self,
+        env: Env,
+        surface: Surface,
+        fetch: FetchHandler,
+        limits: KafkaLimits,
+        metrics: Metrics,
+        *,
+        after_append: Callable[[], None],
+    ) -> None:
+        handlers = _handlers(surface, fetch)
+        names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
+        self._shared = KafkaShared(
+            KafkaProduce(env, surface.records),
+            handlers,
+            apis.advertised(_ALWAYS | handlers.keys()),
+            limits,
+            metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
+            after_append,
+        )
+
+    async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
+        """Serve one connection to its end; owns and closes ``stream``."""
+        async with stream:
+            await KafkaConnection(self._shared, client).run(stream)
+
+
+def _handlers(surface: Surface, native_fetch: FetchHandler) -> Handlers:
+    cluster = KafkaCluster(surface.topics, surface.groups, surface.status)
+    fetch = KafkaFetch(surface.records, native_fetch, Converter())
+    groups = KafkaGroups(surface.groups)
+    offsets = KafkaOffsets(surface.groups)
+    topics = KafkaTopics(surface.topics, surface.producer_ids)
+    return {
+        1: fetch.fetch,
+        2: fetch.list_offsets,
+        3: cluster.metadata,
+        8: offsets.commit,
+        9: offsets.fetch,
+        10: cluster.find_coordinator,
+        11: groups.join,
+        12: groups.heartbeat,
+        13: groups.leave,
+        14: groups.sync,
+        15: groups.describe,
+        16: groups.list,
+        19: topics.create,
+        20: topics.delete,
+        22: topics.init_producer,
+        23: fetch.end_of_epoch,
+        32: topics.describe_configs,
+        37: topics.grow,
+        42: groups.delete,
+        44: topics.alter_configs,
+        47: offsets.delete,
+        60: cluster.describe_cluster,
+    }

@@ -1,0 +1,28 @@
+"""What a handler is told beside the request itself."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from paceline.wire.kafka.layout import Struct
+from paceline_node.security.principals import Principal
+
+LISTENER = "coordinator"
+"""The kind whose advertised addresses these clients are told (SETTLED P8)."""
+
+
+class Call(NamedTuple):
+    """One request: its version, and who asks. ``host`` is for descriptions and logs."""
+
+    version: int
+    principal: Principal
+    client_id: str
+    host: str
+
+
+Handler = Callable[[Any, Call], Awaitable[Struct]]
+"""Answers one request. Raises RemoteProtocolError for what no client may send; every other error
+is told in the response."""
+Handlers = Mapping[int, Handler]
+"""By API key."""

@@ -1,0 +1,206 @@
+"""Kafka requests about brokers, topics and coordinators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from paceline.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidRequest,
+    InvalidTopic,
+    PacelineError,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from paceline.types import NO_NODE, is_internal_topic, is_valid_topic_name
+from paceline.wire.kafka import cluster as wire
+from paceline_node.controller.image import Broker, TopicImage
+from paceline_node.controller.records import Partition as Registration
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.listeners.kafka_call import LISTENER, Call
+from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.security.principals import Operation
+from paceline_node.services.groups import GroupService
+from paceline_node.services.status import StatusService
+from paceline_node.services.topics import TopicService
+
+_CREATE_S = 10.0
+_GROUP_KEY = 0
+_FIRST_BATCHED_LOOK_UP = 4
+
+
+class KafkaCluster:
+    """What clients ask before they know whom to ask."""
+
+    def __init__(
+        self,
+        topics: TopicService,
+        groups: GroupService,
+        status: StatusService,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._status = status
+
+    # --- brokers ----------------------------------------------------------------------------------
+
+    def _brokers(self) -> list[tuple[Broker, str, int]]:
+        """The live nodes that have this listener, with the address they advertise for it."""
+        found = []
+        for _, broker in sorted(self._topics.image.brokers.items()):
+            endpoint = broker.endpoint(LISTENER)
+            if endpoint is not None and not broker.fenced:
+                found.append((broker, endpoint.host, endpoint.port))
+        return found
+
+    def _controller(self, brokers: Iterable[tuple[Broker, str, int]]) -> int:
+        """Any node takes administrative requests; clients want to be told one."""
+        ids = [broker.node_id for broker, _, _ in brokers]
+        active = self._status.controller
+        return active if active in ids else min(ids, default=NO_NODE)
+
+    async def describe_cluster(
+        self, _request: wire.DescribeClusterRequest, call: Call
+    ) -> wire.DescribeClusterResponse:
+        """The brokers."""
+        brokers = self._brokers()
+        return wire.DescribeClusterResponse(
+            error_code=0,
+            cluster_id=str(self._topics.image.cluster_id),
+            controller_id=self._controller(brokers),
+            brokers=tuple(
+                wire.DescribeClusterResponseBroker(
+                    broker_id=broker.node_id, host=host, port=port, rack=broker.rack or None
+                )
+                for broker, host, port in brokers
+            ),
+        )
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    async def metadata(self, request: wire.MetadataRequest, call: Call) -> wire.MetadataResponse:
+        """Brokers, and all topics or those asked for, created where that is wanted."""
+        wanted = request.topics
+        if wanted is None or (call.version == 0 and not wanted):
+            topics = [_topic(topic) for topic in self._topics.visible(call.principal)]
+        else:
+            topics = [await self._asked(each, request, call) for each in wanted]
+        brokers = self._brokers()
+        return wire.MetadataResponse(
+            brokers=tuple(
+                wire.MetadataResponseBroker(
+                    node_id=broker.node_id, host=host, port=port, rack=broker.rack or None
+                )
+                for broker, host, port in brokers
+            ),
+            cluster_id=str(self._topics.image.cluster_id),
+            controller_id=self._controller(brokers),
+            topics=tuple(topics),
+        )
+
+    async def _asked(
+        self, asked: wire.MetadataRequestTopic, request: wire.MetadataRequest, call: Call
+    ) -> wire.MetadataResponseTopic:
+        name = asked.name
+        if name is None:
+            return self._by_id(asked, call)
+        try:
+            self._topics.permit(call.principal, Operation.DESCRIBE, name)
+            if not is_valid_topic_name(name):
+                raise InvalidTopic(name)
+            found = self._topics.find(name)
+            if found is None and (call.version < 4 or request.allow_auto_topic_creation):
+                found = await self._topics.ensure(call.principal, name, timeout_s=_CREATE_S)
+            if found is None:
+                raise UnknownTopicOrPartition(name)
+        except PolicyViolation:  # an internal name that does not exist
+            return wire.MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name
+            )
+        except PacelineError as error:
+            code = code_of(error)
+            if error.retriable and not isinstance(error, UnknownTopicOrPartition):
+                code = ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again at that
+            return wire.MetadataResponseTopic(error_code=code, name=name)
+        return _topic(found)
+
+    def _by_id(self, asked: wire.MetadataRequestTopic, call: Call) -> wire.MetadataResponseTopic:
+        for topic in self._topics.visible(call.principal):
+            if topic.topic_id == asked.topic_id:
+                return _topic(topic)
+        return wire.MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None
+        )
+
+    # --- coordinators -----------------------------------------------------------------------------
+
+    async def find_coordinator(
+        self, request: wire.FindCoordinatorRequest, call: Call
+    ) -> wire.FindCoordinatorResponse:
+        """Who coordinates the groups named."""
+        if call.version >= _FIRST_BATCHED_LOOK_UP:
+            return wire.FindCoordinatorResponse(
+                coordinators=tuple(
+                    self._coordinator(key, request.key_type, call)
+                    for key in request.coordinator_keys
+                )
+            )
+        found = self._coordinator(request.key, request.key_type, call)
+        return wire.FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+
+    def _coordinator(
+        self, key: str, key_type: int, call: Call
+    ) -> wire.FindCoordinatorResponseCoordinator:
+        try:
+            if key_type != _GROUP_KEY:
+                raise InvalidRequest(f"coordinators of kind {key_type} are not served")
+            self._groups.permit(call.principal, Operation.DESCRIBE, key)
+            broker = self._groups.coordinator(GroupKey(Family.KAFKA, key), LISTENER)
+            endpoint = broker.endpoint(LISTENER)
+            if endpoint is None:
+                raise CoordinatorNotAvailable(f"node {broker.node_id} has no such listener")
+        except PacelineError as error:
+            return wire.FindCoordinatorResponseCoordinator(
+                key=key,
+                node_id=NO_NODE,
+                port=-1,
+                error_code=code_of(error),
+                error_message=str(error),
+            )
+        return wire.FindCoordinatorResponseCoordinator(
+            key=key,
+            node_id=broker.node_id,
+            host=endpoint.host,
+            port=endpoint.port,
+            error_code=0,
+        )
+
+
+def _topic(topic: TopicImage) -> wire.MetadataResponseTopic:
+    return wire.MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal_topic(topic.name),
+        partitions=tuple(
+            _partition(number, found) for number, found in sorted(topic.partitions.items())
+        ),
+    )
+
+
+def _partition(number: int, found: Registration) -> wire.MetadataResponseTopicPartition:
+    return wire.MetadataResponseTopicPartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if found.leader < 0 else 0,
+        partition_index=number,
+        leader_id=found.leader,
+        leader_epoch=found.leader_epoch,
+        replica_nodes=tuple(found.replicas),
+        isr_nodes=tuple(found.isr),
+    )

@@ -1,0 +1,177 @@
+"""One connection of a Kafka client: requests in order, answers in order.
+
+::
+
+    reader   bytes -> frames, one ahead            worker   one request at a time
+    writer   answers in the order of the requests  (produces wait side by side, in their places)
+
+Reading ahead is how a client that goes away is noticed while its request waits: that ends the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import structlog
+import trio
+
+from paceline.errors import PacelineError, RemoteProtocolError, UnsupportedVersion
+from paceline.wire.kafka import apis
+from paceline.wire.kafka.apis import API_VERSIONS, Api, RequestHeader
+from paceline.wire.kafka.cluster import ApiVersionsResponse
+from paceline.wire.kafka.layout import Struct
+from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
+from paceline_node.listeners.kafka_call import Call, Handlers
+from paceline_node.listeners.kafka_frames import FrameReader
+from paceline_node.listeners.kafka_outbox import Outbox, Part, Place
+from paceline_node.listeners.kafka_produce import KafkaProduce
+from paceline_node.listeners.serving import Client
+from paceline_node.observe.metrics import OK, RequestMeters, code_label
+from paceline_node.peers.transport import Transport, transport_for
+
+_PRODUCE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLimits:
+    """Of one connection: bytes of a frame; answers not sent yet; seconds for a client to take an
+    answer, to say anything, and, when it has closed its side, to be answered."""
+
+    max_frame_bytes: int = 64 * 1024 * 1024
+    max_unsent: int = 64
+    stall_s: float = 60.0
+    idle_s: float = 600.0
+    last_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaShared:
+    """What all connections of a node share. ``after_append`` lets the followers know."""
+
+    produce: KafkaProduce
+    handlers: Handlers
+    versions: ApiVersionsResponse
+    limits: KafkaLimits
+    meters: RequestMeters[int]
+    after_append: Callable[[], None]
+
+
+class KafkaConnection:
+    """Serves one client to the connection's end."""
+
+    def __init__(self, shared: KafkaShared, client: Client) -> None:
+        self._shared = shared
+        self._client = client
+        limits = shared.limits
+        self._outbox = Outbox(max_unsent=limits.max_unsent, stall_s=limits.stall_s)
+
+    async def run(self, stream: trio.abc.Stream) -> None:
+        """Serve until the client is gone, or sends what the protocol does not allow."""
+        transport = transport_for(stream)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._outbox.run, transport)
+                ahead, frames = trio.open_memory_channel[memoryview](0)
+                done = trio.Event()
+                nursery.start_soon(self._work, frames, done)
+                async with ahead:
+                    await self._read(transport, ahead)
+                with trio.move_on_after(self._shared.limits.last_s):
+                    await done.wait()
+                    await self._outbox.emptied()
+                nursery.cancel_scope.cancel()
+        except* RemoteProtocolError as group:
+            reasons = "; ".join(str(error) for error in _leaves(group))
+            structlog.get_logger().info(
+                "kafka connection refused", peer=self._client.name, why=reasons
+            )
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
+            pass  # who went away, or does not read, needs no answer
+
+    async def _read(self, transport: Transport, ahead: trio.MemorySendChannel[memoryview]) -> None:
+        limits = self._shared.limits
+        frames = FrameReader(transport, max_bytes=limits.max_frame_bytes)
+        while True:
+            with trio.move_on_after(limits.idle_s) as silence:
+                await frames.begin()
+            if silence.cancelled_caught and not self._outbox.is_empty:
+                continue  # it waits for an answer
+            if silence.cancelled_caught or (frame := await frames.receive()) is None:
+                return
+            await ahead.send(frame)
+
+    async def _work(self, frames: trio.MemoryReceiveChannel[memoryview], done: trio.Event) -> None:
+        async with frames:
+            async for frame in frames:
+                await self._outbox.room()
+                await self._one(frame)
+        done.set()
+
+    async def _one(self, frame: memoryview) -> None:
+        arrived = trio.current_time()
+        header, start = apis.read_header(frame)
+        try:
+            api = apis.require_api(header)
+            if header.key not in self._shared.handlers and header.key not in (
+                _PRODUCE,
+                API_VERSIONS,
+            ):
+                raise UnsupportedVersion(f"API {header.key} is not served here")
+        except UnsupportedVersion as error:
+            self._shared.meters[header.key].done(code_label(error.code), 0.0)
+            if header.key != API_VERSIONS:
+                raise RemoteProtocolError(str(error)) from None
+            self._outbox.place().put([apis.version_unknown_response(header.correlation_id)])
+            return
+        request = apis.read_request(frame, start, api, header.version)
+        call = Call(
+            header.version, self._client.principal, header.client_id or "", self._client.name
+        )
+        place = self._outbox.place()
+        if isinstance(request, ProduceRequest):
+            answer = partial(self._produced, place, api, header, arrived)
+            produce = self._shared.produce
+            produce.start(await produce.prepare(request, call), call, answer)
+            self._shared.after_append()
+        elif header.key == API_VERSIONS:
+            self._answer(place, api, header, arrived, self._shared.versions)
+        else:
+            handler = self._shared.handlers[header.key]
+            self._answer(place, api, header, arrived, await handler(request, call))
+
+    def _produced(
+        self,
+        place: Place,
+        api: Api,
+        header: RequestHeader,
+        arrived: float,
+        response: ProduceResponse | None,
+    ) -> None:
+        if response is not None:
+            self._answer(place, api, header, arrived, response)
+            return
+        place.put(())
+        self._shared.meters[header.key].done(OK, trio.current_time() - arrived)
+
+    def _answer(
+        self, place: Place, api: Api, header: RequestHeader, arrived: float, response: Struct
+    ) -> None:
+        parts = apis.response_parts(api, header.version, header.correlation_id, response)
+        place.put(cast(Sequence[Part], parts))  # what lies apart, lies in files
+        code = getattr(response, "error_code", 0)
+        self._shared.meters[header.key].done(
+            code_label(code) if code else OK, trio.current_time() - arrived
+        )
+
+
+def _leaves(group: BaseExceptionGroup[PacelineError]) -> list[PacelineError]:
+    found: list[PacelineError] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found += _leaves(error)
+        else:
+            found.append(error)
+    return found

@@ -1,0 +1,43 @@
+"""Broker errors as the numbers that Kafka clients know (spec kafka 3, SETTLED R2).
+
+Most of ours are Kafka's own. Numbers from 10000 on are ours alone and become the nearest that a
+client acts on rightly: one that it may retry where we mean so, and "timed out" where the outcome of
+a write is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from paceline.errors import ErrorCode, PacelineError
+
+OURS_ALONE = 10_000
+
+OURS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
+    {
+        ErrorCode.STORAGE_FULL: ErrorCode.STORAGE_ERROR,
+        ErrorCode.LEADER_CHANGED_AFTER_APPEND: ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.CONNECTION_LOST: ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.CONTROLLER_UNAVAILABLE: ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_A_REPLICA: ErrorCode.INVALID_REQUEST,
+        ErrorCode.CONFIGURATION: ErrorCode.INVALID_CONFIG,
+        ErrorCode.CLOSED: ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.SEGMENT_SEALED: ErrorCode.POLICY_VIOLATION,
+        ErrorCode.PARTITION_NOT_OWNED: ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.OFFSET_REGRESSION: ErrorCode.INVALID_REQUEST,
+    }
+)
+"""Every number of ours that is none of Kafka's."""
+
+
+def kafka_code(error: int) -> int:
+    """The number to tell a client."""
+    if error < OURS_ALONE:
+        return int(error)
+    return int(OURS[ErrorCode(error)])
+
+
+def code_of(error: PacelineError) -> int:
+    """The number to tell a client of ``error``."""
+    return kafka_code(error.code)

@@ -1,0 +1,225 @@
+"""Kafka group requests: membership and administration, over the group engine."""
+
+from __future__ import annotations
+
+from paceline.errors import AuthorizationFailed, PacelineError
+from paceline.wire.kafka import groups as wire
+from paceline_node.groups.inspection import DEAD, DescribedMember, Description, Inspection
+from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.records import Protocol
+from paceline_node.listeners.kafka_call import Call
+from paceline_node.listeners.kafka_errors import code_of, kafka_code
+from paceline_node.security.principals import Operation
+from paceline_node.services.groups import GroupService
+
+_WITH_REBALANCE_TIMEOUT = 1
+_WITH_MEMBER_ID_REQUIRED = 4
+_WITH_SEVERAL_LEAVING = 3
+
+
+class KafkaGroups:
+    """Membership; groups are of the family that the native client shares (SETTLED P1)."""
+
+    def __init__(self, groups: GroupService) -> None:
+        self._groups = groups
+
+    def _key(self, call: Call, operation: Operation, group: str) -> GroupKey:
+        self._groups.permit(call.principal, operation, group)
+        return GroupKey(Family.KAFKA, group)
+
+    # --- membership -------------------------------------------------------------------------------
+
+    async def join(self, request: wire.JoinGroupRequest, call: Call) -> wire.JoinGroupResponse:
+        """Answered when the rebalance has gathered all members."""
+        rebalance_timeout_ms = request.rebalance_timeout_ms
+        if call.version < _WITH_REBALANCE_TIMEOUT:
+            rebalance_timeout_ms = request.session_timeout_ms
+        try:
+            asked = JoinRequest(
+                self._key(call, Operation.JOIN_GROUP, request.group_id),
+                request.member_id,
+                request.group_instance_id,
+                call.client_id,
+                request.session_timeout_ms,
+                rebalance_timeout_ms,
+                request.protocol_type,
+                tuple(Protocol(each.name, bytes(each.metadata)) for each in request.protocols),
+                needs_id=call.version >= _WITH_MEMBER_ID_REQUIRED,
+            )
+            joined: Joined = await self._groups.perform(
+                asked.key, lambda engine: engine.kafka.join(asked)
+            )
+        except PacelineError as error:
+            return wire.JoinGroupResponse(
+                error_code=code_of(error), member_id=request.member_id, protocol_name=""
+            )
+        return _joined(joined)
+
+    async def sync(self, request: wire.SyncGroupRequest, call: Call) -> wire.SyncGroupResponse:
+        """The leader hands in the assignments; everybody gets their own."""
+        try:
+            asked = SyncRequest(
+                self._key(call, Operation.JOIN_GROUP, request.group_id),
+                request.generation_id,
+                request.member_id,
+                request.group_instance_id,
+                request.protocol_type or "",
+                request.protocol_name or "",
+                tuple((each.member_id, bytes(each.assignment)) for each in request.assignments),
+            )
+            synced: Synced = await self._groups.perform(
+                asked.key, lambda engine: engine.kafka.sync(asked)
+            )
+        except PacelineError as error:
+            return wire.SyncGroupResponse(error_code=code_of(error))
+        return wire.SyncGroupResponse(
+            error_code=0,
+            protocol_type=synced.protocol_type,
+            protocol_name=synced.protocol,
+            assignment=synced.assignment,
+        )
+
+    async def heartbeat(self, request: wire.HeartbeatRequest, call: Call) -> wire.HeartbeatResponse:
+        """Keeps the session, or tells that a rebalance is on."""
+        try:
+            key = self._key(call, Operation.JOIN_GROUP, request.group_id)
+            await self._groups.perform(
+                key,
+                lambda engine: engine.kafka.heartbeat(
+                    key, request.generation_id, request.member_id, request.group_instance_id
+                ),
+            )
+        except PacelineError as error:
+            return wire.HeartbeatResponse(error_code=code_of(error))
+        return wire.HeartbeatResponse(error_code=0)
+
+    async def leave(self, request: wire.LeaveGroupRequest, call: Call) -> wire.LeaveGroupResponse:
+        """One member below version 3, several from then on."""
+        leavers = [(each.member_id, each.group_instance_id) for each in request.members]
+        if call.version < _WITH_SEVERAL_LEAVING:
+            leavers = [(request.member_id, None)]
+        try:
+            key = self._key(call, Operation.JOIN_GROUP, request.group_id)
+            codes = await self._groups.perform(key, lambda engine: engine.kafka.leave(key, leavers))
+        except PacelineError as error:
+            return wire.LeaveGroupResponse(error_code=code_of(error))
+        if call.version < _WITH_SEVERAL_LEAVING:
+            return wire.LeaveGroupResponse(error_code=kafka_code(codes[0]))
+        return wire.LeaveGroupResponse(
+            error_code=0,
+            members=tuple(
+                wire.LeaveGroupResponseMember(
+                    member_id=member_id, group_instance_id=instance_id, error_code=kafka_code(code)
+                )
+                for (member_id, instance_id), code in zip(leavers, codes, strict=True)
+            ),
+        )
+
+    # --- administration ---------------------------------------------------------------------------
+
+    async def list(self, request: wire.ListGroupsRequest, call: Call) -> wire.ListGroupsResponse:
+        """The groups that this node coordinates, as far as the client may see them."""
+        try:
+            states = frozenset(request.states_filter)
+            found = await self._groups.list(frozenset((Family.KAFKA,)), states)
+        except PacelineError as error:
+            return wire.ListGroupsResponse(error_code=code_of(error))
+        return wire.ListGroupsResponse(
+            error_code=0,
+            groups=tuple(
+                wire.ListGroupsResponseGroup(
+                    group_id=each.key.group,
+                    protocol_type=each.protocol_type,
+                    group_state=each.state,
+                )
+                for each in found
+                if self._may_see(call, each.key.group)
+            ),
+        )
+
+    def _may_see(self, call: Call, group: str) -> bool:
+        try:
+            self._groups.permit(call.principal, Operation.DESCRIBE, group)
+        except AuthorizationFailed:
+            return False
+        return True
+
+    async def describe(
+        self, request: wire.DescribeGroupsRequest, call: Call
+    ) -> wire.DescribeGroupsResponse:
+        """State and members of groups; one that does not exist is Dead."""
+        return wire.DescribeGroupsResponse(
+            groups=tuple([await self._describe(group, call) for group in request.groups])
+        )
+
+    async def _describe(self, group: str, call: Call) -> wire.DescribeGroupsResponseGroup:
+        try:
+            key = self._key(call, Operation.DESCRIBE, group)
+            found = await self._groups.perform(key, lambda engine: Inspection(engine).describe(key))
+        except PacelineError as error:
+            return wire.DescribeGroupsResponseGroup(error_code=code_of(error), group_id=group)
+        return _described(group, found)
+
+    async def delete(
+        self, request: wire.DeleteGroupsRequest, call: Call
+    ) -> wire.DeleteGroupsResponse:
+        """Forgets groups without members."""
+        results = []
+        for group in request.groups_names:
+            error = 0
+            try:
+                key = self._key(call, Operation.DELETE, group)
+                await self._delete(key)
+            except PacelineError as refusal:
+                error = code_of(refusal)
+            results.append(wire.DeleteGroupsResponseResult(group_id=group, error_code=error))
+        return wire.DeleteGroupsResponse(results=tuple(results))
+
+    async def _delete(self, key: GroupKey) -> None:
+        await self._groups.perform(key, lambda engine: Inspection(engine).delete(key))
+
+
+def _joined(joined: Joined) -> wire.JoinGroupResponse:
+    return wire.JoinGroupResponse(
+        error_code=kafka_code(joined.error),
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type or None,
+        protocol_name=joined.protocol,
+        # A leader that comes back and is to keep the assignment is told of another leader, since
+        # these versions cannot tell it otherwise.
+        leader="" if joined.keep_assignment else joined.leader,
+        member_id=joined.member_id,
+        members=()
+        if joined.keep_assignment
+        else tuple(
+            wire.JoinGroupResponseMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                metadata=each.metadata(joined.protocol),
+            )
+            for each in joined.members
+        ),
+    )
+
+
+def _described(group: str, found: Description) -> wire.DescribeGroupsResponseGroup:
+    return wire.DescribeGroupsResponseGroup(
+        error_code=0,
+        group_id=group,
+        group_state=found.state,
+        protocol_type="" if found.state == DEAD else found.group.protocol_type,
+        protocol_data=found.group.protocol,
+        members=tuple(_member(each) for each in found.members),
+    )
+
+
+def _member(found: DescribedMember) -> wire.DescribeGroupsResponseGroupMember:
+    member = found.member
+    return wire.DescribeGroupsResponseGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        member_metadata=found.metadata,
+        member_assignment=member.assignment,
+    )

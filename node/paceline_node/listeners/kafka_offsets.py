@@ -1,0 +1,254 @@
+"""Kafka requests about the positions that groups store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from paceline.errors import ErrorCode, PacelineError
+from paceline.wire.kafka import offsets as wire
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.inspection import Inspection
+from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.records import Offset
+from paceline_node.listeners.kafka_call import Call
+from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.security.principals import Operation
+from paceline_node.services.groups import GroupService
+
+_WITH_NULL_FOR_ALL = 2
+_WITH_SEVERAL_GROUPS = 8
+
+Found = Sequence[tuple[TopicPartition, Offset | None]]
+
+
+class KafkaOffsets:
+    """Commits, fetches and deletes offsets."""
+
+    def __init__(self, groups: GroupService) -> None:
+        self._groups = groups
+
+    # --- commit -----------------------------------------------------------------------------------
+
+    async def commit(
+        self, request: wire.OffsetCommitRequest, call: Call
+    ) -> wire.OffsetCommitResponse:
+        """Stores what may be stored; each partition has its own answer."""
+        refused: dict[TopicPartition, int] = {}
+        good: list[Commit] = []
+        for topic in request.topics:
+            for asked in topic.partitions:
+                error = self._refusal(topic.name, asked)
+                if error:
+                    refused[topic.name, asked.partition_index] = error
+                else:
+                    good.append(
+                        Commit(
+                            topic.name,
+                            asked.partition_index,
+                            asked.committed_offset,
+                            asked.committed_leader_epoch,
+                            asked.committed_metadata or "",
+                        )
+                    )
+        outcome = await self._store(request, call, good)
+        return wire.OffsetCommitResponse(
+            topics=tuple(
+                wire.OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        wire.OffsetCommitResponseTopicPartition(
+                            partition_index=asked.partition_index,
+                            error_code=outcome
+                            or refused.get((topic.name, asked.partition_index), 0),
+                        )
+                        for asked in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+
+    def _refusal(self, topic: str, asked: wire.OffsetCommitRequestTopicPartition) -> int:
+        metadata = (asked.committed_metadata or "").encode()
+        if len(metadata) > self._groups.limits.offset_metadata_bytes_max:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        if not self._groups.has_partition(topic, asked.partition_index):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.OFFSET_OUT_OF_RANGE if asked.committed_offset < 0 else 0
+
+    async def _store(
+        self, request: wire.OffsetCommitRequest, call: Call, good: list[Commit]
+    ) -> int:
+        def store(engine: GroupEngine) -> None:
+            engine.kafka.check_commit(
+                key, request.generation_id, request.member_id, request.group_instance_id
+            )
+            engine.offsets.commit(key, good, OffsetRule.FREE)
+
+        try:
+            self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group_id)
+            key = GroupKey(Family.KAFKA, request.group_id)
+            await self._groups.perform(key, store)
+        except PacelineError as error:
+            return code_of(error)
+        return 0
+
+    # --- fetch ------------------------------------------------------------------------------------
+
+    async def fetch(self, request: wire.OffsetFetchRequest, call: Call) -> wire.OffsetFetchResponse:
+        """What groups stored; of all their partitions where none are named."""
+        if call.version >= _WITH_SEVERAL_GROUPS:
+            return wire.OffsetFetchResponse(
+                groups=tuple([await self._group(group, call) for group in request.groups])
+            )
+        wanted = None
+        if request.topics is not None:
+            wanted = [
+                (topic.name, number)
+                for topic in request.topics
+                for number in topic.partition_indexes
+            ]
+        try:
+            found = await self._found(request.group_id, wanted, call)
+        except PacelineError as error:
+            return self._refused(request, code_of(error), call)
+        return wire.OffsetFetchResponse(
+            topics=tuple(
+                wire.OffsetFetchResponseTopic(
+                    name=name,
+                    partitions=tuple(
+                        wire.OffsetFetchResponseTopicPartition(
+                            partition_index=number,
+                            committed_offset=-1 if offset is None else offset.offset,
+                            committed_leader_epoch=-1 if offset is None else offset.leader_epoch,
+                            metadata="" if offset is None else offset.metadata,
+                            error_code=self._missing(name, number, offset, call),
+                        )
+                        for number, offset in partitions
+                    ),
+                )
+                for name, partitions in _by_topic(found)
+            )
+        )
+
+    def _missing(self, topic: str, number: int, offset: Offset | None, call: Call) -> int:
+        """Version 0 calls what is not stored an unknown partition, version 1 one that is not
+        there (spec coordinator 3.1)."""
+        if offset is not None or call.version >= _WITH_NULL_FOR_ALL:
+            return 0
+        if call.version == 0 or not self._groups.has_partition(topic, number):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return 0
+
+    def _refused(
+        self, request: wire.OffsetFetchRequest, code: int, call: Call
+    ) -> wire.OffsetFetchResponse:
+        if call.version >= _WITH_NULL_FOR_ALL:
+            return wire.OffsetFetchResponse(error_code=code)
+        return wire.OffsetFetchResponse(
+            topics=tuple(
+                wire.OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        wire.OffsetFetchResponseTopicPartition(
+                            partition_index=number,
+                            committed_offset=-1,
+                            metadata="",
+                            error_code=code,
+                        )
+                        for number in topic.partition_indexes
+                    ),
+                )
+                for topic in request.topics or ()
+            )
+        )
+
+    async def _group(
+        self, asked: wire.OffsetFetchRequestGroup, call: Call
+    ) -> wire.OffsetFetchResponseGroup:
+        wanted = None
+        if asked.topics is not None:
+            wanted = [
+                (topic.name, number) for topic in asked.topics for number in topic.partition_indexes
+            ]
+        try:
+            found = await self._found(asked.group_id, wanted, call)
+        except PacelineError as error:
+            return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code_of(error))
+        return wire.OffsetFetchResponseGroup(
+            group_id=asked.group_id,
+            topics=tuple(
+                wire.OffsetFetchResponseGroupTopic(
+                    name=name,
+                    partitions=tuple(
+                        wire.OffsetFetchResponseGroupTopicPartition(
+                            partition_index=number,
+                            committed_offset=-1 if offset is None else offset.offset,
+                            committed_leader_epoch=-1 if offset is None else offset.leader_epoch,
+                            metadata="" if offset is None else offset.metadata,
+                            error_code=0,
+                        )
+                        for number, offset in partitions
+                    ),
+                )
+                for name, partitions in _by_topic(found)
+            ),
+        )
+
+    async def _found(self, group: str, wanted: list[TopicPartition] | None, call: Call) -> Found:
+        self._groups.permit(call.principal, Operation.DESCRIBE, group)
+        key = GroupKey(Family.KAFKA, group)
+
+        def fetch(engine: GroupEngine) -> Found:
+            if wanted is None:
+                return engine.offsets.fetch_all(key)
+            return [(at, engine.offsets.fetch(key, *at)) for at in wanted]
+
+        return await self._groups.perform(key, fetch)
+
+    # --- delete -----------------------------------------------------------------------------------
+
+    async def delete(
+        self, request: wire.OffsetDeleteRequest, call: Call
+    ) -> wire.OffsetDeleteResponse:
+        """Forgets offsets, but none of topics that members read."""
+        wanted = [
+            (topic.name, asked.partition_index)
+            for topic in request.topics
+            for asked in topic.partitions
+        ]
+        try:
+            self._groups.permit(call.principal, Operation.ALTER, request.group_id)
+            key = GroupKey(Family.KAFKA, request.group_id)
+            kept = await self._groups.perform(
+                key, lambda engine: Inspection(engine).delete_offsets(key, wanted)
+            )
+        except PacelineError as error:
+            return wire.OffsetDeleteResponse(error_code=code_of(error))
+        refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return wire.OffsetDeleteResponse(
+            error_code=0,
+            topics=tuple(
+                wire.OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        wire.OffsetDeleteResponseTopicPartition(
+                            partition_index=asked.partition_index,
+                            error_code=refused
+                            if (topic.name, asked.partition_index) in kept
+                            else 0,
+                        )
+                        for asked in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+
+def _by_topic(found: Found) -> Iterator[tuple[str, list[tuple[int, Offset | None]]]]:
+    topics: dict[str, list[tuple[int, Offset | None]]] = {}
+    for (topic, number), offset in found:
+        topics.setdefault(topic, []).append((number, offset))
+    return iter(topics.items())

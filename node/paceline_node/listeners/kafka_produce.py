@@ -1,0 +1,221 @@
+"""Kafka PRODUCE: batches as they were sent, or message sets made into batches.
+
+Every append happens here and now, in order of arrival; the answer comes by the callback of the last
+partition to be decided. Nothing waits, but old message sets that are large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from paceline.errors import (
+    InvalidRecord,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    PacelineError,
+    PolicyViolation,
+    RemoteProtocolError,
+    UnsupportedCompression,
+)
+from paceline.types import Acks, Compression, is_internal_topic
+from paceline.wire.batch import build_batch, validate_client_batches
+from paceline.wire.batch_header import BatchHeader
+from paceline.wire.kafka import records as wire
+from paceline.wire.kafka.layout import Records
+from paceline.wire.kafka.message_set import read_message_set
+from paceline_node.env import Env
+from paceline_node.listeners.kafka_call import Call
+from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.replication.partition import ProduceResult
+from paceline_node.security.principals import Operation
+from paceline_node.services.records import RecordService
+
+_FIRST_WITH_BATCHES = 3
+_FIRST_WITH_ZSTD = 7
+_INLINE_BYTES = 64 * 1024
+"""A larger message set is read in a thread."""
+_MAX_TIMEOUT_MS = 120_000
+
+Answer = Callable[[wire.ProduceResponse | None], None]
+"""Takes the response; None where the request gets none."""
+
+
+At = tuple[int, int]
+"""Which partition of a request: the topic's index, and the partition's in it."""
+
+
+class Prepared(NamedTuple):
+    """A request ready to be appended, without what is refused already."""
+
+    request: wire.ProduceRequest
+    refused: Mapping[At, PacelineError]
+
+
+class KafkaProduce:
+    """Appends for Kafka clients."""
+
+    def __init__(self, env: Env, records: RecordService) -> None:
+        self._env = env
+        self._records = records
+
+    async def prepare(self, request: wire.ProduceRequest, call: Call) -> Prepared:
+        """The request with batches in the place of message sets (versions below 3)."""
+        if call.version >= _FIRST_WITH_BATCHES:
+            return Prepared(request, {})
+        refused: dict[At, PacelineError] = {}
+        topics = []
+        for topic_index, topic in enumerate(request.topic_data):
+            parts = []
+            for part_index, part in enumerate(topic.partition_data):
+                batch: Records = None
+                try:
+                    batch = await self._converted(part.records)
+                except PacelineError as error:
+                    refused[topic_index, part_index] = error
+                parts.append(wire.ProduceRequestTopicPartition(index=part.index, records=batch))
+            topics.append(wire.ProduceRequestTopic(name=topic.name, partition_data=tuple(parts)))
+        made = wire.ProduceRequest(
+            acks=request.acks, timeout_ms=request.timeout_ms, topic_data=tuple(topics)
+        )
+        return Prepared(made, refused)
+
+    async def _converted(self, message_set: Records) -> Records:
+        if not isinstance(message_set, memoryview) or not message_set:
+            return None
+        now_ms = self._env.host.wall_ms()
+        if len(message_set) <= _INLINE_BYTES:
+            return memoryview(_batch(message_set, now_ms))
+        return memoryview(await trio.to_thread.run_sync(_batch, message_set, now_ms))
+
+    def start(self, prepared: Prepared, call: Call, answer: Answer) -> None:
+        """Append all that the request carries; ``answer`` is called once, maybe before this
+        returns. Raises RemoteProtocolError for an error that the request's acks leave no answer
+        for: the connection is to be closed."""
+        request, refused = prepared
+        pending = _Pending(request.topic_data, partial(_answer, request.acks, answer))
+        timeout_s = max(0, min(request.timeout_ms, _MAX_TIMEOUT_MS)) / 1000
+        for topic_index, topic in enumerate(request.topic_data):
+            for part_index, part in enumerate(topic.partition_data):
+                place = (topic_index, part_index)
+                if place in refused:
+                    pending.done(place, refused[place])
+                    continue
+                try:
+                    self._append(request, topic.name, part, call, timeout_s, pending, place)
+                except PacelineError as error:
+                    pending.done(place, error)
+        pending.all_started()
+
+    def _append(
+        self,
+        request: wire.ProduceRequest,
+        topic: str,
+        part: wire.ProduceRequestTopicPartition,
+        call: Call,
+        timeout_s: float,
+        pending: _Pending,
+        place: At,
+    ) -> None:
+        if request.acks not in (0, 1, -1):
+            raise InvalidRequiredAcks(f"acks {request.acks}: expected 0, 1 or -1")
+        if request.transactional_id is not None:
+            raise InvalidRequest("transactions are not served by this version")
+        self._records.permit(call.principal, Operation.PRODUCE, topic)
+        if is_internal_topic(topic):
+            raise PolicyViolation(f"{topic}: internal topics take no records from clients")
+        batch = part.records
+        if not isinstance(batch, memoryview):
+            raise InvalidRecord(f"{topic}/{part.index}: no batch")
+        headers = validate_client_batches(batch)
+        _check(headers, call.version)
+        self._records.leader(topic, part.index).produce(
+            batch,
+            headers,
+            acks=Acks(request.acks),
+            timeout_s=timeout_s,
+            done=partial(pending.done, place),
+        )
+
+
+def _check(headers: Sequence[BatchHeader], version: int) -> None:
+    if len(headers) != 1:
+        raise InvalidRecord(f"{len(headers)} batches for a partition: one is allowed")
+    if headers[0].compression == Compression.ZSTD and version < _FIRST_WITH_ZSTD:
+        raise UnsupportedCompression(f"zstd in PRODUCE version {version}: needs 7")
+
+
+def _batch(message_set: memoryview, now_ms: int) -> bytearray:
+    return build_batch(read_message_set(message_set), timestamp_ms=now_ms)
+
+
+def _answer(acks: int, answer: Answer, response: wire.ProduceResponse) -> None:
+    if acks != Acks.NONE:
+        answer(response)
+        return
+    for entry in response.responses:
+        for part in entry.partition_responses:
+            if part.error_code:
+                raise RemoteProtocolError(
+                    f"PRODUCE with acks 0 to {entry.name}/{part.index}: error {part.error_code}"
+                )
+    answer(None)
+
+
+class _Pending:
+    """Collects what becomes of one request's partitions."""
+
+    __slots__ = ("_answer", "_missing", "_results", "_topics")
+
+    def __init__(
+        self,
+        topics: Sequence[wire.ProduceRequestTopic],
+        answer: Callable[[wire.ProduceResponse], None],
+    ) -> None:
+        self._topics = topics
+        self._answer = answer
+        # One more than there are partitions: nothing is answered before all were started.
+        self._missing = sum(len(topic.partition_data) for topic in topics) + 1
+        self._results: dict[At, wire.ProduceResponseEntryPartition] = {}
+
+    def done(self, place: At, result: ProduceResult | PacelineError) -> None:
+        """A partition has stored its batch, has not, or cannot tell."""
+        assert place not in self._results, "a partition answers once"
+        index = self._topics[place[0]].partition_data[place[1]].index
+        if isinstance(result, PacelineError):
+            self._results[place] = wire.ProduceResponseEntryPartition(
+                index=index, error_code=code_of(result), base_offset=-1, error_message=str(result)
+            )
+        else:
+            self._results[place] = wire.ProduceResponseEntryPartition(
+                index=index,
+                error_code=0,
+                base_offset=result.base_offset,
+                log_start_offset=result.log_start_offset,
+            )
+        self._settle()
+
+    def all_started(self) -> None:
+        """Every partition was asked."""
+        self._settle()
+
+    def _settle(self) -> None:
+        self._missing -= 1
+        if self._missing:
+            return
+        self._answer(
+            wire.ProduceResponse(
+                responses=tuple(
+                    wire.ProduceResponseEntry(
+                        name=topic.name,
+                        partition_responses=tuple(
+                            self._results[at, number] for number in range(len(topic.partition_data))
+                        ),
+                    )
+                    for at, topic in enumerate(self._topics)
+                )
+            )
+        )

@@ -1,0 +1,288 @@
+"""Kafka administration of topics and settings, and producer ids.
+
+Any node takes these: it asks the active controller (spec kafka 9, decision 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    InvalidTopic,
+    PacelineError,
+    PolicyViolation,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from paceline.types import NodeId, is_internal_topic, is_valid_topic_name
+from paceline.wire.kafka import topics as wire
+from paceline.wire.kafka import transactions
+from paceline.wire.native import admin
+from paceline_node.controller.topic_config import KEYS, ConfigKey, problems
+from paceline_node.listeners.kafka_call import Call
+from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.security.principals import Operation
+from paceline_node.services.producer_ids import ProducerIdService
+from paceline_node.services.topics import ADMIN_TIMEOUT_S, TopicService
+
+_TOPIC, _BROKER = 2, 4
+_FROM_TOPIC, _FROM_DEFAULT = 1, 5
+_TYPE_STRING, _TYPE_LONG = 2, 5
+_SET, _DELETE = 0, 1
+
+
+class KafkaTopics:
+    """Creates, deletes, grows and configures topics; hands out producer ids."""
+
+    def __init__(self, topics: TopicService, producer_ids: ProducerIdService) -> None:
+        self._topics = topics
+        self._producer_ids = producer_ids
+
+    # --- topics -----------------------------------------------------------------------------------
+
+    async def create(
+        self, request: wire.CreateTopicsRequest, call: Call
+    ) -> wire.CreateTopicsResponse:
+        """Each topic has its own answer."""
+        timeout_s = _seconds(request.timeout_ms)
+        results = [
+            await self._create(topic, call, timeout_s, validate_only=request.validate_only)
+            for topic in request.topics
+        ]
+        return wire.CreateTopicsResponse(topics=tuple(results))
+
+    async def _create(
+        self,
+        asked: wire.CreateTopicsRequestTopic,
+        call: Call,
+        timeout_s: float,
+        *,
+        validate_only: bool,
+    ) -> wire.CreateTopicsResponseTopic:
+        try:
+            wish = admin.CreateTopic(
+                asked.name,
+                asked.num_partitions,
+                asked.replication_factor,
+                {each.name: each.value for each in asked.configs if each.value is not None},
+                assignment=_assignment(asked.assignments),
+            )
+            if is_internal_topic(asked.name):
+                raise PolicyViolation(f"{asked.name}: names that begin with __ are the broker's")
+            if validate_only:
+                self._check(wish, call)
+                return wire.CreateTopicsResponseTopic(name=asked.name, error_code=0, configs=())
+            created = await self._topics.administer(
+                call.principal, wish, admin.TopicCreated, timeout_s=timeout_s
+            )
+        except PacelineError as error:
+            return wire.CreateTopicsResponseTopic(
+                name=asked.name, error_code=code_of(error), error_message=str(error), configs=()
+            )
+        return wire.CreateTopicsResponseTopic(
+            name=asked.name,
+            topic_id=created.topic_id,
+            error_code=0,
+            num_partitions=created.partitions,
+            replication_factor=created.replication_factor,
+            configs=(),
+        )
+
+    def _check(self, wish: admin.CreateTopic, call: Call) -> None:
+        """What can be said of a topic without making it."""
+        self._topics.permit(call.principal, Operation.CREATE, wish.name)
+        if not is_valid_topic_name(wish.name):
+            raise InvalidTopic(wish.name)
+        if self._topics.find(wish.name) is not None:
+            raise TopicAlreadyExists(wish.name)
+        wrong = problems(wish.configs)
+        if wrong:
+            raise InvalidConfig("; ".join(wrong))
+
+    async def delete(
+        self, request: wire.DeleteTopicsRequest, call: Call
+    ) -> wire.DeleteTopicsResponse:
+        """Deletes topics by name."""
+        timeout_s = _seconds(request.timeout_ms)
+        results = []
+        for name in request.topic_names:
+            error = await self._try(admin.DeleteTopic(name), name, call, timeout_s)
+            results.append(
+                wire.DeleteTopicsResponseEntry(
+                    name=name,
+                    error_code=0 if error is None else code_of(error),
+                    error_message=None if error is None else str(error),
+                )
+            )
+        return wire.DeleteTopicsResponse(responses=tuple(results))
+
+    async def grow(
+        self, request: wire.CreatePartitionsRequest, call: Call
+    ) -> wire.CreatePartitionsResponse:
+        """Adds partitions; where they lie is the controller's choice."""
+        timeout_s = _seconds(request.timeout_ms)
+        results = []
+        for asked in request.topics:
+            error: PacelineError | None
+            if asked.assignments or request.validate_only:
+                error = InvalidRequest("neither assignments nor validate_only are served here")
+            else:
+                wish = admin.AddPartitions(asked.name, asked.count)
+                error = await self._try(wish, asked.name, call, timeout_s)
+            results.append(
+                wire.CreatePartitionsResponseResult(
+                    name=asked.name,
+                    error_code=0 if error is None else code_of(error),
+                    error_message=None if error is None else str(error),
+                )
+            )
+        return wire.CreatePartitionsResponse(results=tuple(results))
+
+    async def _try(
+        self,
+        wish: admin.DeleteTopic | admin.AddPartitions | admin.AlterTopic,
+        name: str,
+        call: Call,
+        timeout_s: float,
+    ) -> PacelineError | None:
+        try:
+            if is_internal_topic(name):
+                raise PolicyViolation(f"{name}: internal topics cannot be changed")
+            await self._topics.administer(call.principal, wish, admin.Done, timeout_s=timeout_s)
+        except PacelineError as error:
+            return error
+        return None
+
+    # --- settings ---------------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, request: wire.DescribeConfigsRequest, call: Call
+    ) -> wire.DescribeConfigsResponse:
+        """What holds for topics; of a broker nothing is told but that it is there."""
+        return wire.DescribeConfigsResponse(
+            results=tuple(self._configs(asked, request, call) for asked in request.resources)
+        )
+
+    def _configs(
+        self,
+        asked: wire.DescribeConfigsRequestResource,
+        request: wire.DescribeConfigsRequest,
+        call: Call,
+    ) -> wire.DescribeConfigsResponseResult:
+        try:
+            configs = self._config_entries(asked, call, documented=request.include_documentation)
+        except PacelineError as error:
+            return wire.DescribeConfigsResponseResult(
+                error_code=code_of(error),
+                error_message=str(error),
+                resource_type=asked.resource_type,
+                resource_name=asked.resource_name,
+            )
+        return wire.DescribeConfigsResponseResult(
+            error_code=0,
+            resource_type=asked.resource_type,
+            resource_name=asked.resource_name,
+            configs=tuple(configs),
+        )
+
+    def _config_entries(
+        self, asked: wire.DescribeConfigsRequestResource, call: Call, *, documented: bool
+    ) -> list[wire.DescribeConfigsResponseResultConfig]:
+        name = asked.resource_name
+        if asked.resource_type == _BROKER:
+            self._topics.overview(call.principal)
+            return []
+        if asked.resource_type != _TOPIC:
+            raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
+        self._topics.permit(call.principal, Operation.DESCRIBE, name)
+        topic = self._topics.find(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+        wanted = KEYS if asked.configuration_keys is None else asked.configuration_keys
+        return [
+            _entry(KEYS[key], topic.configs.get(key), documented=documented)
+            for key in sorted(wanted)
+            if key in KEYS
+        ]
+
+    async def alter_configs(
+        self, request: wire.IncrementalAlterConfigsRequest, call: Call
+    ) -> wire.IncrementalAlterConfigsResponse:
+        """Sets and removes settings of topics."""
+        results = []
+        for asked in request.resources:
+            error = await self._alter(asked, call, validate_only=request.validate_only)
+            results.append(
+                wire.IncrementalAlterConfigsResponseEntry(
+                    error_code=0 if error is None else code_of(error),
+                    error_message=None if error is None else str(error),
+                    resource_type=asked.resource_type,
+                    resource_name=asked.resource_name,
+                )
+            )
+        return wire.IncrementalAlterConfigsResponse(responses=tuple(results))
+
+    async def _alter(
+        self,
+        asked: wire.IncrementalAlterConfigsRequestResource,
+        call: Call,
+        *,
+        validate_only: bool,
+    ) -> PacelineError | None:
+        if asked.resource_type != _TOPIC:
+            return InvalidRequest(f"resources of type {asked.resource_type} cannot be altered here")
+        changes: dict[str, str | None] = {}
+        for each in asked.configs:
+            if each.config_operation not in (_SET, _DELETE):
+                return InvalidRequest(
+                    f"{each.name}: operation {each.config_operation} is for lists"
+                )
+            changes[each.name] = each.value if each.config_operation == _SET else None
+        if validate_only:
+            wrong = problems({name: text for name, text in changes.items() if text is not None})
+            return InvalidConfig("; ".join(wrong)) if wrong else None
+        wish = admin.AlterTopic(asked.resource_name, changes)
+        return await self._try(wish, asked.resource_name, call, ADMIN_TIMEOUT_S)
+
+    # --- producers --------------------------------------------------------------------------------
+
+    async def init_producer(
+        self, request: transactions.InitProducerIdRequest, call: Call
+    ) -> transactions.InitProducerIdResponse:
+        """An id for an idempotent producer; one that comes back for more is given a new one."""
+        try:
+            if request.transactional_id is not None:
+                raise InvalidRequest("transactions are not served by this version")
+            producer_id = await self._producer_ids.next_id(call.principal)
+        except PacelineError as error:
+            return transactions.InitProducerIdResponse(error_code=code_of(error), producer_epoch=-1)
+        return transactions.InitProducerIdResponse(error_code=0, producer_id=producer_id)
+
+
+def _seconds(timeout_ms: int) -> float:
+    return max(0.0, min(timeout_ms / 1000, ADMIN_TIMEOUT_S)) or ADMIN_TIMEOUT_S
+
+
+def _assignment(
+    asked: Sequence[wire.CreateTopicsRequestTopicAssignment],
+) -> tuple[tuple[NodeId, ...], ...]:
+    numbers = sorted(each.partition_index for each in asked)
+    if numbers != list(range(len(asked))):
+        raise InvalidRequest(f"replicas are assigned to partitions {numbers}: expected 0, 1, ...")
+    by_number = sorted(asked, key=lambda each: each.partition_index)
+    return tuple(tuple(map(NodeId, each.broker_ids)) for each in by_number)
+
+
+def _entry(
+    key: ConfigKey, value: str | None, *, documented: bool
+) -> wire.DescribeConfigsResponseResultConfig:
+    is_text = bool(key.choices or key.text_max)
+    return wire.DescribeConfigsResponseResultConfig(
+        name=key.name,
+        value=key.default if value is None else value,
+        config_source=_FROM_DEFAULT if value is None else _FROM_TOPIC,
+        config_type=_TYPE_STRING if is_text or key.is_share else _TYPE_LONG,
+        documentation=key.doc if documented else None,
+    )

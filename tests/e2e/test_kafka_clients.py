@@ -1,0 +1,230 @@
+"""Kafka clients as they are published, against three nodes: kafka-python, librdkafka, aiokafka.
+
+Each producer writes counters by key; what it was told is stored must be read once and in order by
+another client, also when the leader and the coordinator are killed meanwhile (spec kafka 6, SETTLED
+T3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+
+from tests.e2e.cluster import HANG_S, Cluster, wait_until
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+KEYS = 7
+Read = Iterable[tuple[bytes, bytes]]
+
+
+def bootstrap(cluster: Cluster) -> str:
+    addresses = [cluster.address(node, "coordinator") for node in range(3)]
+    return ",".join(f"{host}:{port}" for host, port in addresses)
+
+
+def make_topic(cluster: Cluster, name: str, partitions: int = 3) -> None:
+    cluster.run("topic", "create", name, "--partitions", str(partitions))
+
+
+def counters(read: Read) -> dict[bytes, list[int]]:
+    """Values by key, in the order read."""
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for key, value in read:
+        found[key].append(int(value.split(b"-")[0]))
+    return dict(found)
+
+
+def expected(count: int) -> dict[bytes, list[int]]:
+    return {b"k%d" % key: list(range(key, count, KEYS)) for key in range(KEYS)}
+
+
+# --- librdkafka -----------------------------------------------------------------------------------
+
+
+def rdkafka_produce(producer: confluent_kafka.Producer, topic: str, numbers: Iterable[int]) -> None:
+    """Produce counters; every one must be acknowledged."""
+    refused: list[object] = []
+
+    def told(error: object, _message: object) -> None:
+        if error is not None:
+            refused.append(error)
+
+    for number in numbers:
+        producer.produce(
+            topic, key=b"k%d" % (number % KEYS), value=b"%d" % number, on_delivery=told
+        )
+        producer.poll(0)
+    assert producer.flush(HANG_S) == 0
+    assert refused == []
+
+
+def rdkafka_read(consumer: confluent_kafka.Consumer, count: int) -> Iterator[tuple[bytes, bytes]]:
+    deadline = time.monotonic() + HANG_S
+    while count:
+        assert time.monotonic() < deadline, f"{count} records are missing"
+        for message in consumer.consume(count, 0.5):
+            assert message.error() is None, message.error()
+            yield message.key(), message.value()
+            count -= 1
+
+
+def rdkafka_consumer(cluster: Cluster, group: str) -> confluent_kafka.Consumer:
+    return confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap(cluster),
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+
+
+def test_librdkafka(shared_cluster: Cluster) -> None:
+    make_topic(shared_cluster, "rd")
+    per_codec = 500
+    for index, codec in enumerate(CODECS):
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap(shared_cluster),
+                "enable.idempotence": True,
+                "compression.type": codec,
+            }
+        )
+        start = index * per_codec
+        rdkafka_produce(producer, "rd", range(start, start + per_codec))
+    count = per_codec * len(CODECS)
+    consumer = rdkafka_consumer(shared_cluster, "rd-group")
+    consumer.subscribe(["rd"])
+    assert counters(rdkafka_read(consumer, count)) == expected(count)
+    committed = consumer.commit(asynchronous=False)
+    assert sum(each.offset for each in committed) == count
+    consumer.close()
+    again = rdkafka_consumer(shared_cluster, "rd-group")
+    again.subscribe(["rd"])
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap(shared_cluster)})
+    rdkafka_produce(producer, "rd", [count])
+    assert list(rdkafka_read(again, 1)) == [(b"k%d" % (count % KEYS), b"%d" % count)]
+    ends = [again.get_watermark_offsets(confluent_kafka.TopicPartition("rd", n)) for n in range(3)]
+    assert sum(high for _, high in ends) == count + 1
+    again.close()
+
+
+def test_administration_with_librdkafka(shared_cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap(shared_cluster)})
+    admin.create_topics([NewTopic("adm", 2, 3, config={"retention.ms": "60000"})])["adm"].result()
+    [found] = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "adm")]).values()
+    assert found.result()["retention.ms"].value == "60000"
+    wait_until(
+        "the topic has leaders",
+        lambda: all(
+            part.leader >= 0 for part in admin.list_topics("adm").topics["adm"].partitions.values()
+        ),
+    )
+    admin.create_partitions([NewPartitions("adm", 4)])["adm"].result()
+    assert len(admin.list_topics("adm").topics["adm"].partitions) == 4
+    with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([NewTopic("adm", 2, 3)])["adm"].result()
+    admin.delete_topics(["adm"])["adm"].result()
+    assert "adm" not in admin.list_topics().topics
+
+
+# --- kafka-python, aiokafka -----------------------------------------------------------------------
+
+
+def test_kafka_python_writes_and_a_group_of_two_reads(shared_cluster: Cluster) -> None:
+    make_topic(shared_cluster, "py")
+    servers = bootstrap(shared_cluster)
+    count = 2000
+    producer = kafka.KafkaProducer(bootstrap_servers=servers, acks="all", compression_type="gzip")
+    sent = [
+        producer.send("py", key=b"k%d" % (number % KEYS), value=b"%d" % number)
+        for number in range(count)
+    ]
+    producer.flush()
+    assert sum(1 for each in sent if each.get().offset >= 0) == count
+    producer.close()
+    members = [
+        kafka.KafkaConsumer(
+            "py", bootstrap_servers=servers, group_id="py-group", auto_offset_reset="earliest"
+        )
+        for _ in range(2)
+    ]
+    read: list[tuple[bytes, bytes]] = []
+    deadline = time.monotonic() + HANG_S
+    while not (len(set(read)) == count and all(member.assignment() for member in members)):
+        assert time.monotonic() < deadline, f"{len(set(read))} of {count} records"
+        for member in members:
+            for records in member.poll(timeout_ms=200).values():
+                read += [(each.key, each.value) for each in records]
+    owned = [member.assignment() for member in members]
+    assert owned[0].isdisjoint(owned[1])
+    assert len(owned[0] | owned[1]) == 3
+    for member in members:
+        member.close()
+
+
+def test_aiokafka(shared_cluster: Cluster) -> None:
+    make_topic(shared_cluster, "aio")
+    servers = bootstrap(shared_cluster)
+    count = 1000
+
+    async def write_and_read() -> list[tuple[bytes, bytes]]:
+        async with aiokafka.AIOKafkaProducer(
+            bootstrap_servers=servers, enable_idempotence=True
+        ) as producer:
+            for number in range(count):
+                await producer.send("aio", b"%d" % number, key=b"k%d" % (number % KEYS))
+        read: list[tuple[bytes, bytes]] = []
+        async with aiokafka.AIOKafkaConsumer(
+            "aio", bootstrap_servers=servers, group_id="aio-group", auto_offset_reset="earliest"
+        ) as consumer:
+            while len(read) < count:
+                message = await asyncio.wait_for(consumer.getone(), HANG_S)
+                read.append((message.key, message.value))
+            await consumer.commit()
+        return read
+
+    assert counters(asyncio.run(write_and_read())) == expected(count)
+
+
+# --- kills ----------------------------------------------------------------------------------------
+
+
+def test_idempotent_writes_are_stored_once_though_leader_and_coordinator_die(
+    cluster: Cluster,
+) -> None:
+    make_topic(cluster, "kill")
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap(cluster),
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "message.timeout.ms": 60_000,
+        }
+    )
+    epochs = [part["leader_epoch"] for part in cluster.describe("kill")]
+    consumer = rdkafka_consumer(cluster, "kill-group")
+    consumer.subscribe(["kill"])
+    read = []
+    step, kills = 1500, ("leader-of:kill/0", "controller")
+    for index, victim in enumerate((*kills, None)):
+        numbers = range(index * step, (index + 1) * step)
+        rdkafka_produce(producer, "kill", numbers[: step // 2])
+        if victim is not None:
+            node = cluster.json("node", "kill", victim)["node"]
+        rdkafka_produce(producer, "kill", numbers[step // 2 :])
+        read += list(rdkafka_read(consumer, step))
+        if victim is not None:
+            cluster.run("node", "restart", str(node))
+            cluster.run("health", "--exit-when-healthy", "--timeout", str(HANG_S))
+    assert counters(read) == expected(3 * step)
+    assert [part["leader_epoch"] for part in cluster.describe("kill")] != epochs
+    consumer.close()
