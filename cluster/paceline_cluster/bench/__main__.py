@@ -16,11 +16,12 @@ import trio
 from paceline.client import Client, ClientSettings, connect
 from paceline.version import __version__
 from paceline_cluster.bench import cpu, latency, moments, rig, throughput
+from paceline_cluster.bench import groups as consumer_groups
 from paceline_cluster.bench.figures import Aim, Figure, table
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.cli.output import Printer, output_option
 
-GROUPS = ("start", "latency", "produce", "consume", "failover")
+GROUPS = ("start", "latency", "produce", "consume", "groups", "failover")
 RATE_AIM = Aim(8000, at_least=True)
 SINGLE_WRITES = 3000
 WINDOWED_WRITES = 30_000
@@ -104,6 +105,9 @@ async def _measure(
         if "consume" in groups:
             topic = throughput.batches_topic(*BATCHES[1])
             for figure in await throughput.consume(client, topic=topic, seconds=seconds):
+                add(figure)
+        if "groups" in groups:
+            for figure in await consumer_groups.steady(made, seconds=seconds):
                 add(figure)
         if "failover" in groups:
             add(await moments.failover(client, made, times=failovers))

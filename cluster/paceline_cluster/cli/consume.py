@@ -14,9 +14,10 @@ from pathlib import Path
 
 import click
 
-from paceline.client import Client, ConsumedBatch, ConsumedRecord, Position
+from paceline.client import Client, ConsumedBatch, ConsumedRecord, OutOfRange, Position
 from paceline.types import TopicPartition
 from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.consume_group import GroupReading, Show, read_group
 from paceline_cluster.cli.envelope import BadLine, compile_format, dump
 from paceline_cluster.cli.find import Address, cluster_options, find
 from paceline_cluster.cli.output import Printer, output_option
@@ -40,6 +41,9 @@ class Reading:
     render: Render
 
 
+_GROUP_STARTS = {Position.EARLIEST: OutOfRange.EARLIEST, Position.LATEST: OutOfRange.LATEST}
+
+
 def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position:
     try:
         return parse_place(value)
@@ -52,6 +56,20 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position
 @cluster_options
 @click.option(
     "--from", "start", default="start", show_default=True, callback=_place, help=f"{FORMS}."
+)
+@click.option(
+    "--group",
+    metavar="NAME",
+    help="Share the partitions with the group's other members; --from then says where to begin "
+    "(start or end) what the group has not read yet.",
+)
+@click.option(
+    "--session-timeout",
+    type=click.FloatRange(0.1, 1800),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --group: how long the group waits for a member that is not heard of.",
 )
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, metavar="N")
 @click.option(
@@ -74,6 +92,8 @@ def consume(
     directory: Path | None,
     bootstrap: tuple[Address, ...],
     start: Position,
+    group: str | None,
+    session_timeout: float,
     partitions: tuple[int, ...],
     exit_at_end: bool,
     count: int | None,
@@ -100,7 +120,33 @@ def consume(
     )
     if count == 0:
         return
-    with_client(find(directory, bootstrap), lambda client: _read(client, reading))
+    if group is None:
+        with_client(find(directory, bootstrap), lambda client: _read(client, reading))
+        return
+    if partitions or exit_at_end or start not in _GROUP_STARTS:
+        raise click.UsageError(
+            "--group excludes --partition, --exit-at-end and other --from than start and end"
+        )
+    shared = GroupReading(
+        topic,
+        group,
+        _GROUP_STARTS[start],
+        session_timeout,
+        count,
+        _shown_by(reading.render),
+    )
+    with_client(find(directory, bootstrap), lambda client: read_group(client, shared, printer))
+
+
+def _shown_by(render: Render) -> Show:
+    output = sys.stdout.fileno()
+
+    def show(batch: ConsumedBatch, most: int | None) -> int:
+        text, count = render(batch, most)
+        _write(output, text)
+        return count
+
+    return show
 
 
 async def _read(client: Client, reading: Reading) -> None:

@@ -8,6 +8,7 @@ from paceline_cluster.errors import ClusterError, Exit
 _BAD_DATA = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.GROUP_ID_NOT_FOUND,
         ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_PARTITIONS,
         ErrorCode.INVALID_RECORD,

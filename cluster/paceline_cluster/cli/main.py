@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("topics:topic", "Create, list, describe, alter and delete topics."),
     "produce": ("produce:produce", "Write lines of files or stdin to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),
+    "group": ("groups:group", "List, describe and delete consumer groups; reset their offsets."),
     "role": ("roles:role", "Move leadership of a partition."),
     "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume, remove a node."),
     "cluster": ("clusters:cluster", "Prepare the directories of a new cluster."),

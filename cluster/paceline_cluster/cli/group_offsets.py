@@ -1,0 +1,245 @@
+"""``group offsets``: export what a group has committed, or set it elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paceline.client import Client, Position
+from paceline.types import TopicPartition, is_valid_topic_name
+from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.group_family import GroupName, family_options
+from paceline_cluster.cli.group_plan import BadPlan, Change, from_json, plan, shifted, to_json
+from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.places import parse_place
+from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.targets import parse_partition
+
+
+@click.group()
+def offsets() -> None:
+    """Export and reset how far a group has read."""
+
+
+@offsets.command()
+@click.argument("name")
+@cluster_options
+@family_options
+@output_option
+def export(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    family: str,
+    subject: str,
+    printer: Printer,
+) -> None:
+    """Print a group's offsets; 'reset --from-file' reads them, printed with --output json."""
+
+    async def work(client: Client) -> dict[TopicPartition, int]:
+        return await _committed(client, GroupName(name, family, subject))
+
+    found = with_client(find(directory, bootstrap), work)
+    rows = [(at.topic, at.partition, offset) for at, offset in found.items()]
+    printer.result(to_json(name, family, found), Table(("topic", "partition", "offset"), rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to: exactly one of these."""
+
+    position: Position | None = None
+    shift_by: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+
+
+@offsets.command()
+@click.argument("name")
+@cluster_options
+@family_options
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[/N]",
+    help="Only of this topic or partition; otherwise all that the group has read.",
+)
+@click.option("--to-earliest", is_flag=True, help="To the oldest record kept.")
+@click.option("--to-latest", is_flag=True, help="Behind the newest record.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="N")
+@click.option(
+    "--to-datetime", metavar="TIME", help="To the first record since 2026-05-01T12:00 or so."
+)
+@click.option("--shift-by", type=int, metavar="N", help="By N records, back when negative.")
+@click.option(
+    "--from-file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
+)
+@click.option("--execute", is_flag=True, help="Do it. Without this, only show what would be done.")
+@output_option
+def reset(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    family: str,
+    subject: str,
+    topics: tuple[str, ...],
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    shift_by: int | None,
+    from_file: Path | None,
+    execute: bool,
+    printer: Printer,
+) -> None:
+    """Set how far a group without members has read; shows a plan unless --execute is given."""
+    target = _target(to_earliest, to_latest, to_offset, to_datetime, shift_by, from_file)
+    group = GroupName(name, family, subject)
+    only = tuple(_only(text) for text in topics)
+
+    async def work(client: Client) -> list[Change]:
+        changes = await _plan(client, group, only, target)
+        if execute:
+            wanted = {each.at: each.after for each in changes if each.is_one}
+            if wanted:
+                await client.admin.groups.alter_offsets(
+                    name, wanted, family=family, subject=subject
+                )
+        return changes
+
+    try:
+        changes = with_client(find(directory, bootstrap), work)
+    except BadPlan as error:
+        raise click.ClickException(str(error)) from None
+    _show(group, changes, printer, done=execute)
+
+
+def _target(
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    shift_by: int | None,
+    from_file: Path | None,
+) -> Target:
+    found = []
+    if to_earliest:
+        found.append(Target(Position.EARLIEST))
+    if to_latest:
+        found.append(Target(Position.LATEST))
+    if to_offset is not None:
+        found.append(Target(Position.at(to_offset)))
+    if to_datetime is not None:
+        found.append(Target(_since(to_datetime)))
+    if shift_by is not None:
+        found.append(Target(shift_by=shift_by))
+    if from_file is not None:
+        found.append(Target(offsets=_read(from_file)))
+    if len(found) != 1:
+        raise click.UsageError(
+            "give one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by and "
+            "--from-file"
+        )
+    return found[0]
+
+
+def _since(text: str) -> Position:
+    try:
+        place = parse_place(text)
+    except ValueError as error:
+        raise click.UsageError(f"--to-datetime: {error}") from None
+    if place.timestamp_ms is None:
+        raise click.UsageError(f"--to-datetime: {text!r} is no time, such as 2026-05-01T12:00:00Z")
+    return place
+
+
+def _read(path: Path) -> dict[TopicPartition, int]:
+    try:
+        return from_json(path.read_text(encoding="utf-8"))
+    except BadPlan as error:
+        raise click.ClickException(f"{path}: {error}") from None
+
+
+def _only(text: str) -> str | TopicPartition:
+    if is_valid_topic_name(text):
+        return text
+    try:
+        return parse_partition(text)
+    except ValueError as error:
+        raise click.UsageError(f"--topic: {error}") from None
+
+
+async def _committed(client: Client, group: GroupName) -> dict[TopicPartition, int]:
+    found = await client.admin.groups.offsets(
+        group.name, family=group.family, subject=group.subject
+    )
+    return {at: each.offset for at, each in found.items()}
+
+
+async def _plan(
+    client: Client, group: GroupName, only: Sequence[str | TopicPartition], target: Target
+) -> list[Change]:
+    """Raises BadPlan, UnknownTopicOrPartition."""
+    current = await _committed(client, group)
+    named = target.offsets if target.offsets is not None else current
+    chosen = await _chosen(client, only, sorted(named))
+    if not chosen:
+        raise BadPlan(f"group {group.name} has committed nothing; name topics with --topic")
+    topics = sorted({at.topic for at in chosen})
+    starts = await _places(client, topics, Position.EARLIEST)
+    ends = await _places(client, topics, Position.LATEST)
+    strange = [str(at) for at in chosen if at not in ends]
+    if strange:
+        raise BadPlan(f"no such partition: {', '.join(strange)}")
+    if target.shift_by is not None:
+        wanted = shifted(current, chosen, target.shift_by)
+    elif target.offsets is not None:
+        wanted = {at: target.offsets[at] for at in chosen if at in target.offsets}
+    else:
+        assert target.position is not None
+        places = await _places(client, topics, target.position)
+        wanted = {at: places[at] for at in chosen}
+    return plan(current, wanted, starts, ends)
+
+
+async def _chosen(
+    client: Client, only: Sequence[str | TopicPartition], otherwise: list[TopicPartition]
+) -> list[TopicPartition]:
+    if not only:
+        return otherwise
+    chosen: set[TopicPartition] = set()
+    for each in only:
+        if isinstance(each, TopicPartition):
+            chosen.add(each)
+        else:
+            info = await client.admin.topic(each)
+            chosen |= {TopicPartition(each, part.partition) for part in info.partitions}
+    return sorted(chosen)
+
+
+async def _places(
+    client: Client, topics: Sequence[str], position: Position
+) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for topic in topics:
+        offsets = await client.admin.list_offsets(topic, position)
+        found |= {TopicPartition(topic, number): offset for number, offset in offsets.items()}
+    return found
+
+
+def _show(group: GroupName, changes: Sequence[Change], printer: Printer, *, done: bool) -> None:
+    columns = ("topic", "partition", "before", "after")
+    rows = [(each.at.topic, each.at.partition, each.before, each.after) for each in changes]
+    data: dict[str, Any] = {
+        "group": group.name,
+        "family": group.family,
+        "executed": done,
+        "offsets": [dict(zip(columns, row, strict=True)) for row in rows],
+    }
+    printer.result(data, Table(columns, rows))
+    if not done:
+        printer.say("nothing was changed; --execute does it")

@@ -1,0 +1,184 @@
+"""``group``: list, describe and delete consumer groups (offsets: ``group_offsets.py``)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paceline.client import Client, Position
+from paceline.errors import UnknownTopicOrPartition
+from paceline.types import TopicPartition
+from paceline.wire.native.groups import CommittedOffset, GroupDescription, GroupMember
+from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.group_family import FAMILIES, family_options
+from paceline_cluster.cli.group_offsets import offsets
+from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.session import with_client
+
+
+@click.group()
+def group() -> None:
+    """List, describe and delete consumer groups; read and reset their offsets."""
+
+
+group.add_command(offsets)
+
+
+@group.command("list")
+@cluster_options
+@click.option(
+    "--family", "families", multiple=True, type=click.Choice(FAMILIES), help="Only of these."
+)
+@output_option
+def list_(
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    families: tuple[str, ...],
+    printer: Printer,
+) -> None:
+    """List the groups of all protocols."""
+    listed = with_client(
+        find(directory, bootstrap), lambda client: client.admin.groups.list(families=families)
+    )
+    columns = ("group", "family", "subject", "state", "members", "generation")
+    rows = [
+        (each.group, each.family, each.subject, each.state, each.member_count, each.generation)
+        for each in listed
+    ]
+    data = {"groups": [dict(zip(columns, row, strict=True)) for row in rows]}
+    printer.result(data, Table(columns, rows))
+
+
+@group.command()
+@click.argument("name")
+@cluster_options
+@family_options
+@output_option
+def describe(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    family: str,
+    subject: str,
+    printer: Printer,
+) -> None:
+    """Show a group's members and how far it is behind in each partition."""
+
+    async def work(client: Client) -> dict[str, Any]:
+        groups = client.admin.groups
+        found = await groups.describe(name, family=family, subject=subject)
+        committed = await groups.offsets(name, family=family, subject=subject)
+        readers = _readers(found)
+        ends = await _ends(client, {at.topic for at in (*committed, *readers)})
+        return {
+            "group": found.group,
+            "family": found.family,
+            "subject": found.subject,
+            "state": found.state,
+            "generation": found.generation,
+            "coordinator": await groups.coordinator(name, family=family, subject=subject),
+            "protocol": found.protocol,
+            "members": [_member(each, found.leader) for each in found.members],
+            "partitions": _partitions(committed, readers, ends),
+        }
+
+    data = with_client(find(directory, bootstrap), work)
+    title = (
+        f"{name} ({family}): {data['state']}, generation {data['generation']}, "
+        f"coordinator node {data['coordinator']}"
+    )
+    columns = ("topic", "partition", "committed", "end", "lag", "member")
+    rows = [[each[column] for column in columns] for each in data["partitions"]]
+    tables = [Table(columns, rows, title=title)]
+    if data["members"]:
+        heads = ("member", "instance", "client", "partitions", "leader", "silent_ms")
+        tables.append(Table(heads, [[each[head] for head in heads] for each in data["members"]]))
+    printer.result(data, *tables)
+
+
+def _readers(found: GroupDescription) -> dict[TopicPartition, str]:
+    return {
+        TopicPartition(part.topic, number): member.member_id
+        for member in found.members
+        for part in member.assigned
+        for number in part.partitions
+    }
+
+
+async def _ends(client: Client, topics: set[str]) -> dict[TopicPartition, int]:
+    """High watermarks; a deleted topic has none."""
+    ends: dict[TopicPartition, int] = {}
+    for topic in sorted(topics):
+        try:
+            found = await client.admin.list_offsets(topic, Position.LATEST)
+        except UnknownTopicOrPartition:
+            continue
+        ends |= {TopicPartition(topic, number): offset for number, offset in found.items()}
+    return ends
+
+
+def _partitions(
+    committed: Mapping[TopicPartition, CommittedOffset],
+    readers: Mapping[TopicPartition, str],
+    ends: Mapping[TopicPartition, int],
+) -> list[dict[str, Any]]:
+    rows = []
+    for at in sorted({*committed, *readers}):
+        offset = committed[at].offset if at in committed else None
+        end = ends.get(at)
+        lag = None if end is None else max(0, end - (offset or 0))
+        rows.append(
+            {
+                "topic": at.topic,
+                "partition": at.partition,
+                "committed": offset,
+                "end": end,
+                "lag": lag,
+                "member": readers.get(at),
+            }
+        )
+    return rows
+
+
+def _member(found: GroupMember, leader: str) -> dict[str, Any]:
+    return {
+        "member": found.member_id,
+        "instance": found.instance_id,
+        "client": found.client_id,
+        "partitions": sum(len(part.partitions) for part in found.assigned),
+        "leader": found.member_id == leader,
+        "session_timeout_ms": found.session_timeout_ms,
+        "silent_ms": found.silent_ms,
+    }
+
+
+@group.command()
+@click.argument("name")
+@cluster_options
+@family_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+def delete(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    family: str,
+    subject: str,
+    yes: bool,
+    printer: Printer,
+) -> None:
+    """Forget a group without members, and how far it has read."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise click.UsageError("delete forgets the group's offsets; confirm it with --yes")
+        click.confirm(f"Forget group {name} and its offsets?", abort=True, err=True)
+    with_client(
+        find(directory, bootstrap),
+        lambda client: client.admin.groups.delete(name, family=family, subject=subject),
+    )
+    data = {"group": name, "family": family, "deleted": True}
+    printer.result(data, Table(tuple(data), [tuple(data.values())]))
