@@ -7,6 +7,7 @@ cancelled, one by one, but nothing they do reaches the disk or the network any m
 from __future__ import annotations
 
 import random
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -200,8 +201,9 @@ class Life:
         finally:
             if self.is_alive:
                 self.exit_code = 0 if failure is None else _exit_code(failure)
-                if self.exit_code not in _EXPECTED:
+                if self.exit_code not in _EXPECTED and failure is not None:
                     self.error = failure
+                    self.machine.tell_why(failure)
                 self.machine.process_gone(self)
             self.ended.set()
 
@@ -343,6 +345,12 @@ class Machine:
                 self.fabric.end_process(self.host)
             if life.exit_code is not None:
                 self._note(f"n{self.number} exits with {life.exit_code}")
+
+    def tell_why(self, error: BaseException) -> None:
+        """Keep the traceback of a process that failed."""
+        for line in traceback.format_exception(error):
+            for part in line.rstrip().splitlines():
+                self._note(part)
 
     def _end(self, life: Life) -> None:
         life.is_alive = False

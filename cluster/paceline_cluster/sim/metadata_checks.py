@@ -47,8 +47,9 @@ class MetadataChecks:
             before = old.brokers.get(node)
             if before is not None and broker.broker_epoch < before.broker_epoch:
                 self._fail("I17", f"broker epoch of n{node} fell to {broker.broker_epoch}")
-            fresh = before is None or before.broker_epoch != broker.broker_epoch
-            if fresh and not broker.trusted:
+            if before is None or before.broker_epoch == broker.broker_epoch:
+                continue
+            if not broker.trusted or broker.directory_id != before.directory_id:
                 self._check_excluded(node, new)
 
     def _check_excluded(self, node: NodeId, image: Image) -> None:

@@ -45,6 +45,7 @@ class Verdict:
     virtual_s: float
     acknowledged: int
     unknown: int
+    refused: int
     read: int
     faults: int
     elections: int
@@ -69,6 +70,8 @@ class Run:
         self._revival = random.Random(self._rng.getrandbits(64))
         self.keeps_up = True
         """Whether machines that go down are started again."""
+        self.is_over = False
+        """Set by a script that leaves the cluster in a state that does not heal by itself."""
         self.fabric: Fabric
         self.cluster: SimCluster
         self.oracle: Oracle
@@ -88,6 +91,7 @@ class Run:
             self._virtual_s,
             self.recorder.acknowledged,
             self.recorder.unknown,
+            self.recorder.refused,
             self.recorder.read,
             self.faults.struck,
             self.oracle.metadata.elections,
@@ -133,7 +137,7 @@ class Run:
         )
         self.oracle = Oracle(cluster.machines, trio.current_time, self._violated)
         budget = LossBudget(cluster.machines, self.oracle, limit=1, voters=plan.voters)
-        self.faults = Faults(plan, cluster, self.oracle, budget, self._struck, self._operate)
+        self.faults = Faults(plan, cluster, self.oracle, budget, self._struck, self.operate)
         self._has_begun = True
         await cluster.format()
         for machine in cluster.machines:
@@ -183,8 +187,12 @@ class Run:
                 clients.start_soon(self._run_client, client, f"10.0.1.{number + 1}")
             if self._script is not None:
                 await self._script(self)
+                self._revive_all()
             else:
                 await self._strike()
+            if self.is_over:
+                clients.cancel_scope.cancel()
+                return
             self.timeline.note("healing")
             self.faults.heal()
             if not await health.within(LIVE_S, health.is_whole):
@@ -196,6 +204,12 @@ class Run:
             clients.cancel_scope.deadline = trio.current_time() + FINISH_S
             await self._finish(writers)
             clients.cancel_scope.cancel()
+
+    def _revive_all(self) -> None:
+        self.keeps_up = True
+        for machine in self.cluster.machines:
+            if not machine.is_up:
+                self.revive(machine)
 
     async def _run_client(self, client: Writer | Reader, host: str) -> None:
         try:
@@ -261,7 +275,7 @@ class Run:
         ]
         await read_all(client, partitions, self.recorder)
 
-    def _operate(self, what: str, rng: random.Random) -> None:
+    def operate(self, what: str, rng: random.Random) -> None:
         """An operator moves a leader or changes min ISR; what is refused is refused."""
         topic = rng.choice(self.plan.topics)
         partition = rng.randrange(topic.partitions)

@@ -136,6 +136,7 @@ class Repairs:
                     if self._suspects or self._damaged:
                         with trio.move_on_after(_RETRY_S):
                             await self._wake.wait()
+                        self._wake = trio.Event()
 
     # --- finding ---------------------------------------------------------------------------------
 

@@ -1,0 +1,125 @@
+"""Wrong versions of single rules, run in whole nodes: can the oracle and the checker see them?
+
+The rules of the replication cores are broken by the same patches as in ``tests/sim/replication``;
+those of this file are about what only whole nodes do: answers, reads, repetitions, syncs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import trio
+
+from paceline.types import Acks
+from paceline_cluster.sim.profiles import LOSSY, MIXED, MOVER, POWER_ALL, RESTART, Profile
+from paceline_node.controller.raft_segment import encode_entry
+from paceline_node.controller.raft_store import RaftStore
+from paceline_node.replication import partition as partition_module
+from paceline_node.replication.partition import Partition
+from paceline_node.replication.sequences import NEW
+from paceline_node.storage.flusher import Flusher
+from tests.sim.replication import mutants as cores
+from tests.sim.replication.mutants import Patch
+
+
+@dataclass(frozen=True)
+class NodeMutant:
+    """``budget`` seeds of ``profile`` must suffice; ``seed`` is one that was found to."""
+
+    name: str
+    profile: Profile
+    patch: Patch
+    seed: int = 0
+    budget: int = 20
+
+
+def _set(target: object, name: str, value: object) -> Patch:
+    return lambda: mock.patch.object(target, name, value)
+
+
+def _core(name: str) -> Patch:
+    return next(mutant.patch for mutant in cores.ALL if mutant.name == name)
+
+
+_acknowledge = Partition._acknowledge
+
+
+def _answered_at_append(
+    self: Partition,
+    base_offset: int,
+    last_offset: int,
+    duplicate: bool,
+    acks: Acks,
+    timeout_s: float,
+    done: Any,
+    *,
+    simulated: bool,
+) -> None:
+    _acknowledge(
+        self,
+        base_offset,
+        last_offset,
+        duplicate,
+        Acks.NONE,
+        timeout_s,
+        done,
+        simulated=simulated,
+    )
+
+
+_read = Partition.read
+
+
+def _read_to_the_log_end(self: Partition, *args: Any, **options: Any) -> Any:
+    replica = self.replica
+    honest, replica.high_watermark = replica.high_watermark, replica.log.log_end_offset
+    try:
+        return _read(self, *args, **options)
+    finally:
+        replica.high_watermark = honest
+
+
+async def _no_sync(self: Flusher, tickets: Sequence[Any]) -> None:
+    """Says that all is on the disk."""
+    await trio.sleep(0.0002)
+
+
+async def _metadata_not_synced(self: RaftStore, entries: Sequence[Any]) -> None:
+    active = self._active
+    assert active is not None
+    active.append([encode_entry(entry, self._synced) for entry in entries])
+    self._last = (entries[-1].index, entries[-1].term)
+    highest = max(entry.index for entry in entries)
+    self._highest[self._number] = max(self._highest[self._number], highest)
+    await trio.sleep(0.0002)
+
+
+MUTANTS = (
+    NodeMutant(
+        "acks=all answered at append", MIXED, _set(Partition, "_acknowledge", _answered_at_append)
+    ),
+    NodeMutant("reads go to the log end", MOVER, _set(Partition, "read", _read_to_the_log_end)),
+    NodeMutant(
+        "repetitions are stored again",
+        MIXED,
+        _set(partition_module, "judge", lambda producers, headers: NEW),
+    ),
+    NodeMutant("syncs are left out", POWER_ALL, _set(Flusher, "_sync", _no_sync)),
+    NodeMutant(
+        "metadata is not synced", POWER_ALL, _set(RaftStore, "_append", _metadata_not_synced)
+    ),
+    NodeMutant("HW without min ISR", MIXED, _core("HW without min ISR")),
+    NodeMutant("sticky ELR", MIXED, _core("sticky ELR")),
+    NodeMutant("no maximal ISR", MIXED, _core("no maximal ISR")),
+    NodeMutant("expand without ack >= HW", MIXED, _core("expand without ack >= HW")),
+    NodeMutant("truncate to HW", MIXED, _core("truncate to HW")),
+    NodeMutant("log end counted in mode group", POWER_ALL, _core("log end counted in mode group")),
+    NodeMutant("always trusted", LOSSY, _core("always trusted")),
+    NodeMutant("expand without ack >= LESO", MOVER, _core("expand without ack >= LESO")),
+    NodeMutant("roles before registration", RESTART, _core("roles before registration")),
+    NodeMutant("no leader epoch check in fetch", MOVER, _core("no leader epoch check in fetch")),
+    NodeMutant("no partition epoch CAS", MIXED, _core("no partition epoch CAS")),
+)

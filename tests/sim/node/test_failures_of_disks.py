@@ -1,0 +1,240 @@
+"""Rows of the failure table about disks: power, room, slowness, errors, rot, loss."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from paceline_cluster.sim.machine import Machine
+from paceline_node.controller.topic_config import FlushMode
+from tests.sim.node.story import TOPIC, Story, plan_of, play
+
+
+@pytest.mark.parametrize("mode", [FlushMode.GROUP, FlushMode.INTERVAL])
+def test_row_04_power_lost_on_one_node(mode: FlushMode) -> None:
+    async def script(story: Story) -> None:
+        leader = story.leader
+        leader.power_cut()
+        await story.led_by_another(leader, within=5)
+        await story.acknowledged()
+        story.start(leader)
+        await story.in_sync()
+        trusted = story.broker(leader).trusted
+        story.check(trusted == (mode is FlushMode.GROUP), f"trusted is {trusted}")
+
+    play(script, plan_of(mode=mode))
+
+
+def test_row_05_power_lost_everywhere() -> None:
+    async def script(story: Story) -> None:
+        for machine in story.machines:
+            machine.power_cut()
+        await trio.sleep(1)
+        story.start(*story.machines)
+        await story.acknowledged(5, within=20)
+        await story.in_sync()
+
+    play(script, plan_of(writers=3))
+
+
+def fill(machine: Machine) -> None:
+    disk = machine.disk
+    disk.capacity_bytes = disk.total_bytes() - disk.free_bytes()
+
+
+def test_row_17_disk_full_on_a_follower() -> None:
+    async def script(story: Story) -> None:
+        follower = story.followers[0]
+        fill(follower)
+        await story.until("out of sync", lambda: follower.number not in story.isr)
+        await story.acknowledged()
+        follower.disk.capacity_bytes = None
+        await story.in_sync()
+
+    play(script)
+
+
+def test_row_18_disk_full_on_the_leader() -> None:
+    async def script(story: Story) -> None:
+        leader = story.leader
+        fill(leader)
+        await story.led_by_another(leader, within=20)
+        await story.acknowledged(5, within=20)
+        leader.disk.capacity_bytes = None
+        await story.in_sync()
+
+    play(script)
+
+
+def test_row_19_slow_disk_on_the_leader() -> None:
+    async def script(story: Story) -> None:
+        leader = story.leader
+        leader.sync_s = (1.5, 3.0)
+        await story.led_by_another(leader, within=30)
+        await story.acknowledged(5, within=20)
+        leader.sync_s = (0.0001, 0.0006)
+        await story.in_sync()
+
+    play(script)
+
+
+def test_row_20_failed_sync() -> None:
+    async def script(story: Story) -> None:
+        leader = story.leader
+        leader.disk.fail_next("sync", path="topics")
+        await story.until("ended", lambda: not leader.is_up)
+        story.check(leader.life is not None and leader.life.exit_code == 69, "exit code")
+        await story.led_by_another(leader)
+        await story.acknowledged()
+        story.start(leader)
+        await story.until("back", lambda: leader.number in story.isr, 20)
+        story.check(not story.broker(leader).trusted, "a failed disk is trusted")
+
+    play(script)
+
+
+def rot(story: Story, machine: Machine) -> None:
+    """Flip bits in the first committed bytes of the watched partition."""
+    broker = None if machine.node is None else machine.node.broker
+    partition = None if broker is None else broker.replicas.table.get(TOPIC, story.partition)
+    assert partition is not None
+    story.run.oracle.damaged.add((machine.number, partition.key))
+    path = partition.log.segments[0].file.path
+    content = bytearray(machine.disk.content(path))
+    rng = random.Random(1)
+    for _ in range(20):
+        content[rng.randrange(70, 200)] ^= 0x10
+    machine.disk.overwrite(path, bytes(content))
+
+
+def test_row_21_rot_on_a_follower_is_repaired_once_it_is_read() -> None:
+    """It is found when it leads and a reader asks for it; what readers get is whole."""
+
+    async def script(story: Story) -> None:
+        leader, follower = story.leader, story.followers[0]
+        await story.acknowledged(20)
+        rot(story, follower)
+        leader.kill()
+        await story.led_by_another(leader)
+        story.start(leader)
+        await story.acknowledged()
+        await story.in_sync()
+
+    play(script)
+
+
+def test_row_22_rot_on_the_leader_under_the_high_watermark() -> None:
+    async def script(story: Story) -> None:
+        await story.acknowledged(20)
+        leader = story.leader
+        rot(story, leader)
+        await story.until(
+            "read, found and repaired", lambda: not story.run.oracle.is_damaged(leader), 60
+        )
+        await story.acknowledged()
+        await story.in_sync()
+
+    play(script)
+
+
+def test_row_27_node_wiped() -> None:
+    async def script(story: Story) -> None:
+        node = story.followers[0]
+        directory = story.broker(node).directory_id
+        story.wipe(node)
+        await story.acknowledged()
+        story.start(node)
+        await story.in_sync()
+        story.check(story.broker(node).directory_id != directory, "the disk is the old one")
+
+    play(script)
+
+
+def test_row_28_wiped_node_was_the_only_one_in_sync() -> None:
+    """Others were in the ELR, complete: one of them is elected at once."""
+
+    async def script(story: Story) -> None:
+        watch_beyond_voters(story)
+        first, second = story.followers
+        first.kill()
+        await story.until("one gone", lambda: first.number not in story.isr)
+        second.kill()
+        leader = story.leader
+        await story.until("alone", lambda: story.isr == {leader.number})
+        story.check(set(story.registered.elr) == {second.number}, f"{story.registered}")
+        story.wipe(leader)
+        await story.until("nobody in sync", lambda: not story.isr)
+        story.start(second)
+        await story.until("elected", lambda: story.registered.leader == second.number)
+        story.start(first, leader)
+        await story.acknowledged(5, within=20)
+        await story.in_sync()
+
+    play(script, plan_of(nodes=5, partitions=3))
+
+
+def watch_beyond_voters(story: Story) -> None:
+    """Watch a partition that has two replicas on nodes that are no voters."""
+    for number in range(3):
+        story.partition = number
+        if {3, 4} <= set(story.registered.replicas):
+            return
+    raise AssertionError("no partition fits")
+
+
+def test_row_29_two_of_three_wiped_at_once() -> None:
+    """More than the budget: the one that is left leads, and writes wait for another."""
+
+    async def script(story: Story) -> None:
+        watch_beyond_voters(story)
+        lost = [story.machines[3], story.machines[4]]
+        [left] = [n for n in story.registered.replicas if n not in (3, 4)]
+        for machine in lost:
+            story.wipe(machine)
+        await story.until("one leads", lambda: story.registered.leader == left)
+        story.start(*lost)
+        await story.acknowledged(5, within=20)
+        await story.in_sync()
+
+    play(script, plan_of(nodes=5, partitions=3))
+
+
+def test_row_34_voter_disk_lost() -> None:
+    """It is no voter with its new disk until the quorum has replaced the old one."""
+
+    async def script(story: Story) -> None:
+        voter = next(m for m in story.machines[:3] if m is not story.controller)
+        directory = story.broker(voter).directory_id
+        story.wipe(voter)
+        story.start(voter)
+        await story.until("registered", lambda: story.broker(voter).directory_id != directory)
+
+        def is_voter_again() -> bool:
+            controller = story.controller
+            broker = None if controller is None else (controller.node and controller.node.broker)
+            if not broker:
+                return False
+            voters = {member.directory_id for member in broker.metadata.quorum.voters}
+            return story.broker(voter).directory_id in voters and directory not in voters
+
+        await story.until("a voter again", is_voter_again, 30)
+        await story.acknowledged()
+
+    play(script)
+
+
+def test_row_40_min_isr_changes_while_replicas_leave() -> None:
+    async def script(story: Story) -> None:
+        rng = random.Random(2)
+        for _ in range(4):
+            story.run.operate("min-isr", rng)
+            follower = story.followers[0]
+            follower.kill()
+            await trio.sleep(0.3)
+            story.start(follower)
+            await trio.sleep(0.5)
+        await story.acknowledged(5, within=20)
+
+    play(script, plan_of(writers=2))

@@ -1,0 +1,181 @@
+"""Rows of the failure table about processes: killed, suspended, restarted, without controller."""
+
+from __future__ import annotations
+
+import trio
+
+from paceline.types import NO_NODE
+from paceline_node.controller.topic_config import FlushMode
+from tests.sim.node.story import SESSION_S, Story, plan_of, play
+
+
+def test_row_01_follower_killed() -> None:
+    async def script(story: Story) -> None:
+        follower = story.followers[0]
+        follower.kill()
+        stall = await story.acknowledged()
+        story.check(stall < SESSION_S + 1, f"writes stood still for {stall:.2f} s")
+        await story.until("fenced", lambda: follower.number not in story.isr)
+        story.start(follower)
+        await story.in_sync()
+        story.check(story.broker(follower).trusted, "a killed follower is not trusted")
+
+    assert play(script).unknown == 0
+
+
+def test_row_02_leader_killed() -> None:
+    async def script(story: Story) -> None:
+        leader = story.leader
+        leader.kill()
+        gap = await story.led_by_another(leader)
+        await story.acknowledged()
+        story.check(gap < SESSION_S, f"its death was proved, but the gap was {gap:.2f} s")
+        story.start(leader)
+        await story.in_sync()
+
+    play(script)
+
+
+def test_row_03_all_killed_at_once() -> None:
+    async def script(story: Story) -> None:
+        for machine in story.machines:
+            machine.kill()
+        story.start(*story.machines)
+        await story.acknowledged(5, within=20)
+        await story.in_sync()
+        trusted = [story.broker(machine).trusted for machine in story.machines]
+        story.check(all(trusted), "the same boot, but a start was not trusted")
+
+    play(script)
+
+
+def test_row_12_leader_suspended_for_long_wakes_as_a_zombie() -> None:
+    async def script(story: Story) -> None:
+        leader = story.leader
+        leader.suspend()
+        await story.led_by_another(leader)
+        await story.acknowledged(20)
+        await trio.sleep(2)
+        leader.resume()
+        await story.acknowledged(20)
+        await story.in_sync()
+
+    play(script, plan_of(writers=3))
+
+
+def test_row_13_follower_suspended() -> None:
+    async def script(story: Story) -> None:
+        follower = story.followers[0]
+        epoch = story.broker(follower).broker_epoch
+        follower.suspend()
+        await story.until("out of sync", lambda: follower.number not in story.isr, SESSION_S + 1)
+        await story.acknowledged()
+        follower.resume()
+        await story.in_sync()
+        same = story.broker(follower).broker_epoch == epoch
+        story.check(same, "a suspended process had to register anew")
+
+    play(script)
+
+
+def test_row_14_controller_suspended() -> None:
+    async def script(story: Story) -> None:
+        controller = story.controller
+        assert controller is not None
+        controller.suspend()
+        await story.until("another controller", lambda: story.controller is not None, 3.0)
+        await story.acknowledged()
+        controller.resume()
+        await story.in_sync()
+
+    play(script)
+
+
+def test_row_15_wall_clock_jumps() -> None:
+    async def script(story: Story) -> None:
+        elections = story.run.oracle.metadata.elections
+        for jump in (3_600_000, -7_200_000):
+            story.leader.wall_offset_ms += jump
+            await story.acknowledged(20)
+        story.check(story.run.oracle.metadata.elections == elections, "a role changed")
+
+    play(script)
+
+
+def test_row_31_rolling_restart_one_at_a_time() -> None:
+    async def script(story: Story) -> None:
+        for machine in story.machines:
+            machine.stop()
+            await story.until("stopped", lambda machine=machine: not machine.is_up)
+            await story.acknowledged()
+            story.start(machine)
+            await story.until("whole", lambda: len(story.isr) == 3)
+            story.check(story.broker(machine).trusted, "an orderly stop is not trusted")
+
+    verdict = play(script, plan_of(partitions=3))
+    assert (verdict.unknown, verdict.refused) == (0, 0)
+
+
+def test_row_32_rolling_restart_without_waiting() -> None:
+    async def script(story: Story) -> None:
+        for machine in story.machines:
+            machine.stop()
+            await trio.sleep(0.3)
+        for machine in story.machines:
+            await story.until("stopped", lambda machine=machine: not machine.is_up, 60)
+            story.start(machine)
+        await story.acknowledged(5, within=20)
+
+    play(script, plan_of(partitions=3, writers=2))
+
+
+def test_row_33_metadata_majority_lost() -> None:
+    """Leaders go on for a session, then fence themselves: nothing is acknowledged until voters are
+    back."""
+
+    async def script(story: Story) -> None:
+        voters = [m for m in story.machines[:3] if m is not story.leader][:2]
+        for voter in voters:
+            voter.kill()
+        await trio.sleep(SESSION_S + 0.5)
+        await story.silent(3)
+        story.start(*voters)
+        await story.acknowledged(5, within=20)
+
+    play(script)
+
+
+def test_row_36_event_loop_stalls_for_less_than_a_session() -> None:
+    async def script(story: Story) -> None:
+        elections = story.run.oracle.metadata.elections
+        leader = story.leader
+        if leader is story.controller:
+            leader = story.followers[0]
+        leader.suspend()
+        await trio.sleep(SESSION_S * 0.6)
+        leader.resume()
+        await story.acknowledged()
+        story.check(story.run.oracle.metadata.elections == elections, "a leader changed")
+
+    play(script)
+
+
+def test_row_05_interval_flush_and_power_lost_everywhere_is_never_silent() -> None:
+    """Nobody is trusted: no leader until an operator decides, and the last known ones are named."""
+
+    async def script(story: Story) -> None:
+        for machine in story.machines:
+            machine.power_cut()
+        story.start(*story.machines)
+        await story.until(
+            "all registered",
+            lambda: all(not story.broker(m).trusted for m in story.machines),
+            20,
+        )
+        await trio.sleep(3)
+        registered = story.registered
+        story.check(registered.leader == NO_NODE, f"somebody leads: {registered}")
+        story.check(len(registered.lkelr) >= 2, f"nobody to ask: {registered}")
+        story.end_here()
+
+    play(script, plan_of(mode=FlushMode.INTERVAL))
