@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import trio
 
@@ -61,8 +62,14 @@ class Admin:
     """
 
     def __init__(
-        self, pool: ConnectionPool, metadata: Metadata, settings: ClientSettings, backoff: Backoff
+        self,
+        pool: ConnectionPool,
+        metadata: Metadata,
+        settings: ClientSettings,
+        backoff: Backoff,
+        rng: random.Random,
     ) -> None:
+        self._rng = rng
         self._pool = pool
         self._metadata = metadata
         self._settings = settings
@@ -213,7 +220,7 @@ class Admin:
             dict(configs or {}),
             assignment=tuple(tuple(replicas) for replicas in assignment),
             if_not_exists=if_not_exists,
-            token=uuid4(),
+            token=UUID(int=self._rng.getrandbits(128), version=4),
         )
         created = await self._request(
             NativeApi.CREATE_TOPIC,

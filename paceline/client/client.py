@@ -14,7 +14,7 @@ from paceline.client.admin import Admin
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.endpoint import Endpoint, parse_bootstrap
 from paceline.client.fetcher import OutOfRange
-from paceline.client.group_consumer import GroupConsumer
+from paceline.client.group_consumer import CLOSE_S, GroupConsumer
 from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
@@ -53,7 +53,7 @@ class Client:
         self._backoff = Backoff(settings.backoff_s, settings.max_backoff_s, rng)
         self._pool = ConnectionPool(nursery, bootstrap, settings, dial, rng)
         self._metadata = Metadata(self._pool, settings, self._backoff, pattern=bootstrap[0])
-        self.admin = Admin(self._pool, self._metadata, settings, self._backoff)
+        self.admin = Admin(self._pool, self._metadata, settings, self._backoff, rng)
         nursery.start_soon(self._metadata.run)
 
     @asynccontextmanager
@@ -147,7 +147,8 @@ class Client:
                 yield consumer
                 finished = True
         finally:
-            await consumer.close(finished=finished)
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await consumer.close(finished=finished)
 
     @asynccontextmanager
     async def _plain_consumer(

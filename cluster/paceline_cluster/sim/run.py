@@ -185,25 +185,30 @@ class Run:
             workload: list[Writer | Reader] = [*writers, *readers]
             for number, client in enumerate(workload):
                 clients.start_soon(self._run_client, client, f"10.0.1.{number + 1}")
-            if self._script is not None:
-                await self._script(self)
-                self._revive_all()
-            else:
-                await self._strike()
-            if self.is_over:
-                clients.cancel_scope.cancel()
-                return
-            self.timeline.note("healing")
-            self.faults.heal()
-            if not await health.within(LIVE_S, health.is_whole):
-                self.oracle.fail("V3", f"not whole {LIVE_S} s after: {health.complaint()}")
-                return
-            await trio.sleep(_CALM)
-            for writer in writers:
-                writer.stopping = True
-            clients.cancel_scope.deadline = trio.current_time() + FINISH_S
-            await self._finish(writers)
+            await self._with_clients(clients, writers, health)
             clients.cancel_scope.cancel()
+
+    async def _with_clients(
+        self, clients: trio.Nursery, writers: list[Writer], health: Health
+    ) -> None:
+        """From the first fault to the verdict, while clients are at work."""
+        if self._script is not None:
+            await self._script(self)
+            self._revive_all()
+        else:
+            await self._strike()
+        if self.is_over:
+            return
+        self.timeline.note("healing")
+        self.faults.heal()
+        if not await health.within(LIVE_S, health.is_whole):
+            self.oracle.fail("V3", f"not whole {LIVE_S} s after: {health.complaint()}")
+            return
+        await trio.sleep(_CALM)
+        for writer in writers:
+            writer.stopping = True
+        clients.cancel_scope.deadline = trio.current_time() + FINISH_S + 1.0
+        await self._finish(writers)
 
     def _revive_all(self) -> None:
         self.keeps_up = True
