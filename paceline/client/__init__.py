@@ -17,12 +17,16 @@ from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.portion import Portion
 from paceline.client.position import Position
 from paceline.client.producer import Delivery, Producer
+from paceline.client.segment_reader import SegmentReader
+from paceline.client.segment_writer import BlockShape, SegmentWriter, SegmentWriterSettings
+from paceline.client.segments import SegmentInfo, Segments
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 
 __all__ = [
     "Admin",
     "Assignor",
     "BatchMetadata",
+    "BlockShape",
     "Client",
     "ClientSettings",
     "ClusterDescription",
@@ -41,5 +45,10 @@ __all__ = [
     "ProducerSettings",
     "RebalanceListener",
     "RecordMetadata",
+    "SegmentInfo",
+    "SegmentReader",
+    "SegmentWriter",
+    "SegmentWriterSettings",
+    "Segments",
     "connect",
 ]

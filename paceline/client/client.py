@@ -22,6 +22,7 @@ from paceline.client.position import Position
 from paceline.client.producer import Producer
 from paceline.client.retry import Backoff
 from paceline.client.scope import open_scope
+from paceline.client.segments import Segments
 from paceline.client.sender import Sender
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from paceline.client.transport import Dial, dial_tcp
@@ -49,6 +50,7 @@ class Client:
     ) -> None:
         self.settings = settings
         self._rng = rng
+        self._dial = dial
         self._wall_ms = wall_ms
         self._backoff = Backoff(settings.backoff_s, settings.max_backoff_s, rng)
         self._pool = ConnectionPool(nursery, bootstrap, settings, dial, rng)
@@ -172,6 +174,24 @@ class Client:
             nursery.start_soon(consumer.run)
             await consumer.assign(subscription, start=start, stop=stop)
             yield consumer
+
+    @asynccontextmanager
+    async def segments(self) -> AsyncIterator[Segments]:
+        """The cluster's segments: byte sequences with exactly-once writers (segment protocol)."""
+        segments = Segments(self._segment_listeners, self._dial, self.settings, self._backoff)
+        try:
+            yield segments
+        finally:
+            await segments.close()
+
+    async def _segment_listeners(self) -> list[Endpoint]:
+        await self.admin.refresh_brokers()
+        return [
+            Endpoint(address.host, address.port)
+            for _, broker in sorted(self._metadata.view.brokers.items())
+            for address in broker.addresses
+            if address.name == "segment" and not broker.fenced
+        ]
 
     def close(self) -> None:
         """End all connections."""
