@@ -182,7 +182,8 @@ class Client:
         try:
             yield segments
         finally:
-            await segments.close()
+            with trio.move_on_after(CLOSE_S, shield=True):
+                await segments.close()
 
     async def _segment_listeners(self) -> list[Endpoint]:
         await self.admin.refresh_brokers()

@@ -109,9 +109,8 @@ class SegmentLink:
                 raise error_of(reply)
 
     async def close(self) -> None:
-        """Close without waiting for the other side; also when cancelled."""
-        with trio.CancelScope(shield=True):
-            await trio.aclose_forcefully(self._stream)
+        """Close without waiting for the other side."""
+        await trio.aclose_forcefully(self._stream)
 
 
 def error_of(reply: m.SegmentMessage) -> PacelineError:

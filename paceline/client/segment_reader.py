@@ -24,9 +24,16 @@ class SegmentReader:
         """The next byte that :meth:`read` returns."""
         self.at_end = False
         """Whether the segment is sealed and its last byte was read."""
+        self.at_tail = False
+        """Whether the last read reached what was committed then."""
         self._connecting = connecting
         self._timeout_s = timeout_s
         self._rest = b""
+
+    @property
+    def event_position(self) -> int:
+        """Where the next Event of :meth:`events` begins."""
+        return self.position - len(self._rest)
 
     async def read(self, max_bytes: int = DEFAULT_READ_BYTES) -> bytes:
         """The next bytes, at least one where there are some; empty when none came for a few
@@ -54,6 +61,7 @@ class SegmentReader:
         data = b"".join(parts)
         self.position += len(data)
         self.at_end = reply.flags == m.ReadFlags.END
+        self.at_tail = reply.flags == m.ReadFlags.TAIL
         return data
 
     async def events(self) -> list[bytes]:

@@ -34,6 +34,7 @@ Addresses = Callable[[], Awaitable[Sequence[Endpoint]]]
 
 _WORKED_S = 1.0
 """A use that lasted so long had found what it looked for."""
+_CLOSE_S = 1.0
 _HOPS = 3
 """Times that a node's word about another is followed without a pause."""
 
@@ -171,7 +172,8 @@ class Segments:
         try:
             await use(link)
         except BaseException:
-            await link.close()
+            with trio.move_on_after(_CLOSE_S, shield=True):
+                await link.close()
             raise
         former = self._idle.get(endpoint)
         self._idle[endpoint] = link

@@ -19,6 +19,7 @@ _BAD_DATA = frozenset(
         ErrorCode.NOT_A_REPLICA,
         ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.POLICY_VIOLATION,
+        ErrorCode.SEGMENT_SEALED,
         ErrorCode.TOPIC_ALREADY_EXISTS,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
