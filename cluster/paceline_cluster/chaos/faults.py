@@ -34,7 +34,8 @@ class Part(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class FaultKind:
     """One kind. ``numbers`` are its own settings with their defaults; ``instant``: it has no
-    length."""
+    length; ``serving``: only nodes that serve can stand it (one that starts on a full disk ends,
+    and says so)."""
 
     text: str
     part: Part
@@ -44,6 +45,7 @@ class FaultKind:
     losing: bool = False
     moves: bool = False
     instant: bool = False
+    serving: bool = False
 
 
 async def _kill(fleet: Fleet, nodes: Sequence[int], _: Mapping[str, float]) -> None:
@@ -233,7 +235,7 @@ KINDS: dict[str, FaultKind] = {
     "slow-link": FaultKind(
         "every chunk to and from the nodes is held back", Part.LINKS, _slow, _mend, {"delay_ms": 50}
     ),
-    "disk-full": FaultKind("no room, and ENOSPC", Part.DISK, _fill, _empty, {}),
+    "disk-full": FaultKind("no room, and ENOSPC", Part.PROCESS, _fill, _empty, {}, serving=True),
     "write-error": FaultKind(
         "EIO on every write: the node ends; started again at its end",
         Part.PROCESS,

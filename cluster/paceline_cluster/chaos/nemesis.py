@@ -76,7 +76,7 @@ class Nemesis:
         self.strikes.append(strike)
         try:
             picture = await self._look(kind)
-            nodes = self._free(kind, spec.target.nodes(picture, self.rng))
+            nodes = self._free(kind, spec.target.nodes(picture, self.rng), picture)
         except NoTarget as reason:
             strike.why = str(reason)
             strike.end = self.recorder.t
@@ -114,8 +114,12 @@ class Nemesis:
                 raise NoTarget("not everything is in sync, and it takes data away")
             await trio.sleep(_LOOK_AGAIN_S)
 
-    def _free(self, kind: FaultKind, wanted: Sequence[int]) -> list[int]:
-        """Those of the nodes that no such fault holds. Raises NoTarget."""
+    def _free(self, kind: FaultKind, wanted: Sequence[int], picture: Picture) -> list[int]:
+        """Those of the nodes that the fault may strike now. Raises NoTarget."""
+        if kind.serving:
+            wanted = [node for node in wanted if node in picture.serving]
+        if not wanted:
+            raise NoTarget("it does not serve, and would end instead of standing it")
         free = [node for node in wanted if (kind.part, node) not in self._held]
         if not free:
             raise NoTarget(f"a fault holds node {', '.join(map(str, wanted))} already")
@@ -140,7 +144,8 @@ async def look(fleet: Fleet) -> Picture:
     partitions: dict[str, PartitionView] = {}
     if newest is not None:
         partitions = await _partitions(seen, int(newest.node_id))
-    return Picture(fleet.nodes, seen.controller, partitions, seen.is_healthy())
+    serving = frozenset(view.id for view in seen.nodes if view.state == "running")
+    return Picture(fleet.nodes, seen.controller, partitions, seen.is_healthy(), serving)
 
 
 async def _partitions(seen: Survey, node: int) -> dict[str, PartitionView]:

@@ -32,12 +32,14 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The cluster as it is when a fault strikes. ``partitions`` by ``topic/number``."""
+    """The cluster as it is when a fault strikes. ``partitions`` by ``topic/number``; ``serving``
+    are the nodes that say they serve."""
 
     nodes: tuple[int, ...]
     controller: int | None
     partitions: Mapping[str, PartitionView]
     is_healthy: bool
+    serving: frozenset[int] = frozenset()
 
 
 class NoTarget(Exception):
