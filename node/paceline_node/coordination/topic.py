@@ -161,6 +161,8 @@ class StateTopic(Generic[M]):
         self._heed_alarm(machine)
         if isinstance(answer, Deferred):
             answer = await _delivered(cast(Deferred[R], answer))
+            if isinstance(answer, NotCoordinator):
+                raise answer  # nobody answered before the leadership ended
         await self._committed(replica, scope, epoch, commit_s, wrote=wrote)
         if isinstance(answer, PacelineError):
             raise answer

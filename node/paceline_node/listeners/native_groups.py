@@ -24,7 +24,7 @@ from paceline_node.services.groups import GroupService
 from paceline_node.services.status import broker_info
 
 Handler = Callable[[Frame, Principal], Awaitable[Message]]
-_LISTENER = "native"
+_LISTENERS = ("native", "http")
 _MAX_OFFSET = 2**63 - 1
 
 
@@ -55,7 +55,7 @@ class NativeGroups:
         request = wire.FindCoordinator.unpack(frame.body)
         self._groups.permit(principal, Operation.DESCRIBE, request.group)
         key = _key(request.family, request.group, request.subject)
-        return wire.CoordinatorFound(broker_info(self._groups.coordinator(key, _LISTENER)))
+        return wire.CoordinatorFound(broker_info(self._groups.coordinator(key, *_LISTENERS)))
 
     # --- membership -------------------------------------------------------------------------------
 

@@ -67,9 +67,9 @@ class GroupService:
             await self._store.wait_for(lambda image: image.find_topic(GROUPS_TOPIC) is not None)
         return self.partition(key)
 
-    def coordinator(self, key: GroupKey, listener: str) -> Broker:
+    def coordinator(self, key: GroupKey, *listeners: str) -> Broker:
         """The node that coordinates, as the metadata say. Raises CoordinatorNotAvailable where
-        nobody does, or it has no ``listener`` (SETTLED P8)."""
+        nobody does, or it has none of ``listeners`` (SETTLED P8)."""
         image = self._store.image
         number = self.partition(key)
         try:
@@ -79,8 +79,8 @@ class GroupService:
         broker = image.brokers.get(leader)
         if broker is None:
             raise CoordinatorNotAvailable(f"{GROUPS_TOPIC}/{number} has no leader")
-        if broker.endpoint(listener) is None:
-            raise CoordinatorNotAvailable(f"node {leader} has no {listener} listener")
+        if all(broker.endpoint(each) is None for each in listeners):
+            raise CoordinatorNotAvailable(f"node {leader} has no {' or '.join(listeners)} listener")
         return broker
 
     def replica_store(self, key: GroupKey) -> GroupStore | None:
