@@ -13,8 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from cursus import Acks, Consumer, ConsumerConfig, ConsumerMode, Producer, ProducerConfig
+from cursus import (
+    Acks,
+    Consumer,
+    ConsumerConfig,
+    ConsumerMode,
+    Event,
+    EventStore,
+    Producer,
+    ProducerConfig,
+)
 from cursus.connection.sync_conn import SyncConnection
+from cursus.errors import ConnectionError  # noqa: A004  the client's own name
 from cursus.protocol.encoder import encode_message
 from cursus.types import Message
 
@@ -133,7 +143,7 @@ def test_a_group_settles_and_its_members_share(shared_cluster: Cluster) -> None:
         time.sleep(1.5)  # three heartbeats: who has to join again has done so
         after = status()
         word = f'"member_count":{members},'
-        return word in after and _generation(before) == _generation(after)
+        return word in after and word in before and _generation(before) == _generation(after)
 
     with Reading(config()) as first, Reading(config()) as second:
         with Reading(config()) as third:
@@ -153,6 +163,31 @@ def test_a_group_settles_and_its_members_share(shared_cluster: Cluster) -> None:
 
 def _generation(status: str) -> int:
     return int(status.partition('"generation":')[2].partition(",")[0])
+
+
+def test_the_event_store(shared_cluster: Cluster) -> None:
+    """Through a node that leads some of the partitions only: appends are sent on, reads follow the
+    leader."""
+    with EventStore(brokers(shared_cluster), "ledger", "shop") as store:
+        store.create_topic(6)
+        for key in ("a", "b", "c", "d"):
+            assert store.stream_version(key) == 0
+            for version in (1, 2, 3):
+                event = Event("Paid", f"{key}-{version}", schema_version=2, metadata='{"by": "me"}')
+                assert store.append(key, version, event).version == version
+            with pytest.raises(ConnectionError, match="version_conflict current=3 expected=3"):
+                store.append(key, 3, Event("Paid", "late"))
+            assert store.read_snapshot(key) is None
+            store.save_snapshot(key, 2, f"{key} up to 2")
+            snapshot = store.read_snapshot(key)
+            assert snapshot is not None
+            assert (snapshot.version, snapshot.payload) == (2, f"{key} up to 2")
+            stream = store.read_stream(key)
+            assert stream.snapshot == snapshot
+            [last] = stream.events
+            assert (last.version, last.type, last.payload) == (3, "Paid", f"{key}-3")
+            assert (last.schema_version, last.metadata) == (2, '{"by": "me"}')
+            assert [each.version for each in store.read_stream(key, 3).events] == [3]
 
 
 @pytest.mark.timeout(240)

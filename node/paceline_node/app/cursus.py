@@ -10,12 +10,14 @@ from paceline.wire.cursus.compression import CursusCompressor
 from paceline_node.env import Env
 from paceline_node.listeners.cursus import CursusListener, CursusSettings
 from paceline_node.listeners.cursus_cluster import CursusCluster
+from paceline_node.listeners.cursus_events import CursusEvents
 from paceline_node.listeners.cursus_groups import CursusGroupCommands
 from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_produce import CursusProduce, ProduceLimits
 from paceline_node.listeners.cursus_reads import CursusReads
 from paceline_node.listeners.cursus_topics import CursusTopics
 from paceline_node.observe.metrics import Metrics
+from paceline_node.services.event_streams import EventStreams
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.settings import Settings
@@ -26,12 +28,14 @@ _SERVED = frozenset(
         *("CREATE", "DELETE", "LIST", "DESCRIBE", "METADATA", "LIST_OFFSETS"),
         *("PUBLISH", "CONSUME", "STREAM"),
         *("LIST_CLUSTER", "CLUSTER_STATUS", "ELECT_LEADER", "FIND_COORDINATOR"),
+        *("APPEND_STREAM", "STREAM_VERSION", "SAVE_SNAPSHOT", "READ_SNAPSHOT", "READ_STREAM"),
         *("REGISTER_GROUP", "SUBSCRIBE", "JOIN_GROUP", "SYNC_GROUP", "HEARTBEAT", "LEAVE_GROUP"),
         *("FETCH_OFFSET", "COMMIT_OFFSET", "COMMIT", "BATCH_COMMIT", "GROUP_STATUS", "LIST_GROUPS"),
     }
 )
 assert set(COMMANDS) >= _SERVED
 _FEATURES = (
+    "event_sourcing_v1",
     "idempotent_producer_v1",
     "offset_resume_v1",
     "stream_control_v1",
@@ -82,6 +86,12 @@ def make_cursus(
     listener.serve_requests(requests.ListCluster, cluster.list_cluster)
     listener.serve_requests(requests.ClusterStatus, cluster.cluster_status)
     listener.serve_requests(requests.ElectLeader, cluster.elect_leader)
+    events = CursusEvents(env, surface.topics, places, routing, EventStreams(env))
+    listener.serve_requests(requests.AppendStream, events.append)
+    listener.serve_requests(requests.StreamVersion, events.version)
+    listener.serve_requests(requests.SaveSnapshot, events.save_snapshot)
+    listener.serve_requests(requests.ReadSnapshot, events.read_snapshot)
+    listener.serve_requests(requests.ReadStream, events.read)
     listener.serve_requests(requests.FindCoordinator, groups.find_coordinator)
     listener.serve_requests(requests.RegisterGroup, groups.register)
     listener.serve_requests(requests.JoinGroup, groups.join)

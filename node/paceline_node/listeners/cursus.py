@@ -23,7 +23,7 @@ from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.cursus.errors import ERROR_CLASSES, CursusError
 from paceline.wire.cursus.frames import MAX_FRAME_BYTES
 from paceline.wire.cursus.inbound import read_frame
-from paceline.wire.cursus.replies import ok
+from paceline.wire.cursus.replies import ok, refusal_of
 from paceline.wire.cursus.requests import Request
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
@@ -209,7 +209,7 @@ class CursusListener:
             reply = await self._carry_out(found, call)
         except PacelineError as error:
             topic = found.topic if isinstance(found, CursusBatch) else _topic(found.request)
-            refusal = as_cursus(error, call.word, topic)
+            refusal = refusal_of(call.word, as_cursus(error, call.word, topic))
         except Exception as error:  # noqa: BLE001  one request's bug must not end the connection
             structlog.get_logger().error("cursus request failed", command=call.word, exc_info=error)
             refusal = CursusError("broker_error", f"command={call.word}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from paceline.types import NodeId
+from paceline.types import NodeId, is_internal_topic
 from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_not_found
 from paceline_node.controller.image import TopicImage
 from paceline_node.services.topics import TopicService
 
 LISTENER = "cursus"
 _NEW_TOPIC_WAIT_S = 0.5
-_LOG_KIND = "log"
 
 
 def is_pattern(topic: str) -> bool:
@@ -33,18 +32,15 @@ class Places:
             raise topic_not_found(name)
         return topic
 
-    async def log_topic(self, name: str, partition: int) -> TopicImage:
-        """As :meth:`topic`, for records of a plain topic that has the partition. Raises
-        ``partition_not_found``, and ``unsupported_topic_policy`` for a topic of another kind."""
+    async def with_partition(self, name: str, partition: int) -> TopicImage:
+        """As :meth:`topic`, for one that has the partition. Raises ``partition_not_found``."""
         topic = await self.topic(name)
-        if topic.kind != _LOG_KIND:
-            raise CursusError("unsupported_topic_policy", f"topic={name} kind={topic.kind}")
         if partition not in topic.partitions:
             raise partition_not_found(partition)
         return topic
 
     def matching(self, pattern: str) -> list[TopicImage]:
-        """The plain topics whose names match, in their order."""
+        """The topics whose names match, in their order."""
         parts = re.split(r"([*?])", pattern)
         wild = {"*": ".*", "?": "."}
         found = re.compile("".join(wild.get(part, re.escape(part)) for part in parts))
@@ -52,9 +48,7 @@ class Places:
             (
                 topic
                 for topic in self._topics.image.topics.values()
-                if topic.kind == _LOG_KIND
-                and not topic.name.startswith("__")
-                and found.fullmatch(topic.name)
+                if not is_internal_topic(topic.name) and found.fullmatch(topic.name)
             ),
             key=lambda topic: topic.name,
         )

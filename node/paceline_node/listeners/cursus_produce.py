@@ -109,7 +109,7 @@ class CursusProduce:
         if batch.partition == -1:
             topic = await self._places.topic(name)
             batch = batch._replace(partition=self._choose(topic, batch.records[0].key))
-        topic = await self._places.log_topic(name, batch.partition)
+        topic = await self._places.with_partition(name, batch.partition)
         now = self._env.now()
 
         async def here() -> Reply:

@@ -96,7 +96,7 @@ class CursusReads:
 
     async def _open(self, place: ReadPlace, call: CursusCall) -> _Opened:
         self._records.permit(call.principal, Operation.CONSUME, place.topic)
-        await self._places.log_topic(place.topic, place.partition)
+        await self._places.with_partition(place.topic, place.partition)
         if place.dialect is Dialect.SEED and not call.forwarded:
             source = ForwardedSource(self._env, self._routing, place)
             return _Opened(place, source, place.offset or 0)

@@ -35,13 +35,14 @@ from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.event_streams import KIND
 from paceline_node.services.records import RecordService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.topics import TopicService
 
 _CONTROLLER_WAIT_S = 3.5
 _HOUR_MS = 3_600_000
-_EVENT_SOURCING = "event-sourcing"
+_FOR_EVER = "-1"
 _SEGMENT = "segment"
 _CLEANUP = {"delete,compact": "compact,delete"}
 _ANSWER_S = 0.2
@@ -95,12 +96,14 @@ class CursusTopics:
             configs = _configs(request.policy)
             if request.idempotent:
                 configs[PRODUCER_NUMBERING] = "strict"
+            if request.event_sourcing and not request.policy.retention_hours:
+                configs["retention.ms"] = _FOR_EVER
             wish = admin.CreateTopic(
                 request.topic,
                 request.partitions,
                 -1 if request.replication_factor is None else request.replication_factor,
                 {name: value for name, value in configs.items() if value is not None},
-                _EVENT_SOURCING if request.event_sourcing else "log",
+                KIND if request.event_sourcing else "log",
             )
             try:
                 await self._topics.administer(
@@ -115,7 +118,7 @@ class CursusTopics:
         self, topic: TopicImage, request: requests.CreateTopic, principal: Principal
     ) -> None:
         compacts = "compact" in request.policy.cleanup
-        if topic.kind == _SEGMENT or (topic.kind == _EVENT_SOURCING and compacts):
+        if topic.kind == _SEGMENT or (topic.kind == KIND and compacts):
             raise CursusError("unsupported_topic_policy", f"topic={topic.name} kind={topic.kind}")
         present = len(topic.partitions)
         if request.partitions < present:
@@ -126,10 +129,11 @@ class CursusTopics:
         if request.partitions > present:
             grow = admin.AddPartitions(topic.name, request.partitions)
             await self._topics.administer(principal, grow, admin.Done, timeout_s=_CONTROLLER_WAIT_S)
+        wanted = _configs(request.policy)
+        if topic.kind == KIND and not request.policy.retention_hours:
+            wanted["retention.ms"] = _FOR_EVER
         changes = {
-            name: value
-            for name, value in _configs(request.policy).items()
-            if topic.configs.get(name) != value
+            name: value for name, value in wanted.items() if topic.configs.get(name) != value
         }
         if changes:
             alter = admin.AlterTopic(topic.name, changes)

@@ -12,6 +12,7 @@ from paceline.wire.cursus.arguments import Arguments, read_arguments
 from paceline.wire.cursus.batch import MAX_PARTITIONS, Dialect, acks_of
 from paceline.wire.cursus.errors import CursusError, invalid, missing, quoted
 from paceline.wire.cursus.inbound import CommandText
+from paceline.wire.cursus.replies import refusal_of
 from paceline.wire.cursus.requests import (
     AuthPolicy,
     Credentials,
@@ -522,4 +523,8 @@ def parse_command(text: CommandText) -> Command:
         message=row.message,
         last_word=row.last_word,
     )
-    return Command(text.word, row.build(args), credentials_of(args), args.positional)
+    try:
+        request = row.build(args)
+    except CursusError as error:
+        raise refusal_of(text.word, error) from None
+    return Command(text.word, request, credentials_of(args), args.positional)

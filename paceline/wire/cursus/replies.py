@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.requests import TopicPolicy
 
 _OFFSETS = re.compile(r"P(\d+):earliest=(\d+):latest=(\d+):leo=(\d+):hwm=(\d+)")
@@ -164,6 +165,18 @@ def stream_head(
 def stream_error(error: str) -> str:
     """The only frame of a READ_STREAM that failed."""
     return compact_json({"error": error, "status": "ERROR"})
+
+
+class StreamRefusal(CursusError):
+    """The refusal of a READ_STREAM, whose clients expect JSON whatever happens."""
+
+    def line(self, *, classed: bool = False) -> str:
+        return stream_error(str(self))
+
+
+def refusal_of(word: str, error: CursusError) -> CursusError:
+    """``error`` in the form that clients of command ``word`` read."""
+    return StreamRefusal(error.word, error.detail) if word == "READ_STREAM" else error
 
 
 def status_json(fields: Mapping[str, object]) -> str:

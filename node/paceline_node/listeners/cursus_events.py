@@ -1,0 +1,192 @@
+"""Event sourcing in Cursus (spec cursus 11): any node takes it, READ_STREAM redirects."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from paceline.errors import NotLeader
+from paceline.types import NodeId
+from paceline.wire.cursus import replies, requests
+from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_head, encode_record
+from paceline.wire.cursus.errors import CursusError
+from paceline.wire.cursus.partitioner import partition_for
+from paceline.wire.mapping import cursus_of, record_of
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import CursusFrame
+from paceline_node.env import Env
+from paceline_node.listeners.cursus_places import Places
+from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.replication.partition import Partition
+from paceline_node.security.principals import Operation
+from paceline_node.services.event_streams import (
+    KIND,
+    EventStreams,
+    SnapshotAhead,
+    VersionConflict,
+)
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.topics import TopicService
+
+_LEADER_WAIT_S = 2.0
+_ACK_TIMEOUT_S = 3.5
+_ANSWER_S = 0.1
+
+Serve = Callable[[Partition], Awaitable[Reply]]
+
+
+class CursusEvents:
+    """Answers APPEND_STREAM, STREAM_VERSION, SAVE_SNAPSHOT, READ_SNAPSHOT and READ_STREAM."""
+
+    def __init__(
+        self,
+        env: Env,
+        topics: TopicService,
+        places: Places,
+        routing: LeaderRouting,
+        streams: EventStreams,
+    ) -> None:
+        self._env = env
+        self._topics = topics
+        self._places = places
+        self._routing = routing
+        self._streams = streams
+
+    async def append(self, request: requests.AppendStream, call: CursusCall) -> Reply:
+        """Append one event; its version must follow the stream's."""
+        key = request.key.encode()
+        record = CursusRecord(
+            producer_id=request.producer_id.encode(),
+            key=key,
+            payload=request.message.encode(),
+            event_type=request.event_type.encode(),
+            schema_version=request.schema_version,
+            aggregate_version=request.version,
+            metadata=request.metadata.encode(),
+        )
+        event = record_of(record, timestamp_ms=self._env.host.wall_ms())
+
+        async def serve(partition: Partition) -> Reply:
+            try:
+                offset = await self._streams.append(
+                    partition, key, request.version, event, timeout_s=self._timeout_s(call)
+                )
+            except VersionConflict as error:
+                detail = f"current={error.current} expected={error.wanted}"
+                raise CursusError("version_conflict", detail) from None
+            number = partition.partition
+            return text(replies.ok(version=request.version, offset=offset, partition=number))
+
+        return await self._at_leader(request.topic, key, Operation.PRODUCE, call, serve)
+
+    async def version(self, request: requests.StreamVersion, call: CursusCall) -> Reply:
+        """A stream's newest version."""
+        key = request.key.encode()
+
+        async def serve(partition: Partition) -> Reply:
+            return text(replies.ok(version=await self._streams.version(partition, key)))
+
+        return await self._at_leader(request.topic, key, Operation.CONSUME, call, serve)
+
+    async def save_snapshot(self, request: requests.SaveSnapshot, call: CursusCall) -> Reply:
+        """Keep a snapshot, on all in-sync replicas before the answer."""
+        key = request.key.encode()
+
+        async def serve(partition: Partition) -> Reply:
+            try:
+                await self._streams.save_snapshot(
+                    partition,
+                    key,
+                    request.version,
+                    request.message.encode(),
+                    timeout_s=self._timeout_s(call),
+                )
+            except SnapshotAhead as error:
+                detail = f"version={error.wanted} current={error.current}"
+                raise CursusError("snapshot_version_exceeds_stream", detail) from None
+            return text(replies.ok(version=request.version, partition=partition.partition))
+
+        return await self._at_leader(request.topic, key, Operation.PRODUCE, call, serve)
+
+    async def read_snapshot(self, request: requests.ReadSnapshot, call: CursusCall) -> Reply:
+        """A stream's newest snapshot."""
+        key = request.key.encode()
+
+        async def serve(partition: Partition) -> Reply:
+            found = await self._streams.snapshot(partition, key)
+            if found is None:
+                return text(replies.NO_SNAPSHOT)
+            return text(replies.snapshot(found[0], found[1].decode("utf-8", "replace")))
+
+        return await self._at_leader(request.topic, key, Operation.CONSUME, call, serve)
+
+    async def read(self, request: requests.ReadStream, call: CursusCall) -> Reply:
+        """Two frames: what there is, with the snapshot that the events go on from; the events."""
+        key = request.key.encode()
+        with suppress(NotLeader):
+            return await self._at_leader(
+                request.topic,
+                key,
+                Operation.CONSUME,
+                call,
+                lambda partition: self._read(request, key, partition),
+                redirects=True,
+            )
+        topic = await self._places.topic(request.topic)
+        raise self._places.redirect(request.topic, partition_for(key, len(topic.partitions)))
+
+    async def _read(self, request: requests.ReadStream, key: bytes, partition: Partition) -> Reply:
+        found = await self._streams.snapshot(partition, key)
+        first, snapshot = request.from_version, None
+        if found is not None and found[0] >= request.from_version:
+            first = found[0] + 1
+            snapshot = (found[0], found[1].decode("utf-8", "replace"))
+        events = await self._streams.read(partition, key, first)
+        records = [encode_record(cursus_of(event)) for event in events]
+        head = replies.stream_head(
+            request.topic, request.key, partition.partition, len(records), snapshot
+        )
+        frame = encode_head(Dialect.REAL, request.topic, partition.partition, count=len(records))
+        return (head.encode(), b"".join((frame, *records)))
+
+    # --- where ------------------------------------------------------------------------------------
+
+    def _timeout_s(self, call: CursusCall) -> float:
+        return max(0.0, min(_ACK_TIMEOUT_S, call.deadline - self._env.now() - _ANSWER_S))
+
+    async def _at_leader(
+        self,
+        name: str,
+        key: bytes,
+        operation: Operation,
+        call: CursusCall,
+        serve: Serve,
+        *,
+        redirects: bool = False,
+    ) -> Reply:
+        """What ``serve`` answers where the key's partition is led; with ``redirects`` another node
+        than this one is a NotLeader."""
+        self._topics.permit(call.principal, operation, name)
+        topic = await self._places.topic(name)
+        if topic.kind != KIND:
+            raise CursusError("event_sourcing_not_enabled", f"topic={name}")
+        number = partition_for(key, len(topic.partitions))
+        until = min(self._env.now() + _LEADER_WAIT_S, call.deadline - _ANSWER_S)
+        if redirects or call.forwarded:
+            patience = self._env.now() if call.forwarded else until
+            return await serve(await self._routing.leading(name, number, until=patience))
+
+        async def here() -> Reply:
+            return await serve(await self._routing.leading(name, number, until=until))
+
+        async def there(leader: NodeId) -> Reply:
+            budget_s = call.deadline - self._env.now() - _ANSWER_S
+            ask = CursusFrame(int(budget_s * 1000), call.session.classed)
+            frame = await self._routing.ask(
+                leader, PeerApi.CURSUS_FRAME, ask, call.body, budget_s=budget_s
+            )
+            return (bytes(frame.payload),)
+
+        return await self._routing.on_leader(
+            name, number, here=here, there=there, until=until, again=(NotLeader,)
+        )
