@@ -15,19 +15,20 @@ import trio
 
 from paceline.client import Client, ClientSettings, connect
 from paceline.version import __version__
-from paceline_cluster.bench import cpu, latency, moments, rig, throughput
+from paceline_cluster.bench import cpu, latency, moments, rig, segments, throughput
 from paceline_cluster.bench import groups as consumer_groups
 from paceline_cluster.bench.figures import Aim, Figure, table
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.cli.output import Printer, output_option
 
-GROUPS = ("start", "latency", "produce", "consume", "groups", "failover")
+GROUPS = ("start", "latency", "produce", "consume", "segments", "groups", "failover")
 RATE_AIM = Aim(8000, at_least=True)
 SINGLE_WRITES = 3000
 WINDOWED_WRITES = 30_000
 WINDOW = 64
 SIZES = (100, 1024)
 PARTITIONS = (1, 12)
+EVENT_SIZES = (100, 10 * 1024)
 BATCHES = ((256 << 10, 12), (1 << 20, 12), (1 << 20, 1))
 
 
@@ -106,12 +107,21 @@ async def _measure(
             topic = throughput.batches_topic(*BATCHES[1])
             for figure in await throughput.consume(client, topic=topic, seconds=seconds):
                 add(figure)
-        if "groups" in groups:
-            for figure in await consumer_groups.steady(made, seconds=seconds):
-                add(figure)
+        await _protocols(client, made, groups, seconds, add)
         if "failover" in groups:
             add(await moments.failover(client, made, times=failovers))
     return figures
+
+
+async def _protocols(
+    client: Client, made: Rig, groups: set[str], seconds: float, add: Callable[[Figure], None]
+) -> None:
+    if "segments" in groups:
+        for figure in await segments.measure(client, sizes=EVENT_SIZES, seconds=seconds):
+            add(figure)
+    if "groups" in groups:
+        for figure in await consumer_groups.steady(made, seconds=seconds):
+            add(figure)
 
 
 async def _latency(client: Client, made: Rig, add: Callable[[Figure], None]) -> None:

@@ -77,7 +77,10 @@ class Frontend:
         self._kafka = self._make_kafka(env, replicas)
         self._segment = self._make_segment(env, replicas)
         self._segment_expiry = SegmentExpiry(
-            env, surface.segments, ttl_ms=settings.segment.writer_ttl_ms
+            env,
+            surface.segments,
+            ttl_ms=settings.segment.writer_ttl_ms,
+            pause_s=settings.segment.writer_check_ms / 1000,
         )
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         self._v1 = self._make_v1(env, Router(env, store, routing))

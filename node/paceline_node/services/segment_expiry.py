@@ -1,6 +1,6 @@
 """Forgetting segment writers that have been silent for long (spec segment 10.4).
 
-The leader writes a record with a cut-off time, at most once an hour, and every replica forgets the
+The leader writes a record with a cut-off time, now and then, and every replica forgets the
 same writers at the same place of the log: never by a clock of its own (SETTLED B9).
 """
 
@@ -14,16 +14,13 @@ from paceline_node.env import Env
 from paceline_node.replication.partition import Partition
 from paceline_node.services.segments import SegmentService
 
-PAUSE_S = 3600.0
 _TIMEOUT_S = 30.0
 
 
 class SegmentExpiry:
-    """Looks at all segments led here once an hour."""
+    """Looks at all segments led here every ``pause_s``."""
 
-    def __init__(
-        self, env: Env, segments: SegmentService, *, ttl_ms: int, pause_s: float = PAUSE_S
-    ) -> None:
+    def __init__(self, env: Env, segments: SegmentService, *, ttl_ms: int, pause_s: float) -> None:
         self._env = env
         self._segments = segments
         self._ttl_ms = ttl_ms

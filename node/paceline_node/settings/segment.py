@@ -49,7 +49,10 @@ class SegmentSettings:
     writer_ttl_ms: int = setting(
         7 * 24 * _HOUR_MS,
         "Silence after which a writer is forgotten: it then begins anew.",
-        low=_HOUR_MS,
+        low=1000,
+    )
+    writer_check_ms: int = setting(
+        _HOUR_MS, "Pause between two looks for such writers.", low=100, high=24 * _HOUR_MS
     )
     force_partial_replies: int = setting(
         0,

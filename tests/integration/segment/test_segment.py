@@ -338,3 +338,21 @@ async def test_other_protocols_read_segments_and_do_not_write_them(
         assert (await stream.receive_some()).startswith(b"V1|1|ERR|")
         await stream.send_all(b"V1|2|CONSUME|sc_st 0 0\n")
         assert await stream.receive_some() == b"V1|2|OK|messages=0:one,1:two,2:three hw=3\n"
+
+
+async def test_silent_writers_are_forgotten_by_a_record(tmp_path: Path) -> None:
+    """Spec segment 10.4; a client that has written and is told 0 stops instead of guessing."""
+    flags = {**FLAGS, "segment.writer_ttl_ms": "1000", "segment.writer_check_ms": "100"}
+    async with lone_node(tmp_path, flags) as node, connect(node.addresses["segment"]) as raw:
+        await raw.create(NAME)
+        silent, busy = writer_id(), writer_id()
+        await raw.set_up(silent, NAME)
+        await raw.append(silent, 0, b"last seen")
+        level = await raw.set_up(busy, NAME)
+        with trio.fail_after(30):
+            while await raw.set_up(silent, NAME):
+                level = await raw.append(busy, level, b"still here")
+                await trio.sleep(0.05)
+        assert await raw.set_up(busy, NAME) == level
+        late = await raw.ask(m.BeginAppendBlock(silent, 17, 100), m.InvalidConnectionOffset)
+        assert late == m.InvalidConnectionOffset(silent, 0)
