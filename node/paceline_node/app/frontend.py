@@ -28,7 +28,13 @@ from paceline_node.listeners.native_requests import NativeRequests
 from paceline_node.listeners.segment import SegmentListener
 from paceline_node.listeners.segment_connection import ConnectionLimits
 from paceline_node.listeners.segment_requests import RequestTimes
-from paceline_node.listeners.serving import BoundListener, Client, Serve, serve_clients
+from paceline_node.listeners.serving import (
+    BoundListener,
+    Client,
+    Serve,
+    over_tls,
+    serve_clients,
+)
 from paceline_node.listeners.v1 import V1Listener, V1Settings
 from paceline_node.listeners.v1_admin import V1Admin
 from paceline_node.listeners.v1_groups import V1Groups
@@ -41,6 +47,7 @@ from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS
+from paceline_node.security.tls import server_context
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.segment_expiry import SegmentExpiry
 from paceline_node.services.surface import Surface
@@ -281,6 +288,10 @@ class Frontend:
         bound: BoundListener,
         handle: Serve,
     ) -> None:
+        if bound.config.tls:
+            tls = self._settings.tls
+            context = server_context(tls.certificate, tls.key)
+            handle = over_tls(handle, context, handshake_s=tls.handshake_ms / 1000)
         await nursery.start(
             partial(
                 serve_clients,

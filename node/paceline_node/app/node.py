@@ -31,6 +31,7 @@ from paceline_node.listeners.serving import BoundListener, bind
 from paceline_node.peers import auth
 from paceline_node.peers.server import ServerLimits
 from paceline_node.security.principals import AllowAll, Policy
+from paceline_node.security.tls import server_context
 from paceline_node.settings import ListenerKind, LiveSettings, Settings
 from paceline_node.storage import incarnation
 
@@ -53,7 +54,7 @@ class Node:
     """One broker. :meth:`run` once; :meth:`stop` from anywhere in the same loop. ``policy`` decides
     what clients may do; without one, everything. ``compressors`` are those that setting
     ``cursus.compressors`` chooses from; without them, the installed entry points. Raises
-    ConfigurationError for one that is not there."""
+    ConfigurationError for one that is not there, and for a certificate that cannot be used."""
 
     def __init__(
         self,
@@ -68,6 +69,8 @@ class Node:
         self._env = env
         self._policy = policy or AllowAll()
         self._compressors = chosen(settings.cursus.compressors, compressors)
+        if any(listener.tls for listener in settings.listeners):
+            server_context(settings.tls.certificate, settings.tls.key)  # now, not when it serves
         self._node_id = NodeId(settings.node.id)
         self._log = structlog.get_logger().bind(node=self._node_id)
         self._stop = trio.Event()

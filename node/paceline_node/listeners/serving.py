@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 
@@ -86,6 +88,24 @@ async def serve_clients(
         opened=opened,
         task_status=task_status,
     )
+
+
+def over_tls(handle: Serve, context: ssl.SSLContext, *, handshake_s: float) -> Serve:
+    """``handle``, behind a TLS handshake; a client that fails it, or is too slow, is gone."""
+
+    async def secured(stream: trio.abc.Stream, client: Client) -> None:
+        # Compatible: many clients close without saying so first.
+        encrypted = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+        done = False
+        with trio.move_on_after(handshake_s), suppress(trio.BrokenResourceError):
+            await encrypted.do_handshake()
+            done = True
+        if done:
+            await handle(encrypted, client)
+        else:
+            await trio.aclose_forcefully(stream)
+
+    return secured
 
 
 def client_of(stream: trio.abc.Stream) -> Client:

@@ -2,7 +2,7 @@
 
 A listener is where this node accepts one protocol::
 
-    scheme://HOST:PORT[?advertised=HOST[:PORT]]
+    scheme[+tls]://HOST:PORT[?advertised=HOST[:PORT]]
 
 The bind address and the advertised one (what other nodes and clients are told) are separate
 (ARCHITECTURE decision 9). Port 0 takes a free port; the advertised port then follows it.
@@ -60,25 +60,28 @@ DEFAULT_KINDS = (
 """What a node serves when nothing is configured."""
 
 _NOT_YET = frozenset({"pravega"})
+_OVER_TLS = frozenset({ListenerKind.CURSUS})
 _ALIASES = {"kafka": "coordinator"}  # SETTLED P10
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One accepted protocol. ``advertised_port`` None means the port that was bound."""
+    """One accepted protocol. ``advertised_port`` None means the port that was bound; ``tls`` that
+    its connections are encrypted with the certificate of ``tls.certificate``."""
 
     kind: ListenerKind
     host: str
     port: int
     advertised_host: str
     advertised_port: int | None
+    tls: bool = False
 
     @classmethod
     def parse(cls, url: str) -> Listener:
         """Read a listener URL. Raises ValueError saying what is wrong with it."""
         parts = urlsplit(url)
-        kind = _kind(url, parts.scheme)
+        kind, tls = _kind(url, parts.scheme)
         if parts.path not in ("", "/") or parts.fragment or parts.username is not None:
             raise ValueError(f"{url!r}: expected {kind.value}://HOST:PORT[?advertised=HOST:PORT]")
         host, port = _host_port(url, parts.netloc)
@@ -89,8 +92,8 @@ class Listener:
                     f"{url!r} listens on every address: say which one to tell others, "
                     "with ?advertised=HOST:PORT"
                 )
-            return cls(kind, host, port, host, None)
-        return cls(kind, host, port, *advertised)
+            return cls(kind, host, port, host, None, tls)
+        return cls(kind, host, port, *advertised, tls)
 
     @classmethod
     def default(cls, kind: ListenerKind, node_id: int) -> Listener:
@@ -98,7 +101,8 @@ class Listener:
         return cls(kind, "127.0.0.1", kind.default_port + PORT_STEP * node_id, "127.0.0.1", None)
 
     def __str__(self) -> str:
-        url = f"{self.kind.value}://{_joined(self.host, self.port)}"
+        scheme = f"{self.kind.value}+tls" if self.tls else self.kind.value
+        url = f"{scheme}://{_joined(self.host, self.port)}"
         if (self.advertised_host, self.advertised_port) == (self.host, None):
             return url
         port = self.advertised_port
@@ -134,15 +138,17 @@ class BootstrapPeer:
         return prefix + _joined(self.host, self.port)
 
 
-def _kind(url: str, scheme: str) -> ListenerKind:
+def _kind(url: str, scheme: str) -> tuple[ListenerKind, bool]:
+    """The protocol, and whether it is spoken over TLS."""
     plain, plus, extra = scheme.partition("+")
     plain = _ALIASES.get(plain, plain)
     known = {kind.value for kind in ListenerKind}
-    if plain in _NOT_YET or (plain in known and plus and extra == "tls"):
+    tls = extra == "tls"
+    if plain in _NOT_YET or (plain in known and tls and ListenerKind(plain) not in _OVER_TLS):
         raise ValueError(f"{url!r}: {scheme}:// is not served by this version")
-    if plus or plain not in known:
+    if plain not in known or (plus and not tls):
         raise ValueError(f"{url!r}: unknown scheme, expected {', '.join(sorted(known))}")
-    return ListenerKind(plain)
+    return ListenerKind(plain), tls
 
 
 def _host_port(text: str, address: str) -> tuple[str, int]:

@@ -209,6 +209,12 @@ def _contradictions(settings: Settings, given: Mapping[str, Given]) -> list[str]
         if broken:
             found.append(f"invalid {_names(keys, given)}: {text}{_sources(keys, given)}")
     found.extend(_listener_problems(settings.listeners, given))
+    needs_certificate = any(listener.tls for listener in settings.listeners)
+    if needs_certificate and not (settings.tls.certificate and settings.tls.key):
+        sources = _sources(("listeners", "tls.certificate", "tls.key"), given)
+        found.append(
+            f"invalid listeners: a +tls listener needs tls.certificate and tls.key{sources}"
+        )
     return found
 
 

@@ -379,6 +379,17 @@ class DiskSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Listeners whose scheme ends in ``+tls``. Both are files in PEM form."""
+
+    certificate: str = setting("", "This node's certificate, and those that lead to a known one.")
+    key: str = setting("", "The certificate's private key, without a passphrase.")
+    handshake_ms: int = setting(
+        10_000, "Time a client has for the handshake.", low=10, high=600_000
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class HttpSettings:
     """The http listener."""
 
@@ -435,6 +446,7 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     disk: DiskSettings = field(default_factory=DiskSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     logging: LoggingSettings = field(default_factory=LoggingSettings)
 

@@ -158,9 +158,11 @@ def make_node(
     policy: Policy | None = None,
     network: RealNetwork | None = None,
     compressors: CompressorRegistry | None = None,
+    tls: Sequence[str] = (),
 ) -> Node:
     data = data or data_dir(directory, number)
-    listeners = ",".join(f"{kind}://127.0.0.1:{port}" for kind, port in ports.items())
+    schemes = {kind: f"{kind}+tls" if kind in tls else kind for kind in ports}
+    listeners = ",".join(f"{schemes[kind]}://127.0.0.1:{port}" for kind, port in ports.items())
     words = [
         f"node.id={number}",
         f"node.data_dir={data}",
@@ -199,12 +201,15 @@ async def lone_node(
     policy: Policy | None = None,
     compressors: CompressorRegistry | None = None,
     more_kinds: Sequence[str] = (),
+    tls: Sequence[str] = (),
 ) -> AsyncIterator[RunningNode]:
     """A cluster of one, formatted afresh."""
     (port,) = free_ports(1)
     await format_nodes(directory, [port])
     ports = {**listener_ports(port), **dict.fromkeys(more_kinds, 0)}
-    node = make_node(directory, 0, ports, flags or {}, policy=policy, compressors=compressors)
+    node = make_node(
+        directory, 0, ports, flags or {}, policy=policy, compressors=compressors, tls=tls
+    )
     async with running(node, directory) as up:
         yield up
 

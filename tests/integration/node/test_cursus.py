@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import cramjam
 import pytest
 import trio
+import trustme
 
+from paceline.errors import ConfigurationError
 from paceline.types import Acks, Compression
 from paceline.wire.compression import compress
 from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_batch, parse_batch
 from paceline.wire.cursus.compression import CompressorRegistry
 from paceline.wire.cursus.frames import framed
+from paceline_node.settings import InvalidSettings
 from tests.integration.node.cursus_client import CursusClient, batch, numbered, payloads
-from tests.integration.node.nodes import RunningNode, V1Client, lone_node
+from tests.integration.node.nodes import (
+    RunningNode,
+    V1Client,
+    listener_ports,
+    lone_node,
+    make_node,
+)
 from tests.unit.wire_cursus.vectors import FRAMES
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
@@ -460,3 +471,35 @@ async def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple
     head, _, body = answer.partition("\r\n\r\n")
     assert method != "POST" or "allow: GET, HEAD" in head.lower().replace("get, head", "GET, HEAD")
     return int(head.split()[1]), body
+
+
+async def test_over_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+    certificate.private_key_pem.write_to_path(str(key))
+    flags = {**ONE, "tls.certificate": str(chain), "tls.key": str(key), "tls.handshake_ms": "500"}
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    async with lone_node(tmp_path, flags, tls=("cursus",)) as node:
+        async with CursusClient(node.addresses["cursus"]) as client:
+            client.stream = trio.SSLStream(client.stream, context, server_hostname="localhost")
+            await client.ok("CREATE t 1")
+            ack = await client.produce(batch("t", numbered(1, 2000), acks=Acks.ALL))
+            assert (ack["status"], ack["last_offset"]) == ("OK", 1999)
+            assert len(await client.read("CONSUME t 0 0")) == 2000
+        async with CursusClient(node.addresses["cursus"]) as plain:
+            await plain.send(b"LIST")  # no handshake: not a word, and not for long
+            with contextlib.suppress(trio.BrokenResourceError):
+                assert b"OK" not in await plain.receive()
+        async with CursusClient(node.addresses["cursus"]) as silent:
+            assert await silent.receive() == b"EOF"
+
+
+def test_a_bad_certificate_is_named(tmp_path: Path) -> None:
+    flags = {"tls.certificate": "/nowhere", "tls.key": "/nowhere"}
+    with pytest.raises(ConfigurationError, match=r"tls\.certificate /nowhere"):
+        make_node(tmp_path, 0, listener_ports(), flags, tls=("cursus",))
+    with pytest.raises(InvalidSettings, match=r"needs tls\.certificate and tls\.key"):
+        make_node(tmp_path, 0, listener_ports(), {}, tls=("cursus",))
