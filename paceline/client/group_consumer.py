@@ -40,6 +40,7 @@ from paceline.wire.native.groups import (
 HAND_BACK_S = 1.0
 """How long giving up partitions waits for the record in hand, to be committed with the others."""
 CLOSE_S = 5.0
+"""How long closing may take, callbacks and the last commit included."""
 
 
 class GroupConsumer(Consumer):
@@ -298,11 +299,10 @@ class GroupConsumer(Consumer):
 
     async def close(self, *, finished: bool) -> None:
         """Give up the partitions and leave, once :meth:`run` has ended. ``finished``: the program
-        is done with the record in hand. Bounded in time, also when cancelled."""
-        with trio.move_on_after(CLOSE_S, shield=True):
-            if finished:
-                self._progress.hand_back()
-            else:
-                self._progress.drop()
-            await self.give_up(lost=not self._membership.is_member)
-            await self._membership.leave()
+        is done with the record in hand. Cancelling leaves it to the session to end."""
+        if finished:
+            self._progress.hand_back()
+        else:
+            self._progress.drop()
+        await self.give_up(lost=not self._membership.is_member)
+        await self._membership.leave()

@@ -141,11 +141,14 @@ class Cleaning:
         LookupError, with what is true then written down."""
         log = self._log
         await compaction_file.write(self._env.disk, log.path, state)
+        gone: LookupError | None = None
         try:
             self._require(rests_on)
-        except LookupError:
+        except LookupError as error:
+            gone = error
+        if gone is not None:
             await compaction_file.write(self._env.disk, log.path, log.compaction)
-            raise
+            raise gone
         log.compaction = replace(state, replacement=None)
 
     def _fits(self, file: File, first: Segment, following: Segment) -> bool:
