@@ -133,7 +133,9 @@ class Segments:
         """Call ``use`` with a link to the node that leads a segment, again after each lost
         connection or move, until it returns.
 
-        Raises its other errors; RequestTimedOut when nothing was reached for ``timeout_s``.
+        When ``use`` returns the link is kept for the next one: no request may be unanswered, no
+        block half sent. Raises its other errors; RequestTimedOut when nothing was reached for
+        ``timeout_s``.
         """
         give_up = trio.current_time() + timeout_s
         tries = 0

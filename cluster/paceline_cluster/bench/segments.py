@@ -54,6 +54,9 @@ class _Blocks:
         self.stored = 0
         self.wall_s = 0.0
         self._level = 0
+        self._end = 0
+        self._stopping = False
+        self._sent = trio.Event()
         self._moved = trio.Event()
 
     async def run(self, link: SegmentLink, name: str, seconds: float) -> None:
@@ -66,17 +69,23 @@ class _Blocks:
             before, begin = self._level, time.monotonic()
             await trio.sleep(seconds)
             self.stored, self.wall_s = self._level - before, time.monotonic() - begin
+            self._stopping = True
+            # The link is used again: no block may be left half sent.
+            await self._sent.wait()
+            while self._level < self._end:
+                await self._moved.wait()
             nursery.cancel_scope.cancel()
 
     async def _send(self, link: SegmentLink, writer: UUID) -> None:
         size = len(self.payload)
-        offset = 0
-        while True:
-            while offset - self._level > WINDOW_BYTES:
+        while not self._stopping:
+            while self._end - self._level > WINDOW_BYTES:
                 await self._moved.wait()
-            head = m.encode(m.BeginAppendBlock(writer, offset, size))
-            offset += size
-            await link.send(head + self.payload + m.encode(m.EndAppendBlock(writer, offset, size)))
+            head = m.encode(m.BeginAppendBlock(writer, self._end, size))
+            self._end += size
+            tail = m.encode(m.EndAppendBlock(writer, self._end, size))
+            await link.send(head + self.payload + tail)
+        self._sent.set()
 
     async def _receive(self, link: SegmentLink) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +15,8 @@ from paceline.wire.message import Message
 from paceline.wire.native import admin, data, groups
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
+from paceline.wire.segment import messages as segment
+from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.v1.commands import COMMANDS
 from paceline_node.security.principals import (
     ANONYMOUS,
@@ -27,6 +30,7 @@ from paceline_node.security.principals import (
 )
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import V1Client, lone_node
+from tests.integration.segment.client import connect as connect_segments
 
 ALONE = {
     "topics.partitions": "1",
@@ -36,6 +40,7 @@ ALONE = {
 TOPIC = Resource(ResourceKind.TOPIC, "orders")
 NEW = Resource(ResourceKind.TOPIC, "new")
 TEAM = Resource(ResourceKind.GROUP, "team")
+WRITER = UUID(int=1)
 
 
 class Guard:
@@ -262,3 +267,36 @@ async def test_v1_commands(tmp_path) -> None:
                 assert guard.refused == [(operation, resource)], command
                 guard.refused.clear()
         assert await state(native) == before
+
+
+SEGMENT = Resource(ResourceKind.TOPIC, "sc_st")
+SEGMENT_REQUESTS = (
+    (segment.CreateSegment("sc/st/0"), Operation.CREATE),
+    (segment.SetupAppend(WRITER, "sc/st/0"), Operation.PRODUCE),
+    (segment.ReadSegment("sc/st/0", 0, 1), Operation.CONSUME),
+    (segment.GetStreamSegmentInfo("sc/st/0"), Operation.DESCRIBE),
+    (segment.SealSegment("sc/st/0"), Operation.ALTER),
+    (segment.TruncateSegment("sc/st/0", 0), Operation.ALTER),
+    (segment.DeleteSegment("sc/st/0"), Operation.DELETE),
+)
+
+
+async def test_segment_requests(tmp_path) -> None:
+    guard = Guard()
+    async with (
+        lone_node(tmp_path, ALONE, policy=guard) as node,
+        connect_segments(node.addresses["segment"]) as raw,
+    ):
+        for made in (False, True):
+            with guard.shut():
+                for request, operation in SEGMENT_REQUESTS:
+                    refused = await raw.ask(request, segment.ErrorMessage)
+                    assert refused.error_code == ReplyCode.UNSPECIFIED
+                    assert guard.refused[-1] == (operation, SEGMENT)
+            if not made:
+                info = await raw.ask(SEGMENT_REQUESTS[3][0], segment.StreamSegmentInfo)
+                assert not info.exists
+                await raw.create("sc/st/0")
+        info = await raw.ask(SEGMENT_REQUESTS[3][0], segment.StreamSegmentInfo)
+        assert info.exists
+        assert not info.is_sealed
