@@ -358,6 +358,7 @@ MIDDLE = (
     ),
     Mutant("follower state kept over epochs", MOVER, 50, _followers_kept, seed=4),
     Mutant("no partition epoch CAS", SLOW_PROPOSAL, 50, _no_cas, seed=44),
+    Mutant("log end counted in mode group", POWER_ALL, 50, _log_end_counted),
 )
 """Found within 5 to 50 seeds of the profile that is biased to them."""
 
@@ -369,10 +370,9 @@ LATE = (
         _broker_epoch_of_member_unchecked,
         seed=146,
     ),
-    Mutant("log end counted in mode group", POWER_ALL, 1500, _log_end_counted),
-    Mutant("taint forgotten", LOSSY_SMALL, 1500, _taint_forgotten),
+    Mutant("taint forgotten", LOSSY_SMALL, 1500, _taint_forgotten, seed=1912),
     Mutant("rollback on INELIGIBLE without a bump", SLOW_PROPOSAL, 1500, _rolled_back_without_bump),
-    Mutant("nonce missing", MOVER, 1500, _nonce_missing),
+    Mutant("nonce missing", MOVER, 1500, _nonce_missing, seed=10),
     Mutant(
         "fetch of an older broker epoch accepted",
         LOSSY_SMALL,
