@@ -21,13 +21,12 @@ its offset, never a silent skip.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from paceline.errors import InvalidRecord
 from paceline.wire.cursus.batch import MAX_STRING_BYTES, CursusRecord
-from paceline.wire.records import Header, Record
+from paceline.wire.records import NO_HEADERS, Header, Record, encode_headers, encode_varint
 
 _PRODUCER = "cursus.producer"
 _SEQUENCE = "cursus.seq"
@@ -36,27 +35,54 @@ _EVENT_TYPE = "cursus.event_type"
 _SCHEMA_VERSION = "cursus.schema_version"
 _AGGREGATE_VERSION = "cursus.aggregate_version"
 _METADATA = "cursus.metadata"
-_DECIMAL = re.compile(rb"-?[0-9]{1,19}\Z")
+_MAX_DIGITS = 19
+_SEQUENCE_HEADS = tuple(
+    encode_headers([(_SEQUENCE, bytes(length))])[1 : -length or None] for length in range(20)
+)
+"""Name and length of the header of a number with so many digits."""
 
 
 class Columns(NamedTuple):
     """Records as ``records.encode_values`` takes them. ``keys`` and ``headers`` are None when no
-    record has any."""
+    record has any; headers are encoded, for most of a producer's are the same bytes."""
 
     values: list[bytes]
     keys: list[bytes | None] | None
-    headers: list[tuple[Header, ...]] | None
+    headers: list[bytes] | None
 
 
 def columns_of(records: Sequence[CursusRecord]) -> Columns:
     """Cursus records as columns of a log's batch."""
     keys: list[bytes | None] = [record.key or None for record in records]
-    headers = [headers_of(record) for record in records]
+    around: dict[tuple[bytes, int], tuple[bytes, bytes]] = {}
+    headers = [_encoded_headers(record, around) for record in records]
     return Columns(
         [record.payload for record in records],
         None if keys.count(None) == len(keys) else keys,
-        headers if any(headers) else None,
+        None if headers.count(NO_HEADERS) == len(headers) else headers,
     )
+
+
+def _encoded_headers(
+    record: CursusRecord, around: dict[tuple[bytes, int], tuple[bytes, bytes]]
+) -> bytes:
+    """:func:`headers_of`, encoded. ``around`` remembers what stands before and behind the number
+    of a producer's records, which is all that differs between most of them."""
+    _, sequence, producer_id, _, epoch, _, event_type, schema, aggregate, metadata = record
+    if not sequence or event_type or schema or aggregate or metadata:
+        headers = headers_of(record)
+        return encode_headers(headers) if headers else NO_HEADERS
+    found = around.get((producer_id, epoch))
+    if found is None:
+        before = [(_PRODUCER, producer_id)] if producer_id else []
+        behind = [(_EPOCH, b"%d" % epoch)] if epoch else []
+        count = encode_varint(len(before) + 1 + len(behind))
+        found = around[producer_id, epoch] = (
+            count + encode_headers(before)[1:],
+            encode_headers(behind)[1:],
+        )
+    digits = b"%d" % sequence
+    return b"".join((found[0], _SEQUENCE_HEADS[len(digits)], digits, found[1]))
 
 
 def headers_of(record: CursusRecord) -> tuple[Header, ...]:
@@ -96,40 +122,48 @@ def cursus_of(record: Record) -> CursusRecord:
         )
     if not headers:
         return CursusRecord(offset, key=key or b"", payload=value or b"")
-    fields: dict[str, Any] = {}
+    sequence = epoch = schema = aggregate = 0
+    producer_id = event_type = metadata = b""
     for name, content in headers:
-        field = _FIELDS.get(name)
-        if field is not None and content is not None:
-            parsed = field.read(content)
-            if parsed is not None:
-                fields[field.name] = parsed
-    return CursusRecord(offset, key=key or b"", payload=value or b"", **fields)
+        if content is None:
+            continue
+        match name:
+            case "cursus.seq":
+                sequence = _number(content, 0, 2**63 - 1)
+            case "cursus.producer":
+                producer_id = _text(content)
+            case "cursus.epoch":
+                epoch = _number(content, -(2**63), 2**63 - 1)
+            case "cursus.event_type":
+                event_type = _text(content)
+            case "cursus.schema_version":
+                schema = _number(content, 0, 2**31 - 1)
+            case "cursus.aggregate_version":
+                aggregate = _number(content, 0, 2**63 - 1)
+            case "cursus.metadata":
+                metadata = _text(content)
+    return CursusRecord(
+        offset,
+        sequence,
+        producer_id,
+        key or b"",
+        epoch,
+        value or b"",
+        event_type,
+        schema,
+        aggregate,
+        metadata,
+    )
 
 
-def _text(content: bytes) -> bytes | None:
-    return content if len(content) <= MAX_STRING_BYTES else None
+def _text(content: bytes) -> bytes:
+    return content if len(content) <= MAX_STRING_BYTES else b""
 
 
-def _number(low: int, high: int) -> Callable[[bytes], int | None]:
-    def read(content: bytes) -> int | None:
-        if not _DECIMAL.match(content) or not low <= int(content) <= high:
-            return None
-        return int(content)
-
-    return read
-
-
-class _Field(NamedTuple):
-    name: str
-    read: Callable[[bytes], bytes | int | None]
-
-
-_FIELDS = {
-    _PRODUCER: _Field("producer_id", _text),
-    _SEQUENCE: _Field("sequence", _number(0, 2**63 - 1)),
-    _EPOCH: _Field("epoch", _number(-(2**63), 2**63 - 1)),
-    _EVENT_TYPE: _Field("event_type", _text),
-    _SCHEMA_VERSION: _Field("schema_version", _number(0, 2**31 - 1)),
-    _AGGREGATE_VERSION: _Field("aggregate_version", _number(0, 2**63 - 1)),
-    _METADATA: _Field("metadata", _text),
-}
+def _number(content: bytes, low: int, high: int) -> int:
+    """A decimal number within its bounds; 0, which is none, for anything else."""
+    digits = content.removeprefix(b"-")
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        return 0
+    number = int(content)
+    return number if low <= number <= high else 0

@@ -35,6 +35,8 @@ from paceline.wire.segment.events import event_data
 
 Header = tuple[str, bytes | None]
 
+NO_HEADERS = b"\x00"
+"""What :func:`encode_headers` makes of none."""
 _MIN_RECORD_BYTES = 7
 _MAX_VARINT_BITS = 70
 
@@ -123,10 +125,12 @@ def encode_values(
     *,
     timestamp_deltas: Sequence[int] | None = None,
     headers: Sequence[Sequence[Header]] | None = None,
+    encoded_headers: Sequence[bytes] | None = None,
 ) -> bytes:
     """The records' bytes, from columns; offset deltas count from 0.
 
     A column that is None is constant: null keys, no headers, every record at the base timestamp.
+    ``encoded_headers`` is for who has the bytes of :func:`encode_headers` already.
     """
     count = len(values)
     value_heads, value_bodies, sizes = _length_prefixed(values)
@@ -137,15 +141,16 @@ def encode_values(
         sizes = list(map(add, sizes, key_sizes))
     columns += (value_heads, value_bodies)
     if headers is not None:
-        encoded = [_encode_headers(each) if each else b"\x00" for each in headers]
-        columns.append(encoded)
-        sizes = list(map(add, sizes, map(len, encoded)))
+        encoded_headers = [encode_headers(each) if each else NO_HEADERS for each in headers]
+    if encoded_headers is not None:
+        columns.append(encoded_headers)
+        sizes = list(map(add, sizes, map(len, encoded_headers)))
     if timestamp_deltas is not None:
         heads = _Heads()
         deltas = [heads[delta] for delta in timestamp_deltas]
         sizes = list(map(add, sizes, map(len, deltas)))
         columns.insert(0, deltas)
-    constants = (keys is None) + (headers is None)
+    constants = (keys is None) + (encoded_headers is None)
     parts: list[Buffer] = []
     for start, stop, width in _offset_widths(count):
         tail = b"\x00" if timestamp_deltas is None else b""
@@ -159,8 +164,8 @@ def encode_values(
         row.insert(place, _offset_deltas(start, stop))
         if keys is None:
             row.insert(place + 1, repeat(b"\x01"))
-        if headers is None:
-            row.append(repeat(b"\x00"))
+        if encoded_headers is None:
+            row.append(repeat(NO_HEADERS))
         parts.extend(chain.from_iterable(zip(*row, strict=False)))
     return b"".join(parts)
 
@@ -199,7 +204,8 @@ def _length_prefixed(
     return prefixes, bodies, list(map(sizes.__getitem__, lengths))
 
 
-def _encode_headers(headers: Sequence[Header]) -> bytes:
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """A record's headers with their count, as they stand in it."""
     parts = [encode_varint(len(headers))]
     for name, value in headers:
         raw = name.encode("utf-8", "surrogateescape")

@@ -8,6 +8,7 @@ below 1 MiB unless one record alone is larger (SETTLED B6).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import add
 from typing import NamedTuple
 
 from paceline.errors import MessageTooLarge
@@ -20,7 +21,7 @@ from paceline.wire.batch import (
     build_raw_batch,
     read_header,
 )
-from paceline.wire.records import Header, encode_values
+from paceline.wire.records import encode_values
 from paceline_node.storage.numbered import Number
 
 _RECORD_OVERHEAD = 64
@@ -28,12 +29,13 @@ _RECORD_OVERHEAD = 64
 
 
 class NumberedRecords(NamedTuple):
-    """Records as columns of equal length; ``keys`` and ``headers`` are None when none has any."""
+    """Records as columns of equal length; ``keys`` and ``headers`` are None when none has any.
+    Headers are encoded (``encode_headers``)."""
 
     numbers: Sequence[Number | None]
     values: Sequence[bytes]
     keys: Sequence[bytes | None] | None = None
-    headers: Sequence[tuple[Header, ...]] | None = None
+    headers: Sequence[bytes] | None = None
 
     def chosen(self, indices: Sequence[int]) -> NumberedRecords:
         """Only the records at ``indices``."""
@@ -64,7 +66,7 @@ def build_batches(records: NumberedRecords, *, timestamp_ms: int) -> Iterator[Bu
         payload = encode_values(
             records.values[start:stop],
             None if records.keys is None else records.keys[start:stop],
-            headers=None if records.headers is None else records.headers[start:stop],
+            encoded_headers=None if records.headers is None else records.headers[start:stop],
         )
         data = build_raw_batch(
             payload,
@@ -79,15 +81,9 @@ def build_batches(records: NumberedRecords, *, timestamp_ms: int) -> Iterator[Bu
 def _sizes(records: NumberedRecords) -> list[int]:
     sizes = [len(value) + _RECORD_OVERHEAD for value in records.values]
     if records.keys is not None:
-        sizes = [
-            size + (0 if key is None else len(key))
-            for size, key in zip(sizes, records.keys, strict=True)
-        ]
+        sizes = list(map(add, sizes, (0 if key is None else len(key) for key in records.keys)))
     if records.headers is not None:
-        sizes = [
-            size + sum(len(name) + len(content or b"") + 10 for name, content in headers)
-            for size, headers in zip(sizes, records.headers, strict=True)
-        ]
+        sizes = list(map(add, sizes, map(len, records.headers)))
     if max(sizes, default=0) > MAX_RECORD_BYTES:
         raise MessageTooLarge(
             f"a record of {max(sizes)} bytes with its overhead, limit {MAX_RECORD_BYTES}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paceline.errors import MessageTooLarge
 from paceline.types import MAX_BATCH_BYTES, MAX_RECORD_BYTES
 from paceline.wire.batch import read_extension
-from paceline.wire.records import decode_records
+from paceline.wire.records import decode_records, encode_headers
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -102,7 +102,8 @@ def test_batches_hold_all_records_in_order(wanted: list[Number | None]) -> None:
     values = [b"%d" % at for at in range(len(wanted))]
     keys = [None if at % 2 else b"k" for at in range(len(wanted))]
     headers = [(("h", b"x"),) if at % 3 else () for at in range(len(wanted))]
-    built = list(build_batches(NumberedRecords(wanted, values, keys, headers), timestamp_ms=5))
+    encoded = [encode_headers(each) for each in headers]
+    built = list(build_batches(NumberedRecords(wanted, values, keys, encoded), timestamp_ms=5))
     read = [record for each in built for record in decode_records(each.data)]
     assert [record.value for record in read] == values
     assert [record.key for record in read] == keys

@@ -248,12 +248,18 @@ def test_refused(text: str, line: str) -> None:
         ("APPEND_STREAM topic=t key=k version=1", "missing_message"),
         ("APPEND_STREAM topic=t key=k version=1 schema_version=x message=m",
          "invalid_schema_version"),
-        ("READ_STREAM topic=t key=k from_version=0", "invalid_from_version"),
         ("JOIN_GROUP topic=t group=g member=" + "m" * 256, "invalid_member"),
     ],
 )  # fmt: skip
 def test_refused_by_word(text: str, word: str) -> None:
     assert refusal(text).split()[1] == word
+
+
+def test_refusals_of_read_stream_are_json() -> None:
+    line = refusal("READ_STREAM topic=t key=k from_version=0")
+    told = json.loads(line)
+    assert told["status"] == "ERROR"
+    assert told["error"].startswith("invalid_from_version command=READ_STREAM")
 
 
 def test_credentials_stand_on_any_command() -> None:

@@ -23,7 +23,9 @@ def test_a_cursus_record_comes_back_through_the_log(written: list[CursusRecord])
     assert [cursus_of(record) for record in read] == expected
     # Columns and records say the same.
     columns = columns_of(written)
-    assert encode_values(columns.values, columns.keys, headers=columns.headers) == bytes(batch[61:])
+    assert encode_values(columns.values, columns.keys, encoded_headers=columns.headers) == bytes(
+        batch[61:]
+    )
 
 
 @given(
