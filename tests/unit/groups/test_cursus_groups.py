@@ -1,0 +1,150 @@
+"""Cursus's membership policy: places taken back, failovers, and what always holds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from paceline.errors import GroupNotFound, UnknownMember
+from paceline_node.groups.cursus_groups import (
+    CursusMember,
+    CursusMembership,
+    NotOwner,
+    Regression,
+    StaleGeneration,
+    cursus_key,
+)
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.offsets import Commit
+from tests.unit.groups.desk import Desk
+
+KEY = cursus_key("g", "t")
+
+
+def member(told: CursusMembership, generation: int | None = None, count: int = 6) -> CursusMember:
+    return CursusMember(
+        "g", "t", told.member, told.generation if generation is None else generation, count
+    )
+
+
+def committed(desk: Desk, partition: int) -> int:
+    found = desk.engine.offsets.fetch(KEY, "t", partition)
+    return 0 if found is None else found.offset
+
+
+def test_a_member_refused_for_its_generation_takes_its_place_back_once() -> None:
+    desk = Desk()
+    first = desk.engine.cursus.join(KEY, "a", 6)
+    desk.engine.cursus.join(KEY, "b", 6)
+    with pytest.raises(StaleGeneration) as caught:
+        desk.engine.cursus.heartbeat(member(first))
+    assert (caught.value.current, caught.value.requested) == (2, 1)
+    again = desk.engine.cursus.join(KEY, "a", 6)
+    assert (again.member, again.generation, again.partitions) == (first.member, 2, (0, 1, 2))
+    other = desk.engine.cursus.join(KEY, "a", 6)  # nobody is fenced now: another process
+    assert other.member != first.member
+    assert other.generation == 3
+
+
+def test_the_lowest_of_several_fenced_members_is_handed_over_first() -> None:
+    desk = Desk()
+    told = [desk.engine.cursus.join(KEY, "a", 6) for _ in range(3)]
+    for each in told[:2]:
+        with pytest.raises(StaleGeneration):
+            desk.engine.cursus.heartbeat(member(each))
+    expected = sorted(each.member for each in told[:2])
+    assert [desk.engine.cursus.join(KEY, "a", 6).member for _ in range(2)] == expected
+
+
+def test_generations_and_offsets_survive_a_coordinator() -> None:
+    desk = Desk()
+    told = desk.engine.cursus.join(KEY, "a", 6)
+    desk.engine.cursus.commit(member(told), [Commit("t", 1, 10)])
+    desk.fail_over()
+    desk.engine.cursus.heartbeat(member(told))
+    assert committed(desk, 1) == 10
+    # A new coordinator waits a whole time-out before it removes anybody.
+    desk.advance(desk.limits.cursus_session_s - 0.1)
+    assert desk.engine.cursus.member_count(KEY) == 1
+    desk.advance(desk.limits.cursus_session_s)
+    with pytest.raises(UnknownMember):
+        desk.engine.cursus.heartbeat(member(told))
+
+
+def test_members_who_fell_silent_together_go_in_one_generation() -> None:
+    desk = Desk()
+    for name in "abc":
+        desk.engine.cursus.join(KEY, name, 6)
+        desk.advance(0.1)
+    keeper = desk.engine.cursus.join(KEY, "k", 6)
+    for _ in range(4):
+        desk.advance(2)
+        desk.engine.cursus.heartbeat(member(keeper))
+    desk.advance(3)
+    with pytest.raises(StaleGeneration) as caught:
+        desk.engine.cursus.heartbeat(member(keeper))
+    assert caught.value.current == 5
+    assert desk.engine.cursus.member_count(KEY) == 1
+
+
+def test_a_grown_topic_is_assigned_anew() -> None:
+    desk = Desk()
+    told = desk.engine.cursus.join(KEY, "a", 2)
+    with pytest.raises(StaleGeneration):
+        desk.engine.cursus.heartbeat(member(told, count=4))
+    assert desk.engine.cursus.join(KEY, told.member, 4).partitions == (0, 1, 2, 3)
+
+
+def test_nobody_knows_a_group_before_it_is_there() -> None:
+    desk = Desk()
+    with pytest.raises(GroupNotFound):
+        desk.engine.cursus.heartbeat(CursusMember("g", "t", "a-0000", 1, 6))
+    assert not desk.engine.cursus.knows(KEY)
+    desk.engine.cursus.register(KEY, 6)
+    assert desk.engine.cursus.knows(KEY)
+    assert desk.engine.store.groups[KEY].generation == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens(seed: int) -> None:
+    """Random members, commits, silences and failovers: generations never fall, every partition has
+    one owner, offsets never go back, and the log alone gives the same state."""
+    rng = random.Random(seed)
+    desk = Desk(GroupLimits(cursus_session_s=5.0))
+    known: dict[str, CursusMembership] = {}
+    offsets = [0] * 6
+    generation = refused = 0
+    for _ in range(150):
+        name = rng.choice("abcd")
+        told = known.get(name)
+        try:
+            match rng.randrange(6):
+                case 0 | 1:
+                    known[name] = desk.engine.cursus.join(KEY, name, 6)
+                case 2 if told is not None:
+                    desk.engine.cursus.heartbeat(member(told))
+                case 3 if told is not None:
+                    partition, offset = rng.randrange(6), rng.randrange(50)
+                    desk.engine.cursus.commit(member(told), [Commit("t", partition, offset)])
+                case 4 if told is not None and rng.random() < 0.3:
+                    desk.engine.cursus.leave(KEY, told.member, generation=None, by_base=False)
+                case 5:
+                    if rng.random() < 0.1:
+                        desk.fail_over()
+                    else:
+                        desk.advance(rng.random() * 2)
+        except (StaleGeneration, UnknownMember, NotOwner, Regression, GroupNotFound):
+            refused += 1
+        group = desk.engine.store.groups.get(KEY)
+        if group is not None:
+            assert group.generation >= generation
+            generation = group.generation
+            owned = sorted(p for each in group.members for p in each.partitions)
+            assert owned == (list(range(6)) if group.members else [])
+        now = [committed(desk, partition) for partition in range(6)]
+        assert all(after >= before for before, after in zip(offsets, now, strict=True))
+        offsets = now
+    assert refused
+    assert desk.replayed().store.groups == desk.engine.store.groups
+    assert desk.replayed().store.offsets == desk.engine.store.offsets
