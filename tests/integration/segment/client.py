@@ -109,12 +109,13 @@ async def connect(address: Address) -> AsyncIterator[Raw]:
 
 
 @asynccontextmanager
-async def leading(addresses: list[Address], name: str) -> AsyncIterator[Raw]:
-    """A connection to the segment's leader, found as a client does: by following WrongHost."""
+async def leading(addresses: list[Address], name: str, *, hops: int = 5) -> AsyncIterator[Raw]:
+    """A connection to the segment's leader, found as a client does: by following WrongHost; with
+    one hop, only if it is one of ``addresses``."""
     with trio.fail_after(HANG_S):
         while True:
             for address in addresses:
-                found = await _follow(address, name)
+                found = await _follow(address, name, hops)
                 if found is not None:
                     async with found.stream:
                         yield found
@@ -122,8 +123,8 @@ async def leading(addresses: list[Address], name: str) -> AsyncIterator[Raw]:
             await trio.sleep(0.05)
 
 
-async def _follow(address: Address, name: str) -> Raw | None:
-    for _ in range(5):
+async def _follow(address: Address, name: str, hops: int) -> Raw | None:
+    for _ in range(hops):
         try:
             raw = Raw(await trio.open_tcp_stream(*address))
         except OSError:

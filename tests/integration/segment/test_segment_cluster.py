@@ -20,7 +20,7 @@ from paceline.errors import (
 )
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.client import closed_block
-from paceline.wire.segment.events import event_data, frame_events
+from paceline.wire.segment.events import MAX_SENT_EVENT_BYTES, event_data, frame_events
 from paceline.wire.segment.faults import ReplyCode
 from tests.integration.node.nodes import Cluster, cluster
 from tests.integration.segment.client import connect as connect_raw
@@ -80,7 +80,7 @@ async def test_any_node_names_the_right_one(nodes: Cluster, segments: Segments) 
 
 
 async def test_the_client_writes_and_reads(segments: Segments) -> None:
-    events = [b"x" * size for size in (0, 1, 100, 70_000, 3_000_000)]
+    events = [b"x" * size for size in (0, 1, 100, 70_000, MAX_SENT_EVENT_BYTES)]
     async with segments.writer(NAME) as writer:
         for event in events:
             await writer.append(event)
@@ -234,3 +234,37 @@ async def test_a_moved_leader_fails_its_appenders_and_stays_exact(
         assert await raw.set_up(identity, NAME) == 11
         await raw.append(identity, 11, b"two")
         assert event_data(await raw.content(NAME)) == [b"one", b"two"]
+
+
+async def test_an_isolated_leader_acknowledges_nothing(nodes: Cluster, segments: Segments) -> None:
+    """Case 10: it still talks to its client; after healing its tail is cut."""
+    networks = {number: await nodes.restart_on_stalling_network(number) for number in range(3)}
+    await nodes.in_sync("sc_st", 0, 0, 1, 2)
+    identity = writer_id()
+    old = await nodes.leader("sc_st", 0)
+    others = sorted(set(range(3)) - {old})
+    async with connect_raw(nodes.up[old].addresses["segment"]) as raw:
+        await raw.set_up(identity, NAME)
+        await raw.append(identity, 0, b"safe")
+        networks[old].stall(*(nodes.ports(number)["peer"] for number in others))
+        for number in others:
+            networks[number].stall(nodes.ports(old)["peer"])
+        await raw.send(closed_block(identity, 12, [b"never committed"]))
+        refused = await raw.reply()
+        assert isinstance(refused, m.ErrorMessage | m.WrongHost), refused
+        await raw.send(m.ReadSegment(NAME, 0, 1000))
+        seen = await raw.reply()
+        if isinstance(seen, m.SegmentRead):  # its session may not be over yet
+            assert seen.data == frame_events([b"safe"])
+        else:
+            assert isinstance(seen, m.WrongHost), seen
+    reachable = [nodes.up[number].addresses["segment"] for number in others]
+    async with leading(reachable, NAME, hops=1) as raw:
+        assert await raw.set_up(identity, NAME) == 12
+        await raw.append(identity, 12, b"elsewhere")
+        for network in networks.values():
+            network.stall()
+        await nodes.in_sync("sc_st", 0, 0, 1, 2)
+        assert event_data(await raw.content(NAME)) == [b"safe", b"elsewhere"]
+    async with connect_raw(nodes.up[old].addresses["segment"]) as raw:
+        assert isinstance(await raw.ask(m.ReadSegment(NAME, 0, 10), m.WrongHost), m.WrongHost)
