@@ -117,4 +117,3 @@ async def test_a_client_of_the_page_alone_goes_on_through_a_leaders_death(nodes:
     assert streamed == [b"%d" % number for number in range(1, 301)]
     assert acked == list(range(1, 301))
     assert await nodes.leader("t", 0) != leader
-    await nodes.start(leader)

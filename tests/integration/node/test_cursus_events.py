@@ -194,4 +194,3 @@ async def test_streams_survive_their_leader(tmp_path: Path) -> None:
             head, events = await read_stream(home, "topic=t key=k")
             assert head["snapshot"] == {"version": 1, "payload": "s"}
             assert [event.aggregate_version for event in events] == [2, 3]
-        await nodes.start(leader)

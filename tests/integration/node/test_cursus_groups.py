@@ -194,4 +194,3 @@ async def test_coordinators_of_a_cluster(tmp_path: Path) -> None:
                 assert await survivor.say(line) == "OK offset=6"
                 # The member's place survived with its coordinator's successor.
                 assert (await join(survivor, joined["member"]))[:2] == ("1", joined["member"])
-        await nodes.start(coordinator)
