@@ -107,19 +107,23 @@ async def serve_websocket(
 ) -> None:
     """Finish the upgrade on ``stream``, whose first bytes are the request, and run the handler.
 
-    A handshake that fails or is too slow ends quietly; the stream is the caller's to close.
+    A handshake that fails or is too slow, and a client that goes away, end quietly; the stream is
+    the caller's to close.
     """
-    async with trio.open_nursery() as nursery:
-        websocket = None
-        with trio.move_on_after(handshake_s):
-            websocket = await _accept(nursery, stream, max_message_bytes)
-        if websocket is not None:
-            try:
-                await handler(WebSocketStream(websocket), name)
-            finally:
-                with trio.move_on_after(_CLOSE_S, shield=True):
-                    await websocket.aclose()
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            websocket = None
+            with trio.move_on_after(handshake_s):
+                websocket = await _accept(nursery, stream, max_message_bytes)
+            if websocket is not None:
+                try:
+                    await handler(WebSocketStream(websocket), name)
+                finally:
+                    with trio.move_on_after(_CLOSE_S, shield=True):
+                        await websocket.aclose()
+            nursery.cancel_scope.cancel()
+    except* (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass  # of the library's reader, or of a reset in the handshake
 
 
 async def _accept(

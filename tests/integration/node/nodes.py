@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import socket
@@ -97,12 +98,12 @@ def write_secret(directory: Path, text: str = "0123456789abcdef0123456789abcdef"
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports below those that the kernel gives to outgoing connections, so that they stay free
-    while their node is down."""
+    """Ports below those that the kernel gives to outgoing connections, and of this test worker
+    alone, so that they stay free while their node is down."""
     rng = random.SystemRandom()
     ports: list[int] = []
     while len(ports) < count:
-        port = rng.randrange(10_000, 32_000)
+        port = rng.choice(_worker_ports())
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -111,6 +112,12 @@ def free_ports(count: int) -> list[int]:
         if port not in ports:
             ports.append(port)
     return ports
+
+
+def _worker_ports() -> range:
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return range(10_000 + worker, 32_000, workers)
 
 
 def data_dir(directory: Path, number: int) -> Path:

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from paceline.wire.frame import Kind, encode_head
 from paceline_node.http.pages import standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, Page
+from paceline_node.http.upgrade import serve_websocket
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.framestream import FrameStream
 from paceline_node.security.origins import BrowserCheck
@@ -300,6 +301,13 @@ async def test_a_broken_handshake_ends_the_connection(nursery: trio.Nursery) -> 
     with trio.fail_after(5):
         while not await client.closed():
             pass
+
+
+async def test_a_client_that_is_gone_before_the_handshake_ends_harms_nothing() -> None:
+    ours, theirs = trio.testing.memory_stream_pair()
+    await theirs.send_all(f"GET /native HTTP/1.1\r\n{UPGRADE}\r\n".encode())
+    await trio.aclose_forcefully(theirs)
+    await serve_websocket(ours, echo, name="gone", max_message_bytes=1000, handshake_s=5)
 
 
 async def test_targets_that_are_no_urls_are_no_pages(client: Client) -> None:
