@@ -134,5 +134,5 @@ async def _accept(
             nursery, stream, message_queue_size=4, max_message_size=max_message_bytes
         )
         return await request.accept()
-    except trio_websocket.HandshakeError:
+    except (trio_websocket.HandshakeError, trio_websocket.ConnectionClosed):
         return None
