@@ -36,6 +36,7 @@ from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.peers.transport import FilePart
+from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
 from paceline_node.replication.table import refs
@@ -244,6 +245,10 @@ class Repairs:
         """Replace the segment with that range; it may have further ranges to fill."""
         log = partition.log
         _, epochs, _ = await self._fetch_range(partition, damaged.start, damaged.start)
+        if partition.replica.follower is None:
+            raise NotLeader(f"{partition}: does not follow any more")
+        if _cut_divergence(partition, epochs):
+            return
         if log.settings.compaction is not None:
             await self._begin_anew(partition)
             return
@@ -313,6 +318,30 @@ class Repairs:
             return RangeFetched(request.start_offset, request.start_offset, spans), b""
         body = RangeFetched(found.base_offset, found.next_offset, spans)
         return body, FilePart(found.file, found.position, found.size)
+
+
+def _cut_divergence(partition: Partition, theirs: EpochCache) -> bool:
+    """Give up what this replica wrote as a leader and nobody has; whether there was any.
+
+    It fetches nothing while it is damaged, so the usual reconciliation (spec replication 3.4)
+    cannot do it, and a segment that ends otherwise than the leader's is not to be made whole. Such
+    records are not committed: the replica is in neither ISR nor ELR any more.
+    """
+    log = partition.log
+    mine, last = log.epochs, log.epochs.last_epoch
+    if theirs.last_epoch < last:
+        end = mine.end_offset_for(theirs.last_epoch, log.log_end_offset)
+        point = log.log_end_offset if end is None else end.end
+    else:
+        end = theirs.end_offset_for(last, log.log_end_offset)
+        point = log.log_end_offset
+        if end is not None:
+            point = truncation_point(mine, log.log_end_offset, end.epoch, end.end)
+    if point >= log.log_end_offset:
+        return False
+    log.truncate(max(point, log.log_start_offset))
+    partition.replica.log_was_cut()
+    return True
 
 
 def _require_leader(partition: Partition, leader_epoch: int) -> None:

@@ -106,6 +106,39 @@ async def test_damaged_leader_hands_over_and_is_repaired(tmp_path: Path) -> None
         assert values(leader, from_follower=True)[-1] == b"after"
 
 
+async def test_a_damaged_leader_gives_up_what_nobody_fetched_and_is_repaired(
+    tmp_path: Path,
+) -> None:
+    """While it is damaged it fetches nothing, so its end that nobody has must not be in the way."""
+    async with running_cluster(tmp_path) as cluster:
+        leader = await written(cluster)
+        node = cluster.nodes[leader.leader]
+        epoch = leader.leader_epoch
+        tail = batch(b"nobody has this")
+
+        def stepped_down(partition: Partition) -> None:
+            """As if it had written this last, a moment before."""
+            if partition is leader and partition.leader_epoch > epoch:
+                headers = validate_client_batches(tail)
+                partition.log.append_leader(tail, epoch, 1000, headers)
+                unwatch()
+
+        unwatch = node.manager.watch_roles(stepped_down, lambda _: None)
+        flip(leader, node.root, 3)
+        leader.suspect(3)
+        await cluster.wait(
+            lambda: (moved := cluster.leader("t")) is not None and moved.leader != node.node_id
+        )
+        moved = cluster.leader("t")
+        assert moved is not None
+        await produce(moved, batch(b"after"))
+        await cluster.wait(lambda: node.manager.repairs.repaired_count == 1)
+        await cluster.wait(lambda: node.node_id in moved.isr)
+        await settled(cluster, "t")
+        expected = [b"value %d" % number for number in range(6)] + [b"after"]
+        assert values(leader, from_follower=True) == expected
+
+
 async def test_full_disk_refuses_writes_definitely(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
         leader = await written(cluster, 1)
