@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,27 +98,31 @@ def write_secret(directory: Path, text: str = "0123456789abcdef0123456789abcdef"
     return path
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports below those that the kernel gives to outgoing connections, and of this test worker
-    alone, so that they stay free while their node is down."""
-    rng = random.SystemRandom()
-    ports: list[int] = []
-    while len(ports) < count:
-        port = rng.choice(_worker_ports())
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in ports:
-            ports.append(port)
-    return ports
-
-
-def _worker_ports() -> range:
+def _worker_ports() -> Iterator[int]:
+    """Ports below those that the kernel gives to outgoing connections, of this test worker alone:
+    each once, round and round, so that nobody takes one whose node is down or not up yet."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    return range(10_000 + worker, 32_000, workers)
+    ports = list(range(10_000 + worker, 32_000, workers))
+    random.SystemRandom().shuffle(ports)
+    return itertools.cycle(ports)
+
+
+_PORTS = _worker_ports()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on, and that no other test is given."""
+    return list(itertools.islice(filter(_is_free, _PORTS), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def data_dir(directory: Path, number: int) -> Path:
