@@ -127,6 +127,10 @@ class Broker:
             self._lifecycle is not None and self._lifecycle.session_valid
         )
 
+    def _session_lost(self) -> None:
+        if not self._settings.broker.without_controller:
+            self.replicas.session_lost()
+
     # --- start ------------------------------------------------------------------------------------
 
     async def start_core(self, core: trio.Nursery) -> None:
@@ -220,6 +224,7 @@ class Broker:
             ),
             health=self.replicas.health,
             image_offset=self._metadata.image_offset,
+            session_lost=self._session_lost,
         )
 
     async def serve_clients(self, clients: trio.Nursery) -> None:

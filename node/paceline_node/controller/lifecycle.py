@@ -39,6 +39,8 @@ from paceline_node.env import Env
 EXIT_STALE_BROKER_EPOCH = 4
 NO_BROKER_EPOCH = BrokerEpoch(-1)
 _EAGER_S = 0.02
+_SHORTEST_SLEEP_S = 0.001
+"""A sum of times may round to a moment just before the session's end."""
 
 
 class BrokerState(enum.Enum):
@@ -90,7 +92,8 @@ class Lifecycle:
     """Registers this broker and keeps its session with the controller.
 
     ``image_offset`` returns the metadata offset applied here; ``caught_up`` whether logs are
-    recovered and the image holds this registration, so that roles may be taken.
+    recovered and the image holds this registration, so that roles may be taken. ``session_lost``
+    is called each time that a session ends without an answer, at the moment it does.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Lifecycle:
         *,
         health: Health,
         image_offset: Callable[[], int],
+        session_lost: Callable[[], None],
     ) -> None:
         self._env = env
         self._controller = controller
@@ -109,10 +113,12 @@ class Lifecycle:
         self._timing = timing
         self._health = health
         self._image_offset = image_offset
+        self._session_lost = session_lost
         self._log = structlog.get_logger().bind(node=identity.node_id)
         self.state = BrokerState.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
         self._last_answer = env.now()
+        self._answered = trio.Event()
         self._running = trio.Event()
         self._drain = trio.Event()
         self._may_stop = trio.Event()
@@ -157,7 +163,23 @@ class Lifecycle:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send heartbeats until the controller lets this broker go. Ends the process with code 4
         when another registration took this broker's place."""
-        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_session)
+            task_status.started()
+            await self._send_heartbeats()
+            nursery.cancel_scope.cancel()
+
+    async def _watch_session(self) -> None:
+        while True:
+            while self.session_valid:
+                left_s = self._last_answer + self._timing.session_s - self._env.now()
+                await trio.sleep(max(left_s, _SHORTEST_SLEEP_S))
+            self._log.warning("no controller answers; this node serves no writes")
+            self._answered = trio.Event()
+            self._session_lost()
+            await self._answered.wait()
+
+    async def _send_heartbeats(self) -> None:
         while not self._may_stop.is_set():
             started = self._env.now()
             await self._heartbeat()
@@ -193,6 +215,7 @@ class Lifecycle:
             self._log.debug("heartbeat unanswered", reason=str(error))
             return
         self._last_answer = self._env.now()
+        self._answered.set()
         self._note(reply)
 
     def _note(self, reply: HeartbeatResponse) -> None:

@@ -266,6 +266,12 @@ class ReplicaManager:
         """A connection from another node ended."""
         self.serving.closed(session)
 
+    def session_lost(self) -> None:
+        """No controller has answered for a session: another node may lead what this one led, so
+        nothing more can be promised here to those who wait."""
+        for partition in self.table.partitions:
+            partition.session_lost()
+
     def watch_roles(self, changed: RoleChanged, released: Released) -> Callable[[], None]:
         """Call ``changed`` for every hosted partition now, and whenever one gets a role or a leader
         epoch; ``released`` when one is given up. Both are synchronous, inside the change. Returns

@@ -444,6 +444,15 @@ class Partition:
         self._context.appended(self)
         return change
 
+    def session_lost(self) -> None:
+        """This node fences itself: whoever waits for the high watermark is told at once, for it
+        may never move here again. Without effect on a follower."""
+        self._pending.fail_committing(
+            LeaderChangedAfterAppend(
+                f"{self}: no controller has answered for a session; outcome unknown"
+            )
+        )
+
     def _lose_waiters(self, change: Transition) -> None:
         """A new leader epoch: nobody waits across it (I14)."""
         self._pending.fail_all(

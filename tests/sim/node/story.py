@@ -20,6 +20,7 @@ from paceline_cluster.sim.run import Run, Verdict
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.records import Partition
 from paceline_node.controller.topic_config import FlushMode
+from paceline_node.replication.partition import Partition as HostedPartition
 
 SESSION_S = 1.2
 """``broker.session_ms`` of the simulated clusters."""
@@ -105,6 +106,13 @@ class Story:
 
     def broker(self, machine: Machine) -> Broker:
         return next(b for n, b in self.image.brokers.items() if n == machine.number)
+
+    def partition_on(self, machine: Machine) -> HostedPartition:
+        """The watched partition as ``machine`` serves it."""
+        broker = None if machine.node is None else machine.node.broker
+        partition = None if broker is None else broker.replicas.table.get(TOPIC, self.partition)
+        assert partition is not None
+        return partition
 
     @property
     def controller(self) -> Machine | None:

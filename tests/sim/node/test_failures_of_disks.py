@@ -9,7 +9,7 @@ import trio
 
 from paceline_cluster.sim.machine import Machine
 from paceline_node.controller.topic_config import FlushMode
-from tests.sim.node.story import TOPIC, Story, plan_of, play
+from tests.sim.node.story import Story, plan_of, play
 
 
 @pytest.mark.parametrize("mode", [FlushMode.GROUP, FlushMode.INTERVAL])
@@ -97,9 +97,7 @@ def test_row_20_failed_sync() -> None:
 
 def rot(story: Story, machine: Machine) -> None:
     """Flip bits in the first committed bytes of the watched partition."""
-    broker = None if machine.node is None else machine.node.broker
-    partition = None if broker is None else broker.replicas.table.get(TOPIC, story.partition)
-    assert partition is not None
+    partition = story.partition_on(machine)
     story.run.oracle.damaged.add((machine.number, partition.key))
     path = partition.log.segments[0].file.path
     content = bytearray(machine.disk.content(path))

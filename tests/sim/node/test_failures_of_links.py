@@ -23,6 +23,25 @@ def test_row_06_leader_alone_with_clients() -> None:
     play(script, plan_of(writers=3))
 
 
+def test_row_06_whoever_waits_at_a_leader_that_fenced_itself_is_told_at_once() -> None:
+    """Not after the request's own time-out: nothing can be committed there any more."""
+
+    async def script(story: Story) -> None:
+        leader = story.leader
+        story.isolate(leader)
+        waiting = story.partition_on(leader)
+        await story.until("somebody waits", lambda: waiting.waiting_count > 0, SESSION_S)
+        broker = leader.node.broker if leader.node is not None else None
+        assert broker is not None
+        await story.until("the session ends", lambda: not broker.lifecycle.session_valid)
+        took = await story.until("all are told", lambda: waiting.waiting_count == 0)
+        story.check(took < 0.1, f"told {took:.2f} s after the leader fenced itself")
+        story.heal()
+        await story.in_sync()
+
+    play(script, plan_of(writers=3))
+
+
 def test_row_07_two_replicas_on_the_side_without_the_controller() -> None:
     async def script(story: Story) -> None:
         side, left = two_replicas_apart(story)
