@@ -435,23 +435,16 @@ class Partition:
             self._lose_waiters(change)
         self._advance()
         if change is Transition.ADOPTED and len(registration.isr) < registration.min_isr:
-            self._pending.fail_committing(
-                NotEnoughReplicasAfterAppend(
-                    f"{self}: in-sync replicas fell to {list(registration.isr)}; outcome unknown"
-                )
-            )
+            text = f"{self}: in-sync replicas fell to {list(registration.isr)}; outcome unknown"
+            self._pending.fail_committing(NotEnoughReplicasAfterAppend(text))
         # Fetches parked under the old registration must see the new one.
         self._context.appended(self)
         return change
 
     def session_lost(self) -> None:
-        """This node fences itself: whoever waits for the high watermark is told at once, for it
-        may never move here again. Without effect on a follower."""
-        self._pending.fail_committing(
-            LeaderChangedAfterAppend(
-                f"{self}: no controller has answered for a session; outcome unknown"
-            )
-        )
+        """This node fences itself: nothing more can be promised to those who wait for others."""
+        text = f"{self}: no controller has answered for a session; outcome unknown"
+        self._pending.fail_committing(LeaderChangedAfterAppend(text))
 
     def _lose_waiters(self, change: Transition) -> None:
         """A new leader epoch: nobody waits across it (I14)."""
