@@ -63,6 +63,8 @@ class OffsetSpec(enum.IntEnum):
 
     LATEST = -1
     EARLIEST = -2
+    EPOCH_END = -101
+    AHEAD = -102
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -10,9 +10,10 @@ from uuid import UUID
 
 import trio
 
+from paceline.client.fetcher import slices
 from paceline.client.group_admin import GroupAdmin
 from paceline.client.metadata import Metadata
-from paceline.client.offsets import OffsetFinder
+from paceline.client.offsets import OffsetFinder, Wanted
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.retry import Backoff, may_repeat, may_repeat_once_only, retrying
@@ -25,8 +26,12 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import (
     BrokerInfo,
     DescribeTopic,
+    Fetch,
+    FetchedPartition,
+    FetchPartition,
     MetadataReply,
     MetadataRequest,
+    OffsetFound,
     PartitionDescription,
     PartitionInfo,
     Status,
@@ -170,6 +175,45 @@ class Admin:
             timeout_s=self._settings.operation_timeout_s,
         )
         return {at.partition: offset for at, offset in offsets.items()}
+
+    async def find_offsets(
+        self,
+        wanted: Mapping[TopicPartition, Wanted],
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, OffsetFound]:
+        """As :meth:`list_offsets`, for any partitions, each by its own rule, with the leader epoch
+        in which the answer was given. Raises after the operation timeout what is in the way."""
+        return await self._offsets.find(
+            wanted, isolation, timeout_s=self._settings.operation_timeout_s
+        )
+
+    async def describe_replicas(self, node: NodeId, topic: str) -> TopicDescription:
+        """What ``node`` holds of ``topic``, also where it follows. Raises as :meth:`status`."""
+        connection = await self._pool.to_node(node)
+        return await connection.call(
+            NativeApi.DESCRIBE_TOPIC, DescribeTopic(topic, own_replica=True), TopicDescription
+        )
+
+    async def read_replica(
+        self, node: NodeId, at: TopicPartition, offset: int, max_bytes: int
+    ) -> tuple[FetchedPartition, memoryview]:
+        """Committed batches from ``offset`` on as they lie on ``node``'s own disk, unchecked; empty
+        at the end of what it knows to be committed. Raises as :meth:`status`, and what the node
+        answers, among it NotLeader where it holds no replica."""
+        request = Fetch(
+            0,
+            0,
+            max_bytes,
+            Isolation.READ_UNCOMMITTED,
+            (FetchPartition(at.topic, at.partition, offset, max_bytes),),
+            own_replica=True,
+        )
+        connection = await self._pool.to_node(node)
+        [(result, batches)] = slices(await connection.call_frame(NativeApi.FETCH, request), [at])
+        if result.error:
+            raise error_for(result.error, f"node {node}: {at}: {result.message}")
+        return result, batches
 
     async def status(self, node: NodeId | None = None) -> StatusReply:
         """What a node says of itself and its view of the cluster; None = any node that answers.

@@ -314,7 +314,7 @@ class Fetcher:
             self._all_failed(current, answer, now)
         else:
             try:
-                results = _slices(answer, [reader.at for reader, _, _ in asked])
+                results = slices(answer, [reader.at for reader, _, _ in asked])
             except ConnectionLost as misfit:
                 self._all_failed(current, misfit, now)
             else:
@@ -410,7 +410,7 @@ class Fetcher:
         self._arrived()
 
 
-def _slices(
+def slices(
     frame: Frame, asked: Iterable[TopicPartition]
 ) -> list[tuple[FetchedPartition, memoryview]]:
     """Each partition's result with its part of the payload. Raises ConnectionLost for an answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import trio
 
@@ -18,7 +19,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from paceline.types import Isolation, OffsetSpec, TopicPartition
+from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import ListOffsets, ListOffsetsReply, OffsetFound, OffsetQuery
 
@@ -26,6 +27,19 @@ MISSING_PARTITION_S = 10.0
 """How long a partition may be unknown to the nodes before it is taken not to exist."""
 
 Found = dict[TopicPartition, OffsetFound]
+
+
+class Sought(NamedTuple):
+    """A look-up that needs more than a number, see ``OffsetQuery``."""
+
+    spec: OffsetSpec
+    epoch: LeaderEpoch = NO_EPOCH
+    after_offset: int = -1
+    ahead_bytes: int = -1
+
+
+Wanted = int | Sought
+"""An OffsetSpec, a timestamp in ms, or a :class:`Sought`."""
 
 
 class OffsetFinder:
@@ -38,12 +52,12 @@ class OffsetFinder:
 
     async def find(
         self,
-        specs: Mapping[TopicPartition, int],
+        specs: Mapping[TopicPartition, Wanted],
         isolation: Isolation,
         *,
         timeout_s: float = math.inf,
     ) -> Found:
-        """Each partition's offset for its spec (an OffsetSpec or a timestamp in ms).
+        """Each partition's offset for its spec.
 
         Tries on while leaders are missing or fresh, until ``timeout_s``; then raises the last
         failure. Errors that no retry can help are raised at once.
@@ -99,10 +113,10 @@ class OffsetFinder:
         return {at: answer.offset for at, answer in found.items()}
 
     async def _round(
-        self, specs: Mapping[TopicPartition, int], isolation: Isolation, found: Found
+        self, specs: Mapping[TopicPartition, Wanted], isolation: Isolation, found: Found
     ) -> PacelineError | None:
         """Ask each leader once; returns the gravest failure, None when all were found."""
-        by_leader: dict[int, dict[TopicPartition, tuple[int, Leader]]] = {}
+        by_leader: dict[int, dict[TopicPartition, tuple[Wanted, Leader]]] = {}
         errors: list[PacelineError] = []
         for at, spec in specs.items():
             try:
@@ -118,7 +132,7 @@ class OffsetFinder:
 
     async def _ask(
         self,
-        queries: Mapping[TopicPartition, tuple[int, Leader]],
+        queries: Mapping[TopicPartition, tuple[Wanted, Leader]],
         isolation: Isolation,
         found: Found,
         errors: list[PacelineError],
@@ -126,10 +140,7 @@ class OffsetFinder:
         leader = next(iter(queries.values()))[1]
         request = ListOffsets(
             isolation,
-            tuple(
-                OffsetQuery(at.topic, at.partition, spec, each.epoch)
-                for at, (spec, each) in queries.items()
-            ),
+            tuple(_query(at, spec, each) for at, (spec, each) in queries.items()),
         )
         try:
             connection = await self._pool.to_node(leader.node)
@@ -150,6 +161,12 @@ class OffsetFinder:
             learned = self._metadata.view.learn(at, answer.leader, answer.leader_epoch)
             if not learned and not isinstance(failure, OffsetNotAvailable):
                 self._metadata.view.doubt(at, each.epoch)
+
+
+def _query(at: TopicPartition, wanted: Wanted, leader: Leader) -> OffsetQuery:
+    if not isinstance(wanted, Sought):
+        return OffsetQuery(at.topic, at.partition, wanted, leader.epoch)
+    return OffsetQuery(at.topic, at.partition, wanted.spec, leader.epoch, *wanted[1:])
 
 
 def _spec(position: Position) -> int:

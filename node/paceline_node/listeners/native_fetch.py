@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.errors import PacelineError
-from paceline.types import Isolation, LeaderEpoch
+from paceline.types import LeaderEpoch, OffsetSpec
 from paceline.wire.frame import Frame
 from paceline.wire.native.data import (
     Fetch,
@@ -25,7 +25,8 @@ from paceline.wire.native.data import (
 )
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.transport import FilePart
-from paceline_node.replication.partition import Partition
+from paceline_node.replication import lookups
+from paceline_node.replication.partition import FoundOffset, Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
 
@@ -83,7 +84,7 @@ class FetchHandler:
                 if wanted.topic != permitted:
                     self._records.permit(principal, Operation.CONSUME, wanted.topic)
                     permitted = wanted.topic
-                result, part = self._read_one(wanted, request.isolation, budget - total, total == 0)
+                result, part = self._read_one(wanted, request, budget - total, total == 0)
             except PacelineError as error:
                 result, part = self._refusal(wanted, error), None
                 ready = True
@@ -103,12 +104,17 @@ class FetchHandler:
                 partition.traffic.fetched(count, result.records_bytes)
 
     def _read_one(
-        self, wanted: FetchPartition, isolation: Isolation, budget: int, first: bool
+        self, wanted: FetchPartition, request: Fetch, budget: int, first: bool
     ) -> tuple[FetchedPartition, FilePart | None]:
         partition = self._records.leader(
             wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
         )
-        read = partition.read(wanted.offset, min(wanted.max_bytes, max(budget, 1)), isolation)
+        read = partition.read(
+            wanted.offset,
+            min(wanted.max_bytes, max(budget, 1)),
+            request.isolation,
+            from_follower=request.own_replica,
+        )
         found = read.slice
         # A batch larger than what is left of the budget travels alone, as the first (3.3 rule 11).
         part = None
@@ -155,7 +161,7 @@ class FetchHandler:
             partition = self._records.leader(
                 query.topic, query.partition, current_leader_epoch=query.current_leader_epoch
             )
-            offset, timestamp_ms, epoch = partition.list_offset(query.spec)
+            offset, timestamp_ms, epoch = _find_offset(partition, query)
         except PacelineError as error:
             leader, leader_epoch = self._records.leader_to_tell(error, query.topic, query.partition)
             return OffsetFound(
@@ -171,6 +177,14 @@ class FetchHandler:
         return OffsetFound(
             query.topic, query.partition, 0, "", offset, timestamp_ms, LeaderEpoch(epoch)
         )
+
+
+def _find_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
+    if query.spec == OffsetSpec.EPOCH_END:
+        return lookups.epoch_end(partition, query.epoch)
+    if query.spec == OffsetSpec.AHEAD:
+        return lookups.ahead(partition, query.after_offset, query.ahead_bytes)
+    return partition.list_offset(query.spec)
 
 
 class ParkedFetch:

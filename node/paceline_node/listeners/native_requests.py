@@ -148,17 +148,19 @@ class NativeRequests:
         return data.TopicDescription(
             topic.name,
             topic.topic_id,
-            tuple(self._describe_partition(topic, number) for number in numbers),
+            tuple(self._describe_partition(topic, number, request) for number in numbers),
             topic.kind,
             dict(topic.configs),
         )
 
-    def _describe_partition(self, topic: TopicImage, number: int) -> data.PartitionDescription:
+    def _describe_partition(
+        self, topic: TopicImage, number: int, request: data.DescribeTopic
+    ) -> data.PartitionDescription:
         registration = topic.partitions.get(number)
         local = self._records.hosted(topic.name, number)
         if registration is None:
             return _undescribed(number, None, UnknownTopicOrPartition(f"{topic.name}/{number}"))
-        if local is None or not local.is_leader:
+        if local is None or not (local.is_leader or request.own_replica):
             refusal = NotLeader(f"{topic.name}/{number}: node {registration.leader} leads")
             return _undescribed(number, registration, refusal)
         return _description(number, registration, local)

@@ -234,13 +234,15 @@ class FetchPartition(Message):
 class Fetch(Message):
     """Read committed batches; wait up to ``max_wait_ms`` until ``min_bytes`` can be answered. An
     error of any partition answers at once. ``max_bytes`` bounds the payload, except for a first
-    batch that is larger."""
+    batch that is larger. With ``own_replica`` the node reads its own copy, whether it leads or not,
+    as far as it knows it to be committed."""
 
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     isolation: Isolation
     partitions: tuple[FetchPartition, ...]
+    own_replica: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,13 +306,21 @@ class FetchReply(Message):
 
 @dataclass(frozen=True, slots=True)
 class OffsetQuery(Message):
-    """``spec``: an OffsetSpec (-1 LATEST, -2 EARLIEST), or a timestamp in ms: the first record at
-    or after it."""
+    """``spec``: an OffsetSpec, or a timestamp in ms: the first record at or after it.
+
+    EPOCH_END: where leader epoch ``epoch``, or the last one below it, ends in the leader's log; the
+    answer's ``leader_epoch`` is the one found. AHEAD: the end of the last batch that ends within
+    ``ahead_bytes`` stored bytes from ``after_offset`` on, of the first one if that is larger, at
+    most LATEST. Such a batch may be found too short by what the index leaves out, never too long.
+    """
 
     topic: str
     partition: int
     spec: int
     current_leader_epoch: LeaderEpoch = NO_EPOCH
+    epoch: LeaderEpoch = NO_EPOCH
+    after_offset: int = -1
+    ahead_bytes: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,10 +357,12 @@ class ListOffsetsReply(Message):
 @dataclass(frozen=True, slots=True)
 class DescribeTopic(Message):
     """What the answering node knows of partitions it leads; others answer
-    NOT_LEADER_OR_FOLLOWER, so the client asks each leader. Empty ``partitions`` = all."""
+    NOT_LEADER_OR_FOLLOWER, so the client asks each leader. Empty ``partitions`` = all. With
+    ``own_replica`` a follower describes its own copy too, without its leader's view of others."""
 
     topic: str
     partitions: tuple[int, ...] = ()
+    own_replica: bool = False
 
 
 @dataclass(frozen=True, slots=True)
