@@ -12,83 +12,7 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
-
-class ErrorCode(enum.IntEnum):
-    """Numbers on the native and peer wire; Kafka's own where it has the error."""
-
-    UNKNOWN_SERVER_ERROR = -1
-    NONE = 0
-    OFFSET_OUT_OF_RANGE = 1
-    CORRUPT_MESSAGE = 2
-    UNKNOWN_TOPIC_OR_PARTITION = 3
-    LEADER_NOT_AVAILABLE = 5
-    NOT_LEADER_OR_FOLLOWER = 6
-    REQUEST_TIMED_OUT = 7
-    MESSAGE_TOO_LARGE = 10
-    OFFSET_METADATA_TOO_LARGE = 12
-    COORDINATOR_LOAD_IN_PROGRESS = 14
-    COORDINATOR_NOT_AVAILABLE = 15
-    NOT_COORDINATOR = 16
-    INVALID_TOPIC = 17
-    NOT_ENOUGH_REPLICAS = 19
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    INVALID_REQUIRED_ACKS = 21
-    ILLEGAL_GENERATION = 22
-    INCONSISTENT_GROUP_PROTOCOL = 23
-    INVALID_GROUP_ID = 24
-    UNKNOWN_MEMBER_ID = 25
-    INVALID_SESSION_TIMEOUT = 26
-    REBALANCE_IN_PROGRESS = 27
-    AUTHORIZATION_FAILED = 31
-    UNSUPPORTED_VERSION = 35
-    TOPIC_ALREADY_EXISTS = 36
-    INVALID_PARTITIONS = 37
-    INVALID_REPLICATION_FACTOR = 38
-    INVALID_CONFIG = 40
-    NOT_CONTROLLER = 41
-    INVALID_REQUEST = 42
-    POLICY_VIOLATION = 44
-    OUT_OF_ORDER_SEQUENCE = 45
-    DUPLICATE_SEQUENCE = 46
-    INVALID_PRODUCER_EPOCH = 47
-    STORAGE_ERROR = 56
-    AUTHENTICATION_FAILED = 58
-    UNKNOWN_PRODUCER_ID = 59
-    NON_EMPTY_GROUP = 68
-    GROUP_ID_NOT_FOUND = 69
-    FETCH_SESSION_ID_NOT_FOUND = 70
-    FENCED_LEADER_EPOCH = 74
-    UNKNOWN_LEADER_EPOCH = 75
-    UNSUPPORTED_COMPRESSION = 76
-    STALE_BROKER_EPOCH = 77
-    OFFSET_NOT_AVAILABLE = 78
-    MEMBER_ID_REQUIRED = 79
-    PREFERRED_LEADER_NOT_AVAILABLE = 80
-    GROUP_MAX_SIZE_REACHED = 81
-    FENCED_INSTANCE_ID = 82
-    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
-    ELECTION_NOT_NEEDED = 84
-    GROUP_SUBSCRIBED_TO_TOPIC = 86
-    INVALID_RECORD = 87
-    UNSTABLE_OFFSET_COMMIT = 88
-    THROTTLED = 89
-    INVALID_UPDATE_VERSION = 95
-    UNKNOWN_TOPIC_ID = 100
-    DUPLICATE_BROKER_REGISTRATION = 101
-    BROKER_NOT_REGISTERED = 102
-    INCONSISTENT_CLUSTER_ID = 104
-    INELIGIBLE_REPLICA = 107
-    INVALID_REGISTRATION = 119
-    STORAGE_FULL = 10001
-    LEADER_CHANGED_AFTER_APPEND = 10002
-    CONNECTION_LOST = 10003
-    CONTROLLER_UNAVAILABLE = 10004
-    NOT_A_REPLICA = 10005
-    CONFIGURATION = 10006
-    CLOSED = 10007
-    PARTITION_NOT_OWNED = 10008
-    OFFSET_REGRESSION = 10009
-    SEGMENT_SEALED = 10020
+from paceline.error_codes import ErrorCode as ErrorCode
 
 
 class Outcome(enum.Enum):
@@ -351,6 +275,75 @@ class InvalidProducerEpoch(PacelineError):
 
 class UnknownProducerId(PacelineError):
     code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+# --- transactions ---------------------------------------------------------------------------------
+
+
+class InvalidTransactionState(PacelineError):
+    """The transaction is not in a state that allows this: it has ended, or ended otherwise, or
+    does not hold what it should. Nothing was done."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class InvalidProducerMapping(PacelineError):
+    """The transactional id belongs to another producer id, or to none."""
+
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class InvalidTransactionTimeout(PacelineError):
+    code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+class ConcurrentTransactions(RetriableError):
+    """The transaction before is still being ended; ask again. Nothing was done."""
+
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class TransactionCoordinatorFenced(PacelineError):
+    """A newer coordinator has taken over; this one's markers count no more."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+class ProducerFenced(PacelineError):
+    """Another producer has taken over the transactional id, or the coordinator ended what this
+    one began. Nothing was done; only a new producer may go on."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class TransactionNotFound(PacelineError):
+    """Nobody uses this transactional id, or it was forgotten."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+class TransactionTooLarge(PacelineError):
+    """A limit on what one transaction, or a coordinator, holds is reached. Nothing was done."""
+
+    code = ErrorCode.TRANSACTION_TOO_LARGE
+
+
+class AlreadyCommitted(PacelineError):
+    """The sink has committed this batch, or a later one, before: there is nothing left to do."""
+
+    code = ErrorCode.ALREADY_COMMITTED
+
+
+class SinkFenced(PacelineError):
+    """A later run has taken over the sink."""
+
+    code = ErrorCode.SINK_FENCED
+
+
+class SinkConflict(PacelineError):
+    """The sink's batches were committed by another query, whose numbers mean other data."""
+
+    code = ErrorCode.SINK_CONFLICT
 
 
 # --- groups ---------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from paceline.errors import GroupFull, InvalidGroup
+from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import Entry, Journal
-from paceline_node.groups.alarms import Alarms
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Group, Member, group_entry

@@ -12,7 +12,7 @@ from paceline.errors import (
     NonEmptyGroup,
     OffsetRegression,
 )
-from paceline_node.groups.alarms import Alarms
+from paceline_node.coordination.alarms import Alarms
 from paceline_node.groups.files import entries_of, parse_groups, parse_offsets
 from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey

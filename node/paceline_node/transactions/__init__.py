@@ -1,0 +1,1 @@
+"""The transaction coordinator: who is in a transaction, and how each one ends."""

@@ -1,0 +1,154 @@
+"""What all commands share: state, journal, time-outs, and whoever must hear of an ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.errors import InvalidRequest, InvalidTransactionTimeout, TransactionTooLarge
+from paceline_node.coordination.alarms import Alarms
+from paceline_node.coordination.machine import EVERYTHING, Entry, Journal
+from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import State, Transaction, transaction_entry
+from paceline_node.transactions.store import TransactionStore
+
+_NAME_BYTES_MAX = 1024
+
+
+class TransactionContext:
+    """``journal`` is there while this replica leads, and only then is anything decided.
+
+    ``endings_changed`` is called when a transaction was prepared or completed. All writes are of
+    one scope: an answer waits until whatever was decided before it is committed, whichever
+    transaction that was about, as one record may decide many.
+    """
+
+    def __init__(self, limits: TransactionLimits, endings_changed: Callable[[], None]) -> None:
+        self.limits = limits
+        self.store = TransactionStore()
+        self.alarms: Alarms[TransactionKey] = Alarms()
+        self._active_at: dict[TransactionKey, float] = {}
+        self._endings_changed = endings_changed
+        self._journal: Journal | None = None
+
+    # --- leading ----------------------------------------------------------------------------------
+
+    def begin(self, journal: Journal) -> None:
+        """Decide from now on. What is left of each time-out is judged by the wall clock; task
+        attempts of sinks, which are kept alive by touches, get a whole one."""
+        self._journal = journal
+        wall_ms = journal.wall_ms()
+        for key in self.store.ongoing:
+            found = self.store.transactions[key]
+            spent_s = 0.0 if found.sink else max(0, wall_ms - found.began_ms) / 1000
+            self.active(key, journal.now() - min(spent_s, found.timeout_ms / 1000))
+        self._endings_changed()
+
+    def end(self) -> None:
+        """Decide nothing any more."""
+        self._journal = None
+        self.alarms.clear()
+        self._active_at.clear()
+
+    @property
+    def leads(self) -> bool:
+        return self._journal is not None
+
+    @property
+    def journal(self) -> Journal:
+        assert self._journal is not None, "only a leader decides"
+        return self._journal
+
+    def now(self) -> float:
+        return self.journal.now()
+
+    def wall_ms(self) -> int:
+        return self.journal.wall_ms()
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def find(self, key: TransactionKey) -> Transaction | None:
+        """The transactional id as it stands."""
+        return self.store.transactions.get(key)
+
+    def write(self, *entries: Entry) -> None:
+        """Change state by these records, all or none; nothing changed when this raises."""
+        self.journal.write(EVERYTHING, entries)
+        if self.store.prepared:
+            self._endings_changed()
+
+    def put(self, key: TransactionKey, value: Transaction) -> None:
+        """Store a transactional id's new state."""
+        before = self.find(key)
+        check_step(key, before, value)
+        self.write(transaction_entry(key, value))
+        if value.state is State.ONGOING and (before is None or before.state is not State.ONGOING):
+            self.active(key, self.now())
+
+    def completed(self) -> None:
+        """A transaction is complete: whoever waits for that may look."""
+        self._endings_changed()
+
+    # --- time-outs --------------------------------------------------------------------------------
+
+    def active(self, key: TransactionKey, at: float) -> None:
+        """The transaction's time-out runs from ``at`` on."""
+        self._active_at[key] = at
+        self.alarms.ask(key, self.deadline(key))
+
+    def inactive(self, key: TransactionKey) -> None:
+        """The transaction is open no longer."""
+        self._active_at.pop(key, None)
+
+    def deadline(self, key: TransactionKey) -> float:
+        """When an ongoing transaction is to be aborted."""
+        return self._active_at[key] + self.store.transactions[key].timeout_ms / 1000
+
+    # --- limits -----------------------------------------------------------------------------------
+
+    def check_timeout(self, timeout_ms: int) -> None:
+        """Raise InvalidTransactionTimeout outside the bounds."""
+        low, high = self.limits.timeout_min_s * 1000, self.limits.timeout_max_s * 1000
+        if not low <= timeout_ms <= high:
+            raise InvalidTransactionTimeout(
+                f"transaction time-out of {timeout_ms} ms, expected {low:.0f} to {high:.0f} "
+                "(transactions.timeout_max_ms)"
+            )
+
+    def check_new_id(self, name: str) -> None:
+        """Raise InvalidRequest for an impossible name, TransactionTooLarge when there are too
+        many ids already."""
+        try:
+            size = len(name.encode())
+        except UnicodeEncodeError:
+            size = 0
+        if not 1 <= size <= _NAME_BYTES_MAX:
+            raise InvalidRequest(
+                f"transactional id: expected 1 to {_NAME_BYTES_MAX} bytes of UTF-8"
+            )
+        if len(self.store.transactions) >= self.limits.ids_max:
+            raise TransactionTooLarge(
+                f"{self.limits.ids_max} transactional ids already (transactions.ids_max)"
+            )
+
+
+_STEPS = {
+    State.EMPTY: {State.EMPTY, State.ONGOING},
+    State.ONGOING: {State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT},
+    State.PREPARE_COMMIT: {State.COMPLETE_COMMIT},
+    State.PREPARE_ABORT: {State.COMPLETE_ABORT},
+    State.COMPLETE_COMMIT: {State.EMPTY, State.ONGOING},
+    State.COMPLETE_ABORT: {State.EMPTY, State.ONGOING},
+}
+
+
+def check_step(key: TransactionKey, before: Transaction | None, after: Transaction) -> None:
+    """Invariants: no step but those of the table in the README, and no identity used twice."""
+    if before is None:
+        assert after.state in (State.EMPTY, State.ONGOING), (key, after)
+        return
+    assert after.state in _STEPS[before.state], (key, before, after)
+    assert (
+        after.producer_id != before.producer_id or after.producer_epoch >= before.producer_epoch
+    ), (key, before, after)
+    assert after.serial >= before.serial, (key, before, after)

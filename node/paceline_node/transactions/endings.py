@@ -1,0 +1,116 @@
+"""How a transaction ends: decided first, told to everybody concerned, then complete. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from paceline_node.coordination.machine import Entry
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.records import (
+    GroupRef,
+    Staged,
+    StagedOffset,
+    State,
+    TopicPartition,
+    Transaction,
+    staged_entry,
+    transaction_entry,
+)
+from paceline_node.transactions.store import TransactionStore
+
+NOBODY = ProducerIdentity(-1, -1)
+
+
+class Ending(NamedTuple):
+    """What is left to do for a prepared transaction, in this order: append ``staged`` (commits
+    only), a marker to each of ``partitions``, then the groups' offsets."""
+
+    key: TransactionKey
+    serial: int
+    identity: ProducerIdentity
+    commits: bool
+    staged: tuple[Staged, ...]
+    partitions: tuple[TopicPartition, ...]
+    groups: tuple[GroupRef, ...]
+    offsets: tuple[StagedOffset, ...]
+
+
+def prepared(
+    found: Transaction,
+    *,
+    commits: bool,
+    wall_ms: int,
+    next_identity: ProducerIdentity = NOBODY,
+    fences: bool = False,
+    reason: str = "",
+) -> Transaction:
+    """``found``, which is ongoing, decided. With ``fences`` nobody who writes in it now can go on;
+    else the next transaction's identity is ``next_identity``, or the same."""
+    assert found.state is State.ONGOING, found
+    identity = found.identity
+    ended = NOBODY if fences else identity
+    return replace(
+        found,
+        state=State.PREPARE_COMMIT if commits else State.PREPARE_ABORT,
+        producer_epoch=identity.epoch + 1 if fences else identity.epoch,
+        next_producer_id=next_identity.producer_id,
+        next_producer_epoch=next_identity.epoch,
+        ended_producer_id=ended.producer_id,
+        ended_producer_epoch=ended.epoch,
+        changed_ms=wall_ms,
+        reason=reason,
+    )
+
+
+def completed(found: Transaction, wall_ms: int) -> Transaction:
+    """``found``, which is prepared, told to everybody."""
+    assert found.state.is_prepared, found
+    identity = found.next_identity
+    return replace(
+        found,
+        state=State.COMPLETE_COMMIT if found.commits else State.COMPLETE_ABORT,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        next_producer_id=-1,
+        next_producer_epoch=-1,
+        partitions=(),
+        groups=(),
+        offsets=(),
+        changed_ms=wall_ms,
+    )
+
+
+def completion(
+    store: TransactionStore, key: TransactionKey, found: Transaction, wall_ms: int
+) -> list[Entry]:
+    """The records that make a prepared transaction complete. A sink's task attempt is forgotten:
+    nobody can use its name again."""
+    value = None if key.family is Family.SINK else completed(found, wall_ms)
+    return [transaction_entry(key, value), *dropped_staging(store, key)]
+
+
+def dropped_staging(store: TransactionStore, key: TransactionKey) -> Iterator[Entry]:
+    """Forget everything that is staged under ``key``."""
+    for serial, number in sorted(store.staged.get(key, {})):
+        yield staged_entry(key, serial, number, None)
+
+
+def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
+    """What is left to do for ``key``; None when it is not prepared."""
+    found = store.transactions.get(key)
+    if found is None or not found.state.is_prepared:
+        return None
+    staged = tuple(store.staged_in(key)) if found.commits else ()
+    partitions = {*found.partitions, *(TopicPartition(s.topic, s.partition) for s in staged)}
+    return Ending(
+        key,
+        found.serial,
+        found.identity,
+        found.commits,
+        staged,
+        tuple(sorted(partitions)),
+        found.groups,
+        found.offsets if found.commits else (),
+    )

@@ -1,0 +1,110 @@
+"""The machine of ``__transactions``: state, commands and time-outs together.
+
+Commands are methods of the parts: ``engine.producers.end(...)``, ``engine.sinks.commit(...)``,
+``engine.staging.stage(...)``. What a decision leaves to do in other places is told by
+:meth:`TransactionEngine.ending`; who does it (``services/transaction_endings.py``) reports back
+with ``engine.producers.complete``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.errors import PacelineError
+from paceline_node.coordination.machine import Entry, Journal
+from paceline_node.transactions.context import TransactionContext
+from paceline_node.transactions.endings import Ending, ending_of
+from paceline_node.transactions.expiry import Expiry
+from paceline_node.transactions.inspection import Inspection
+from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.producers import ProducerTransactions
+from paceline_node.transactions.records import State
+from paceline_node.transactions.sinks import SinkTransactions
+from paceline_node.transactions.staging import StagedTransactions
+from paceline_node.transactions.store import TransactionStore
+
+_ALARMS_AT_ONCE = 20
+_RETRY_S = 1.0
+
+
+class TransactionEngine:
+    """See :class:`~paceline_node.coordination.machine.Machine`. ``endings_changed`` is called
+    whenever :meth:`endings` may have changed."""
+
+    def __init__(self, limits: TransactionLimits, endings_changed: Callable[[], None]) -> None:
+        self._context = context = TransactionContext(limits, endings_changed)
+        self.producers = ProducerTransactions(context)
+        self.staging = StagedTransactions(context, self.producers)
+        self.sinks = SinkTransactions(context)
+        self.inspection = Inspection(context, self.producers)
+        self._expiry = Expiry(context)
+
+    @property
+    def store(self) -> TransactionStore:
+        return self._context.store
+
+    @property
+    def leads(self) -> bool:
+        """Whether it decides now."""
+        return self._context.leads
+
+    @property
+    def limits(self) -> TransactionLimits:
+        return self._context.limits
+
+    def endings(self) -> list[TransactionKey]:
+        """Transactions that are decided and not complete, while this leads."""
+        return list(self.store.prepared) if self.leads else []
+
+    def ending(self, key: TransactionKey) -> Ending | None:
+        """What is left to do for one of them; None when it is done."""
+        return ending_of(self.store, key)
+
+    # --- the machine ------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one record."""
+        self.store.apply(entry)
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.store.clear()
+
+    def lead(self, journal: Journal, *, log_is_empty: bool) -> None:
+        """Decide from now on: watch open transactions, finish what was decided."""
+        self._context.begin(journal)
+        self._expiry.begin()
+
+    def resign(self, error: PacelineError) -> None:
+        """Decide nothing any more."""
+        self._expiry.end()
+        self._context.end()
+
+    def next_alarm(self) -> float:
+        return min(self._context.alarms.next(), self._expiry.next_at())
+
+    def on_alarm(self) -> None:
+        """Abort what has been open for too long; what cannot be stored now is tried again."""
+        now = self._context.now()
+        for _ in range(_ALARMS_AT_ONCE):
+            key = self._context.alarms.pop_due(now)
+            if key is None:
+                break
+            found = self._context.find(key)
+            if found is None or found.state is not State.ONGOING:
+                self._context.inactive(key)
+                continue
+            deadline = self._context.deadline(key)
+            if deadline > now:
+                self._context.alarms.ask(key, deadline)
+                continue
+            try:
+                self.producers.abort(key, f"open for longer than {found.timeout_ms} ms")
+            except PacelineError:
+                self._context.alarms.ask(key, now + _RETRY_S)
+        if self._expiry.next_at() <= now:
+            try:
+                self._expiry.look()
+            except PacelineError:
+                self._expiry.begin()

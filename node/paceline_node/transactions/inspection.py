@@ -1,0 +1,56 @@
+"""What operators ask and do: list, describe, abort."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from paceline.errors import InvalidTransactionState, TransactionNotFound
+from paceline_node.transactions.context import TransactionContext
+from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.producers import ProducerTransactions
+from paceline_node.transactions.records import State, Transaction
+
+
+class Listed(NamedTuple):
+    """One transactional id; ``open_s`` is how long its transaction has been open, -1 without."""
+
+    key: TransactionKey
+    transaction: Transaction
+    open_s: float
+
+
+class Inspection:
+    """A view of the whole, for people."""
+
+    def __init__(self, context: TransactionContext, producers: ProducerTransactions) -> None:
+        self._context = context
+        self._producers = producers
+
+    def list(self, states: frozenset[State]) -> list[Listed]:
+        """All ids in one of ``states`` (empty: any), by family and name."""
+        found = self._context.store.transactions
+        return [
+            self._listed(key, found[key])
+            for key in sorted(found, key=str)
+            if not states or found[key].state in states
+        ]
+
+    def describe(self, key: TransactionKey) -> Listed:
+        """One id. Raises TransactionNotFound."""
+        found = self._context.find(key)
+        if found is None:
+            raise TransactionNotFound(f"{key}: not known")
+        return self._listed(key, found)
+
+    def abort(self, key: TransactionKey, reason: str) -> None:
+        """Abort an open transaction and fence who writes in it. Raises TransactionNotFound,
+        InvalidTransactionState."""
+        found = self.describe(key).transaction
+        if found.state is not State.ONGOING:
+            raise InvalidTransactionState(f"{key}: {found.state.name}, no transaction is open")
+        self._producers.abort(key, reason)
+
+    def _listed(self, key: TransactionKey, found: Transaction) -> Listed:
+        if found.state is State.ONGOING or found.state.is_prepared:
+            return Listed(key, found, max(0, self._context.wall_ms() - found.began_ms) / 1000)
+        return Listed(key, found, -1.0)

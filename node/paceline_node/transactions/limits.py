@@ -1,0 +1,26 @@
+"""Bounds and times of transactions, as settings give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """Times in seconds. ``ids_max`` counts transactional ids and sinks each. ``partitions_max``
+    and ``groups_max`` are of one transaction, ``staged_bytes_max`` likewise;
+    ``staged_total_bytes_max`` of all together, for they lie in memory. ``ids_kept_s`` is how long
+    an idle transactional id is remembered, ``sinks_kept_s`` the same of a sink."""
+
+    timeout_min_s: float = 1.0
+    timeout_max_s: float = 900.0
+    ids_max: int = 100_000
+    partitions_max: int = 10_000
+    groups_max: int = 100
+    group_commit_max: int = 10_000
+    staged_bytes_max: int = 8 * 1024 * 1024
+    staged_total_bytes_max: int = 128 * 1024 * 1024
+    ids_kept_s: float = 7 * 24 * 3600.0
+    sinks_kept_s: float = 90 * 24 * 3600.0
+    fenced_runs_kept_s: float = 7 * 24 * 3600.0
+    expiry_check_s: float = 600.0

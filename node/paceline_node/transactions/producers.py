@@ -1,0 +1,262 @@
+"""Transactions of producers with a transactional id: begun by their first write, then ended.
+
+The rules are Kafka's (spec kafka 5), with two more: a producer that asks for it gets a new epoch
+with every end (``bumps``), and the partition's leader asks here before the first append
+(:meth:`ProducerTransactions.verify`), so a late write can open nothing that nobody would end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from paceline.errors import (
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    InvalidProducerMapping,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionTooLarge,
+)
+from paceline_node.transactions.context import TransactionContext
+from paceline_node.transactions.endings import NOBODY, completion, prepared
+from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.records import GroupRef, State, TopicPartition, Transaction
+
+
+class Ended(NamedTuple):
+    """The transaction is decided. ``identity`` is to be used from now on; ``complete``: readers
+    have been told everywhere."""
+
+    identity: ProducerIdentity
+    complete: bool
+
+
+class ProducerTransactions:
+    """Commands of producers. ``spare`` is a producer id that nobody uses: a command that needs one
+    and has none returns None, having done nothing."""
+
+    def __init__(self, context: TransactionContext) -> None:
+        self._context = context
+
+    # --- producers --------------------------------------------------------------------------------
+
+    def init(
+        self,
+        key: TransactionKey,
+        timeout_ms: int,
+        *,
+        expected: ProducerIdentity | None = None,
+        spare: int | None = None,
+    ) -> ProducerIdentity | None:
+        """Take over ``key``: the identity to write under, which fences every one before.
+
+        An ongoing transaction is aborted first: ConcurrentTransactions until that is complete.
+        ``expected``: only if the caller is still who it believes to be, else ProducerFenced. Raises
+        InvalidTransactionTimeout, InvalidRequest, TransactionTooLarge too.
+        """
+        self._context.check_timeout(timeout_ms)
+        found = self._context.find(key)
+        if found is None:
+            self._context.check_new_id(key.name)
+            if spare is None:
+                return None
+            now_ms = self._context.wall_ms()
+            found = Transaction(spare, 0, State.EMPTY, timeout_ms, changed_ms=now_ms, wire_epoch=0)
+            self._context.put(key, found)
+            return found.identity
+        if expected is not None and expected != found.next_identity:
+            if found.state is State.EMPTY and expected == found.ended_identity:
+                return found.identity  # asked again
+            raise ProducerFenced(f"{key}: {expected} is not {found.next_identity}")
+        if found.state is State.ONGOING:
+            self.abort(key, "fenced by a new producer")
+            found = self._context.store.transactions[key]
+        if found.state.is_prepared:
+            raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
+        identity = _after(found.identity, spare)
+        if identity is None:
+            return None
+        before = NOBODY if expected is None else expected
+        renewed = replace(
+            found,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            ended_producer_id=before.producer_id,
+            ended_producer_epoch=before.epoch,
+            state=State.EMPTY,
+            timeout_ms=timeout_ms,
+            changed_ms=self._context.wall_ms(),
+            wire_epoch=found.wire_epoch + 1,
+            staged=0,
+            reason="",
+        )
+        self._context.put(key, renewed)
+        return identity
+
+    # --- members ----------------------------------------------------------------------------------
+
+    def add_partitions(
+        self, key: TransactionKey, who: ProducerIdentity, partitions: Sequence[TopicPartition]
+    ) -> None:
+        """Let the transaction write to ``partitions``; begins one if none is open. Raises
+        ProducerFenced, InvalidProducerMapping, InvalidProducerEpoch, ConcurrentTransactions,
+        InvalidTransactionState, TransactionTooLarge."""
+        found = self._writable(key, who)
+        wanted = {*found.partitions, *partitions}
+        if len(wanted) > self._context.limits.partitions_max:
+            raise TransactionTooLarge(f"{key}: {len(wanted)} partitions in one transaction")
+        if found.state is not State.ONGOING or len(wanted) > len(found.partitions):
+            self._context.put(key, replace(found, partitions=tuple(sorted(wanted))))
+
+    def add_group(self, key: TransactionKey, who: ProducerIdentity, group: GroupRef) -> None:
+        """Let the transaction commit offsets of ``group``. Raises as :meth:`add_partitions`."""
+        found = self._writable(key, who)
+        wanted = {*found.groups, group}
+        if len(wanted) > self._context.limits.groups_max:
+            raise TransactionTooLarge(f"{key}: {len(wanted)} groups in one transaction")
+        if found.state is not State.ONGOING or len(wanted) > len(found.groups):
+            self._context.put(key, replace(found, groups=tuple(sorted(wanted))))
+
+    def _writable(self, key: TransactionKey, who: ProducerIdentity) -> Transaction:
+        """The id in an open transaction, begun (in memory) if there is none."""
+        found = self.identified(key, who)
+        if found.state is State.ONGOING:
+            return found
+        if key.family is Family.SINK:
+            raise InvalidTransactionState(f"{key}: the task attempt has ended")
+        return begun(found, self._context.wall_ms())
+
+    def identified(self, key: TransactionKey, who: ProducerIdentity) -> Transaction:
+        """The id, if ``who`` may use it now. Raises as :meth:`add_partitions`."""
+        found = self._context.find(key)
+        if found is None:
+            if key.family is Family.SINK:
+                raise InvalidTransactionState(f"{key}: no such task attempt is open")
+            raise InvalidProducerMapping(f"{key}: no producer is known")
+        if found.state.is_prepared and who in (found.identity, found.next_identity):
+            raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
+        check_identity(key, found.next_identity, who)
+        return found
+
+    def verify(
+        self, key: TransactionKey, who: ProducerIdentity, member: TopicPartition | GroupRef
+    ) -> None:
+        """Raise unless ``member`` belongs to the open transaction of ``who``: what a partition's
+        leader, and a group's coordinator, ask before they take the first write of it."""
+        found = self.identified(key, who)
+        if found.state is not State.ONGOING:
+            raise InvalidTransactionState(f"{key}: no transaction is open")
+        if member not in found.partitions and member not in found.groups:
+            raise InvalidTransactionState(f"{key}: {member} is not part of the transaction")
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def end(
+        self,
+        key: TransactionKey,
+        who: ProducerIdentity,
+        *,
+        commits: bool,
+        bumps: bool,
+        spare: int | None = None,
+    ) -> Ended | None:
+        """Decide the transaction. The answer holds once this is committed, whatever fails then.
+
+        Repeated with the same result: the same answer. InvalidTransactionState when it ended
+        otherwise, or nothing was begun under an identity that is not renewed by every end (there an
+        empty end is an error, spec kafka 5). With ``bumps`` the next transaction has a new epoch.
+        Raises as :meth:`add_partitions`.
+        """
+        found = self._context.find(key)
+        if found is None:
+            raise InvalidProducerMapping(f"{key}: no producer is known")
+        if found.state is State.ONGOING:
+            check_identity(key, found.identity, who)
+            following = _after(found.identity, spare) if bumps else NOBODY
+            if following is None:
+                return None
+            self._decide(key, found, commits=commits, following=following)
+        elif who == found.ended_identity and (found.state.is_prepared or found.state.is_complete):
+            if found.commits != commits:
+                raise InvalidTransactionState(f"{key}: it ended as {found.state.name}")
+        else:
+            check_identity(key, found.next_identity, who)
+            if not bumps:
+                raise InvalidTransactionState(f"{key}: no transaction is open")
+        now = self._context.store.transactions[key]
+        return Ended(now.next_identity, not now.state.is_prepared)
+
+    def _decide(
+        self,
+        key: TransactionKey,
+        found: Transaction,
+        *,
+        commits: bool,
+        following: ProducerIdentity = NOBODY,
+        fences: bool = False,
+        reason: str = "",
+    ) -> None:
+        self._context.put(
+            key,
+            prepared(
+                found,
+                commits=commits,
+                wall_ms=self._context.wall_ms(),
+                next_identity=following,
+                fences=fences,
+                reason=reason,
+            ),
+        )
+
+    def abort(self, key: TransactionKey, reason: str) -> None:
+        """End an ongoing transaction on the coordinator's own account; who writes in it is fenced.
+        Raises what writing raises."""
+        found = self._context.store.transactions[key]
+        self._decide(key, found, commits=False, fences=True, reason=reason)
+
+    def complete(self, key: TransactionKey, serial: int) -> None:
+        """Everybody has been told how transaction ``serial`` ends. Idempotent. Raises what writing
+        raises."""
+        found = self._context.find(key)
+        if found is None or found.serial != serial or not found.state.is_prepared:
+            return
+        entries = completion(self._context.store, key, found, self._context.wall_ms())
+        self._context.write(*entries)
+        self._context.completed()
+
+
+def begun(found: Transaction, wall_ms: int) -> Transaction:
+    """``found`` with a new transaction open."""
+    return replace(
+        found,
+        state=State.ONGOING,
+        serial=found.serial + 1,
+        began_ms=wall_ms,
+        changed_ms=wall_ms,
+        ended_producer_id=-1,
+        ended_producer_epoch=-1,
+        partitions=(),
+        groups=(),
+        offsets=(),
+        staged=0,
+        reason="",
+    )
+
+
+def check_identity(key: TransactionKey, known: ProducerIdentity, who: ProducerIdentity) -> None:
+    """Raise ProducerFenced, InvalidProducerMapping or InvalidProducerEpoch unless they are one."""
+    if who == known:
+        return
+    text = f"{key}: {who}, expected {known}"
+    if who.producer_id != known.producer_id:
+        raise InvalidProducerMapping(text)
+    raise (ProducerFenced if who.epoch < known.epoch else InvalidProducerEpoch)(text)
+
+
+def _after(identity: ProducerIdentity, spare: int | None) -> ProducerIdentity | None:
+    """The identity behind ``identity``; None when that takes a spare producer id."""
+    if identity.epoch + 1 < LAST_EPOCH:
+        return ProducerIdentity(identity.producer_id, identity.epoch + 1)
+    return None if spare is None else ProducerIdentity(spare, 0)

@@ -1,0 +1,303 @@
+"""The records of ``__transactions``: keyed, so that compaction keeps the last of each key.
+
+Key, big-endian; ``str`` is u16 length and UTF-8::
+
+     0    1    2
+    +----+----+-------------+-----------+-----------------------------+
+    | u8 | u8 | str family  | str name  | kind 3 only:                |
+    | v1 |kind| (kind 2: "")| (or sink) | i64 serial | i32 number     |
+    +----+----+-------------+-----------+-----------------------------+
+
+    kind 1  a transactional id: its producer, and the transaction it is in
+    kind 2  a sink: which batch it committed last, which run may write
+    kind 3  a record staged in transaction ``serial`` of an id, appended only at commit
+
+Value: u8 version (1), then the fields of :class:`Transaction`, :class:`Sink` or :class:`Staged` as
+a msgpack array, which grows at the end only. No value (null) forgets the key. A reader passes over
+kinds it does not know, and refuses versions it does not know.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from paceline.errors import RemoteProtocolError
+from paceline.wire.message import Message
+from paceline_node.coordination.machine import Entry
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+
+_VERSION = 1
+_U16 = struct.Struct(">H")
+_STAGED = struct.Struct(">qi")
+_VALUE_HEAD = bytes((_VERSION,))
+M = TypeVar("M", bound=Message)
+
+
+class Kind(enum.IntEnum):
+    TRANSACTION = 1
+    SINK = 2
+    STAGED = 3
+
+
+class State(enum.IntEnum):
+    """Where a transactional id is; the numbers are Kafka's."""
+
+    EMPTY = 0
+    """Has a producer, and no transaction yet."""
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    """Decided: it will be committed, whatever happens."""
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    """Every partition and group knows."""
+    COMPLETE_ABORT = 5
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is decided how the transaction ends, and not done yet."""
+        return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+    @property
+    def is_complete(self) -> bool:
+        return self in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition(Message):
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupRef(Message):
+    """A consumer group with offsets in the transaction, as ``groups.keys.GroupKey`` names it."""
+
+    family: str
+    group: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedOffset(Message):
+    """An offset that is committed with the transaction, held by its coordinator until then."""
+
+    group: GroupRef
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction(Message):
+    """A transactional id and its present transaction.
+
+    ``producer_id`` and ``producer_epoch`` are whom batches and markers name. ``next_*`` replace
+    them when the transaction is complete (-1: they stay). ``ended_*`` are the identity that the
+    last transaction was ended under, so that a repeated END is recognised. ``serial`` counts the
+    id's transactions. ``began_ms``, ``changed_ms``: wall clock. ``wire_epoch`` is the epoch that
+    the client sees where its protocol counts its own. ``staged`` counts records staged in
+    transaction ``serial``. ``sink``, ``batch``, ``run`` say whose task attempt this is.
+    ``reason`` says why the coordinator itself ended it.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    state: State
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...] = ()
+    groups: tuple[GroupRef, ...] = ()
+    offsets: tuple[StagedOffset, ...] = ()
+    serial: int = 0
+    began_ms: int = 0
+    changed_ms: int = 0
+    next_producer_id: int = -1
+    next_producer_epoch: int = -1
+    ended_producer_id: int = -1
+    ended_producer_epoch: int = -1
+    wire_epoch: int = -1
+    staged: int = 0
+    sink: str = ""
+    batch: int = -1
+    run: str = ""
+    reason: str = ""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+    @property
+    def next_identity(self) -> ProducerIdentity:
+        """Whom the next transaction is written by."""
+        if self.next_producer_id < 0:
+            return self.identity
+        return ProducerIdentity(self.next_producer_id, self.next_producer_epoch)
+
+    @property
+    def ended_identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.ended_producer_id, self.ended_producer_epoch)
+
+    @property
+    def commits(self) -> bool:
+        """Whether it ends, or ended, in a commit."""
+        return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class FencedRun(Message):
+    run: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sink(Message):
+    """``last_batch`` is -1 before the first commit; ``last_transactions`` are what it committed."""
+
+    query: str
+    run: str
+    fenced: tuple[FencedRun, ...] = ()
+    last_batch: int = -1
+    last_transactions: tuple[str, ...] = ()
+    changed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Header(Message):
+    name: str
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(Message):
+    """A record to be appended at commit. ``sequence`` is the client's number for it, by which a
+    repeated one is recognised; -1 where it has none."""
+
+    topic: str
+    partition: int
+    sequence: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes, in memory and in a log."""
+        size = 64 + len(self.topic) + len(self.key or b"") + len(self.value or b"")
+        return size + sum(len(each.name) + len(each.value or b"") for each in self.headers)
+
+
+class StagedKey(NamedTuple):
+    transaction: TransactionKey
+    serial: int
+    number: int
+
+
+class SinkKey(NamedTuple):
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A decoded record; ``value`` None forgets ``key``."""
+
+    key: TransactionKey | SinkKey | StagedKey
+    value: Transaction | Sink | Staged | None
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def transaction_entry(key: TransactionKey, value: Transaction | None) -> Entry:
+    """A transactional id's new state, or that it is forgotten."""
+    return Entry(_head(Kind.TRANSACTION, key.family.value, key.name), _value(value))
+
+
+def sink_entry(sink: str, value: Sink | None) -> Entry:
+    """A sink's new state, or that it is forgotten."""
+    return Entry(_head(Kind.SINK, "", sink), _value(value))
+
+
+def staged_entry(key: TransactionKey, serial: int, number: int, value: Staged | None) -> Entry:
+    """A staged record, or that it is dropped."""
+    head = _head(Kind.STAGED, key.family.value, key.name)
+    return Entry(head + _STAGED.pack(serial, number), _value(value))
+
+
+def _head(kind: Kind, family: str, name: str) -> bytes:
+    return bytes((_VERSION, kind)) + _text(family) + _text(name)
+
+
+def _value(message: Message | None) -> bytes | None:
+    return None if message is None else _VALUE_HEAD + message.to_bytes()
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return _U16.pack(len(raw)) + raw
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def decode(entry: Entry) -> Change | None:
+    """What a record says; None for a kind that this version does not know.
+
+    Raises RemoteProtocolError naming what is wrong.
+    """
+    key = entry.key
+    if len(key) < 2 or key[0] != _VERSION:
+        raise RemoteProtocolError(
+            f"__transactions: key {key[:16].hex()}, expected version {_VERSION}"
+        )
+    match key[1]:
+        case Kind.TRANSACTION:
+            name, _ = _transaction_key(key)
+            return Change(name, _read(Transaction, entry.value))
+        case Kind.SINK:
+            _, at = _take(key, 2)
+            return Change(SinkKey(_take(key, at)[0]), _read(Sink, entry.value))
+        case Kind.STAGED:
+            name, at = _transaction_key(key)
+            if at + _STAGED.size != len(key):
+                raise RemoteProtocolError(
+                    f"__transactions: staged key of {len(key)} bytes, expected {at + _STAGED.size}"
+                )
+            serial, number = _STAGED.unpack_from(key, at)
+            return Change(StagedKey(name, serial, number), _read(Staged, entry.value))
+        case _:
+            return None
+
+
+def _read(kind: type[M], value: bytes | None) -> M | None:
+    if value is None:
+        return None
+    if value[:1] != _VALUE_HEAD:
+        raise RemoteProtocolError(
+            f"__transactions: {kind.__name__} of version {value[:1].hex()}, expected {_VERSION}"
+        )
+    return kind.from_bytes(memoryview(value)[1:])
+
+
+def _transaction_key(key: bytes) -> tuple[TransactionKey, int]:
+    family, at = _take(key, 2)
+    name, at = _take(key, at)
+    try:
+        return TransactionKey(Family(family), name), at
+    except ValueError:
+        raise RemoteProtocolError(f"__transactions: family {family!r}") from None
+
+
+def _take(key: bytes, at: int) -> tuple[str, int]:
+    start = at + _U16.size
+    if start <= len(key):
+        end = start + _U16.unpack_from(key, at)[0]
+        if end <= len(key):
+            try:
+                return key[start:end].decode(), end
+            except UnicodeDecodeError as error:
+                raise RemoteProtocolError(f"__transactions: key: {error}") from None
+    raise RemoteProtocolError(f"__transactions: key of {len(key)} bytes is cut at byte {at}")

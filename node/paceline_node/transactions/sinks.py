@@ -1,0 +1,251 @@
+"""Sinks: the transactions of many task attempts, committed by one record (spec spark 9.2).
+
+A sink numbers its batches. Each task attempt of a batch writes in a transaction of its own; the
+driver then commits those it wants, all at once, and whatever else the sink has open for that
+batch or an earlier one is aborted with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from paceline.errors import (
+    AlreadyCommitted,
+    InvalidTransactionState,
+    SinkConflict,
+    SinkFenced,
+    TransactionTooLarge,
+)
+from paceline_node.coordination.machine import Entry
+from paceline_node.transactions.context import TransactionContext
+from paceline_node.transactions.endings import prepared
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.records import (
+    FencedRun,
+    Sink,
+    State,
+    Transaction,
+    sink_entry,
+    transaction_entry,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Who begins to write. ``query`` is empty for a write that is not a streaming query's;
+    ``batch`` is from 0 on; ``partition`` and ``number`` (the attempt's) are for people to read."""
+
+    sink: str
+    query: str
+    run: str
+    batch: int
+    partition: int
+    number: int
+
+
+class SinkTransaction(NamedTuple):
+    """``name`` is the transactional id to produce and to commit under."""
+
+    name: str
+    identity: ProducerIdentity
+
+
+class SinkTransactions:
+    """Commands of sinks."""
+
+    def __init__(self, context: TransactionContext) -> None:
+        self._context = context
+
+    def begin(self, attempt: Attempt, timeout_ms: int, spare: int) -> SinkTransaction:
+        """Open a transaction for a task attempt, written by producer ``spare``, which nobody else
+        uses.
+
+        A run not seen before takes the sink over: what the former one has open is aborted. Raises
+        AlreadyCommitted, SinkFenced, SinkConflict, InvalidTransactionTimeout, TransactionTooLarge,
+        InvalidRequest.
+        """
+        self._context.check_timeout(timeout_ms)
+        before = self._context.store.sinks.get(attempt.sink)
+        sink, entries = self._taken_over(before, attempt)
+        name = f"{attempt.sink}/{attempt.batch}/{attempt.partition}.{attempt.number}/{spare}"
+        self._context.check_new_id(name)
+        wall_ms = self._context.wall_ms()
+        key = TransactionKey(Family.SINK, name)
+        opened = Transaction(
+            spare,
+            0,
+            State.ONGOING,
+            timeout_ms,
+            serial=1,
+            began_ms=wall_ms,
+            changed_ms=wall_ms,
+            sink=attempt.sink,
+            batch=attempt.batch,
+            run=attempt.run,
+        )
+        assert self._context.find(key) is None, f"{key}: producer id {spare} is in use"
+        if sink != before:
+            entries.append(sink_entry(attempt.sink, sink))
+        self._context.write(*entries, transaction_entry(key, opened))
+        self._context.active(key, self._context.now())
+        return SinkTransaction(name, opened.identity)
+
+    def _taken_over(self, sink: Sink | None, attempt: Attempt) -> tuple[Sink, list[Entry]]:
+        wall_ms = self._context.wall_ms()
+        if sink is None:
+            if len(self._context.store.sinks) >= self._context.limits.ids_max:
+                raise TransactionTooLarge(f"{self._context.limits.ids_max} sinks already")
+            return Sink(attempt.query, attempt.run, changed_ms=wall_ms), []
+        if attempt.query and sink.query not in ("", attempt.query) and sink.last_batch >= 0:
+            raise SinkConflict(
+                f"sink state conflict: {attempt.sink} holds batch {sink.last_batch} of query "
+                f"{sink.query}, not of {attempt.query}"
+            )
+        if attempt.batch <= sink.last_batch:
+            raise AlreadyCommitted(
+                f"sink {attempt.sink}: batch {attempt.batch}, {sink.last_batch} is committed"
+            )
+        self._check_run(attempt.sink, sink, attempt.run)
+        if attempt.run == sink.run:
+            return sink, []
+        keep_after_ms = wall_ms - int(self._context.limits.fenced_runs_kept_s * 1000)
+        fenced = [each for each in sink.fenced if each.at_ms > keep_after_ms]
+        taken = replace(
+            sink,
+            query=attempt.query or sink.query,
+            run=attempt.run,
+            fenced=(*fenced, FencedRun(sink.run, wall_ms)),
+            changed_ms=wall_ms,
+        )
+        open_now = self._open(attempt.sink)
+        return taken, self._aborts(open_now, "another run took the sink over")
+
+    def touch(self, sink: str, run: str, batch: int) -> int:
+        """Renew the time-out of all open transactions of that batch; how many there are. Raises
+        SinkFenced."""
+        known = self._context.store.sinks.get(sink)
+        if known is not None:
+            self._check_run(sink, known, run)
+        now = self._context.now()
+        touched = 0
+        for key in self._open(sink):
+            found = self._context.store.transactions[key]
+            if found.batch == batch and found.run == run:
+                self._context.active(key, now)
+                touched += 1
+        return touched
+
+    def commit(self, name: str, run: str, batch: int, transactions: Sequence[str]) -> None:
+        """Commit these transactions of ``batch``, all or none, by one record; whatever else the
+        sink has open up to that batch is aborted by the same record.
+
+        Raises AlreadyCommitted (a repeated commit too: there is nothing left to do), SinkFenced,
+        and InvalidTransactionState when one of them is not open: then nothing has changed.
+        """
+        sink = self._context.store.sinks.get(name)
+        if sink is None:
+            raise InvalidTransactionState(f"sink {name} has begun nothing")
+        open_up_to = [
+            key for key in self._open(name) if self._context.store.transactions[key].batch <= batch
+        ]
+        if batch <= sink.last_batch:
+            self._write(self._aborts(open_up_to, f"batch {sink.last_batch} is committed"))
+            raise AlreadyCommitted(f"sink {name}: batch {sink.last_batch} is committed")
+        self._check_run(name, sink, run)
+        wanted = self._committable(name, run, batch, transactions)
+        wall_ms = self._context.wall_ms()
+        committed = replace(
+            sink,
+            last_batch=batch,
+            last_transactions=tuple(sorted(transactions)),
+            changed_ms=wall_ms,
+        )
+        entries = [sink_entry(name, committed)]
+        for key in wanted:
+            found = self._context.store.transactions[key]
+            entries.append(transaction_entry(key, prepared(found, commits=True, wall_ms=wall_ms)))
+        others = [key for key in open_up_to if key not in wanted]
+        entries += self._aborts(others, f"not part of the commit of batch {batch}")
+        self._write(entries)
+
+    def _committable(
+        self, name: str, run: str, batch: int, transactions: Sequence[str]
+    ) -> dict[TransactionKey, None]:
+        if len(transactions) > self._context.limits.group_commit_max:
+            raise TransactionTooLarge(
+                f"sink {name}: {len(transactions)} transactions in one commit, at most "
+                f"{self._context.limits.group_commit_max}"
+            )
+        wanted: dict[TransactionKey, None] = {}
+        for each in transactions:
+            key = TransactionKey(Family.SINK, each)
+            found = self._context.find(key)
+            fits = found is not None and found.state is State.ONGOING
+            if (
+                found is None
+                or not fits
+                or (found.sink, found.run, found.batch)
+                != (
+                    name,
+                    run,
+                    batch,
+                )
+            ):
+                raise InvalidTransactionState(
+                    f"sink {name}: transaction {each} is not open in batch {batch} of run {run}"
+                )
+            wanted[key] = None
+        return wanted
+
+    def abort(self, name: str, batch: int, transactions: Sequence[str]) -> None:
+        """Abort those of ``transactions`` that are open; never an error but of writing."""
+        known = self._context.store.of_sink.get(name, {})
+        wanted = []
+        for each in dict.fromkeys(transactions):
+            key = TransactionKey(Family.SINK, each)
+            found = self._context.find(key)
+            if (
+                key in known
+                and found is not None
+                and found.state is State.ONGOING
+                and found.batch == batch
+            ):
+                wanted.append(key)
+        self._write(self._aborts(wanted, "aborted by its driver"))
+
+    def state(self, name: str) -> Sink | None:
+        """The sink as it stands."""
+        return self._context.store.sinks.get(name)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _open(self, sink: str) -> list[TransactionKey]:
+        of_sink = self._context.store.of_sink.get(sink, {})
+        ongoing = self._context.store.ongoing
+        return sorted((key for key in of_sink if key in ongoing), key=str)
+
+    def _aborts(self, keys: Iterable[TransactionKey], reason: str) -> list[Entry]:
+        wall_ms = self._context.wall_ms()
+        return [
+            transaction_entry(
+                key,
+                prepared(
+                    self._context.store.transactions[key],
+                    commits=False,
+                    wall_ms=wall_ms,
+                    fences=True,
+                    reason=reason,
+                ),
+            )
+            for key in keys
+        ]
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._context.write(*entries)
+
+    def _check_run(self, name: str, sink: Sink, run: str) -> None:
+        if any(each.run == run for each in sink.fenced):
+            raise SinkFenced(f"sink {name}: run {run} was fenced by {sink.run}")

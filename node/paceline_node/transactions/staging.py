@@ -1,0 +1,125 @@
+"""Staged transactions: records and offsets are kept here, and reach a log only at commit.
+
+For protocols whose readers take uncommitted records (SETTLED P4): an abort must leave nothing. The
+client is known by ``wire_epoch``, which counts its INITs; every transaction is appended under an
+identity of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paceline.errors import (
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionNotFound,
+    TransactionTooLarge,
+)
+from paceline_node.transactions.context import TransactionContext
+from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.producers import Ended, ProducerTransactions, begun
+from paceline_node.transactions.records import (
+    Staged,
+    StagedOffset,
+    State,
+    Transaction,
+    staged_entry,
+    transaction_entry,
+)
+
+
+class StagedTransactions:
+    """Commands of clients whose records are staged. INIT is :meth:`ProducerTransactions.init`."""
+
+    def __init__(self, context: TransactionContext, producers: ProducerTransactions) -> None:
+        self._context = context
+        self._producers = producers
+
+    def begin(self, key: TransactionKey, wire_epoch: int) -> Transaction:
+        """Open a transaction; one that is open already stays. Raises TransactionNotFound,
+        ProducerFenced, ConcurrentTransactions."""
+        found = self.identified(key, wire_epoch)
+        if found.state.is_prepared:
+            raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
+        if found.state is not State.ONGOING:
+            self._context.put(key, begun(found, self._context.wall_ms()))
+        return self._context.store.transactions[key]
+
+    def stage(self, key: TransactionKey, wire_epoch: int, records: Sequence[Staged]) -> Transaction:
+        """Add records to the open transaction; those whose sequence is staged already are passed
+        over. Raises InvalidTransactionState, TransactionTooLarge too."""
+        found = self._open(key, wire_epoch)
+        known = {each.sequence for each in self._context.store.staged_in(key)}
+        new = []
+        for record in records:
+            if record.sequence < 0 or record.sequence not in known:
+                known.add(record.sequence)
+                new.append(record)
+        if not new:
+            return found
+        self._check_room(key, sum(each.size_bytes for each in new))
+        entries = [
+            staged_entry(key, found.serial, found.staged + number, record)
+            for number, record in enumerate(new)
+        ]
+        grown = replace(found, staged=found.staged + len(new))
+        self._context.write(transaction_entry(key, grown), *entries)
+        return grown
+
+    def stage_offsets(
+        self, key: TransactionKey, wire_epoch: int, offsets: Sequence[StagedOffset]
+    ) -> Transaction:
+        """Commit ``offsets`` with the transaction, the last of each partition. Raises as
+        :meth:`stage`."""
+        found = self._open(key, wire_epoch)
+        merged = {(each.group, each.topic, each.partition): each for each in found.offsets}
+        merged.update({(each.group, each.topic, each.partition): each for each in offsets})
+        if len(merged) > self._context.limits.partitions_max:
+            raise TransactionTooLarge(f"{key}: {len(merged)} offsets in one transaction")
+        grown = replace(found, offsets=tuple(merged[name] for name in sorted(merged)))
+        self._context.put(key, grown)
+        return grown
+
+    def end(
+        self, key: TransactionKey, wire_epoch: int, *, commits: bool, spare: int | None = None
+    ) -> Ended | None:
+        """As :meth:`ProducerTransactions.end`; repeated with the same result: the same answer.
+        An end without a transaction is InvalidTransactionState."""
+        found = self.identified(key, wire_epoch)
+        if found.state is State.ONGOING:
+            return self._producers.end(
+                key, found.identity, commits=commits, bumps=True, spare=spare
+            )
+        if found.state is State.EMPTY or found.commits != commits:
+            raise InvalidTransactionState(f"{key}: the transaction is {found.state.name}")
+        return Ended(found.next_identity, not found.state.is_prepared)
+
+    def identified(self, key: TransactionKey, wire_epoch: int) -> Transaction:
+        """The id, if its client is the newest. Raises TransactionNotFound, ProducerFenced."""
+        found = self._context.find(key)
+        if found is None:
+            raise TransactionNotFound(f"{key}: not known")
+        if found.wire_epoch != wire_epoch:
+            raise ProducerFenced(f"{key}: epoch {wire_epoch}, the newest is {found.wire_epoch}")
+        return found
+
+    def _open(self, key: TransactionKey, wire_epoch: int) -> Transaction:
+        found = self.identified(key, wire_epoch)
+        if found.state is not State.ONGOING:
+            raise InvalidTransactionState(f"{key}: the transaction is {found.state.name}")
+        return found
+
+    def _check_room(self, key: TransactionKey, size: int) -> None:
+        limits, store = self._context.limits, self._context.store
+        if store.staged_bytes.get(key, 0) + size > limits.staged_bytes_max:
+            raise TransactionTooLarge(
+                f"{key}: more than {limits.staged_bytes_max} bytes staged "
+                "(transactions.staged_bytes_max)"
+            )
+        if store.total_staged_bytes + size > limits.staged_total_bytes_max:
+            raise TransactionTooLarge(
+                f"{limits.staged_total_bytes_max} bytes are staged already "
+                "(transactions.staged_total_bytes_max)"
+            )

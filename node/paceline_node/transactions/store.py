@@ -1,0 +1,98 @@
+"""All transactional ids, sinks and staged records: the fold of the records, and nothing else."""
+
+from __future__ import annotations
+
+from paceline_node.coordination.machine import Entry
+from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.records import (
+    Change,
+    Sink,
+    SinkKey,
+    Staged,
+    StagedKey,
+    State,
+    Transaction,
+    decode,
+)
+
+
+class TransactionStore:
+    """Read freely; only :meth:`apply` changes it. ``ongoing`` and ``prepared`` name the
+    transactions in these states, ``of_sink`` the task attempts of a sink."""
+
+    def __init__(self) -> None:
+        self.transactions: dict[TransactionKey, Transaction] = {}
+        self.sinks: dict[str, Sink] = {}
+        self.staged: dict[TransactionKey, dict[tuple[int, int], Staged]] = {}
+        self.staged_bytes: dict[TransactionKey, int] = {}
+        self.ongoing: dict[TransactionKey, None] = {}
+        self.prepared: dict[TransactionKey, None] = {}
+        self.of_sink: dict[str, dict[TransactionKey, None]] = {}
+        self.total_staged_bytes = 0
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one record. Raises RemoteProtocolError for one that cannot be read."""
+        match decode(entry):
+            case Change(TransactionKey() as key, value):
+                assert value is None or isinstance(value, Transaction)
+                self._change_transaction(key, value)
+            case Change(SinkKey(sink), Sink() as value):
+                self.sinks[sink] = value
+            case Change(SinkKey(sink), None):
+                self.sinks.pop(sink, None)
+            case Change(StagedKey() as key, value):
+                assert value is None or isinstance(value, Staged)
+                self._change_staged(key, value)
+
+    def _change_transaction(self, key: TransactionKey, value: Transaction | None) -> None:
+        before = self.transactions.pop(key, None)
+        self.ongoing.pop(key, None)
+        self.prepared.pop(key, None)
+        if before is not None and before.sink:
+            attempts = self.of_sink[before.sink]
+            attempts.pop(key, None)
+            if not attempts:
+                del self.of_sink[before.sink]
+        if value is None:
+            return
+        self.transactions[key] = value
+        if value.state is State.ONGOING:
+            self.ongoing[key] = None
+        elif value.state.is_prepared:
+            self.prepared[key] = None
+        if value.sink:
+            self.of_sink.setdefault(value.sink, {})[key] = None
+
+    def _change_staged(self, key: StagedKey, value: Staged | None) -> None:
+        of_id = self.staged.setdefault(key.transaction, {})
+        before = of_id.pop((key.serial, key.number), None)
+        growth = 0 if before is None else -before.size_bytes
+        if value is not None:
+            of_id[key.serial, key.number] = value
+            growth += value.size_bytes
+        self.total_staged_bytes += growth
+        size = self.staged_bytes.get(key.transaction, 0) + growth
+        if of_id:
+            self.staged_bytes[key.transaction] = size
+        else:
+            del self.staged[key.transaction]
+            self.staged_bytes.pop(key.transaction, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.transactions.clear()
+        self.sinks.clear()
+        self.staged.clear()
+        self.staged_bytes.clear()
+        self.ongoing.clear()
+        self.prepared.clear()
+        self.of_sink.clear()
+        self.total_staged_bytes = 0
+
+    def staged_in(self, key: TransactionKey) -> list[Staged]:
+        """What is staged in the id's present transaction, in order."""
+        found = self.transactions.get(key)
+        if found is None:
+            return []
+        of_id = self.staged.get(key, {})
+        return [each for (serial, _), each in sorted(of_id.items()) if serial == found.serial]

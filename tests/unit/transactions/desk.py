@@ -1,0 +1,112 @@
+"""A transaction engine over a log in memory, on a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.errors import CoordinatorNotAvailable, NotCoordinator
+from paceline_node.coordination.machine import Entry, Scope
+from paceline_node.transactions.endings import Ending
+from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import TopicPartition
+
+START_MS = 1_700_000_000_000
+KEY = TransactionKey(Family.KAFKA, "payments")
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Desk:
+    """``batches`` is everything committed; with ``refuses`` nothing can be written."""
+
+    def __init__(self, limits: TransactionLimits | None = None) -> None:
+        self.limits = limits or TransactionLimits()
+        self.batches: list[tuple[Entry, ...]] = []
+        self.time = 1000.0
+        self.refuses = False
+        self.spares = iter(range(5000, 10**9))
+        self.news = 0
+        self.engine = TransactionEngine(self.limits, self._endings_changed)
+        self.engine.lead(self, log_is_empty=True)
+
+    def _endings_changed(self) -> None:
+        self.news += 1
+
+    # --- the journal ------------------------------------------------------------------------------
+
+    def write(self, scope: Scope, entries: Sequence[Entry]) -> None:
+        if self.refuses:
+            raise CoordinatorNotAvailable("the test allows no writes")
+        assert entries, "an empty batch"
+        self.batches.append(tuple(entries))
+        for entry in entries:
+            self.engine.apply(entry)
+
+    def now(self) -> float:
+        return self.time
+
+    def wall_ms(self) -> int:
+        return START_MS + int(self.time * 1000)
+
+    # --- the world --------------------------------------------------------------------------------
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with every alarm on its time."""
+        end = self.time + seconds
+        while (alarm := self.engine.next_alarm()) <= end:
+            self.time = max(self.time, alarm)
+            self.engine.on_alarm()
+        self.time = end
+
+    def fail_over(self) -> None:
+        """Another coordinator takes over: it has the log and nothing else."""
+        self.engine.resign(NotCoordinator("the test elects another"))
+        self.engine = self.replayed()
+        self.engine.lead(self, log_is_empty=False)
+
+    def replayed(self) -> TransactionEngine:
+        """An engine that folded the log, and does not lead."""
+        engine = TransactionEngine(self.limits, self._endings_changed)
+        for batch in self.batches:
+            for entry in batch:
+                engine.apply(entry)
+        return engine
+
+    def check_fold(self) -> None:
+        """The state is the fold of the log, and of the log compacted."""
+        compacted = TransactionEngine(self.limits, self._endings_changed)
+        last = {entry.key: entry.value for batch in self.batches for entry in batch}
+        for key, value in last.items():
+            compacted.apply(Entry(key, value))
+        for other in (self.replayed(), compacted):
+            assert other.store.transactions == self.engine.store.transactions
+            assert other.store.sinks == self.engine.store.sinks
+            assert other.store.staged == self.engine.store.staged
+            assert other.store.total_staged_bytes == self.engine.store.total_staged_bytes
+            assert set(other.store.prepared) == set(self.engine.store.prepared)
+            assert set(other.store.ongoing) == set(self.engine.store.ongoing)
+            assert other.store.of_sink == self.engine.store.of_sink
+
+    # --- shorthand --------------------------------------------------------------------------------
+
+    def init(
+        self,
+        key: TransactionKey = KEY,
+        timeout_ms: int = 60_000,
+        expected: ProducerIdentity | None = None,
+    ) -> ProducerIdentity:
+        """INIT, with a spare id when one is asked for."""
+        found = self.engine.producers.init(key, timeout_ms, expected=expected)
+        if found is None:
+            spare = next(self.spares)
+            found = self.engine.producers.init(key, timeout_ms, expected=expected, spare=spare)
+        assert found is not None
+        return found
+
+    def finish(self, key: TransactionKey = KEY) -> Ending:
+        """Everybody was told: the transaction is complete."""
+        ending = self.engine.ending(key)
+        assert ending is not None
+        self.engine.producers.complete(key, ending.serial)
+        return ending

@@ -1,0 +1,310 @@
+"""Transactions of producers: begun, decided, completed, fenced, timed out, forgotten."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerMapping,
+    InvalidRequest,
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    ProducerFenced,
+    TransactionNotFound,
+    TransactionTooLarge,
+)
+from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import GroupRef, State, transaction_entry
+from tests.unit.transactions.desk import KEY, P0, P1, Desk
+
+GROUP = GroupRef("kafka", "billing")
+
+
+def state_of(desk: Desk) -> State:
+    return desk.engine.store.transactions[KEY].state
+
+
+def test_a_commit_from_the_first_write_to_the_last_marker() -> None:
+    desk = Desk()
+    who = desk.init()
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, who, [P1])
+    producers.add_partitions(KEY, who, [P0, P1])
+    producers.add_group(KEY, who, GROUP)
+    producers.verify(KEY, who, P0)
+    producers.verify(KEY, who, GROUP)
+    ended = producers.end(KEY, who, commits=True, bumps=False)
+    assert ended == (who, False)
+    assert desk.engine.endings() == [KEY]
+    ending = desk.finish()
+    assert (ending.identity, ending.commits) == (who, True)
+    assert (ending.partitions, ending.groups) == ((P0, P1), (GROUP,))
+    assert state_of(desk) is State.COMPLETE_COMMIT
+    assert desk.engine.endings() == []
+    desk.check_fold()
+
+
+def test_the_same_write_again_is_no_record() -> None:
+    desk = Desk()
+    who = desk.init()
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    before = len(desk.batches)
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    assert len(desk.batches) == before
+
+
+def test_a_transaction_takes_no_member_it_was_not_told_of() -> None:
+    desk = Desk()
+    who = desk.init()
+    with pytest.raises(InvalidTransactionState):
+        desk.engine.producers.verify(KEY, who, P0)
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    for stranger in (P1, GROUP):
+        with pytest.raises(InvalidTransactionState):
+            desk.engine.producers.verify(KEY, who, stranger)
+
+
+def test_an_end_may_be_repeated_but_not_turned() -> None:
+    desk = Desk()
+    who = desk.init()
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, who, [P0])
+    first = producers.end(KEY, who, commits=True, bumps=True)
+    assert first == ((who.producer_id, 1), False)
+    for complete in (False, True):
+        assert producers.end(KEY, who, commits=True, bumps=True) == (first.identity, complete)
+        with pytest.raises(InvalidTransactionState):
+            producers.end(KEY, who, commits=False, bumps=True)
+        if not complete:
+            desk.finish()
+
+
+def test_without_a_new_epoch_an_empty_end_is_refused() -> None:
+    desk = Desk()
+    who = desk.init()
+    with pytest.raises(InvalidTransactionState):
+        desk.engine.producers.end(KEY, who, commits=True, bumps=False)
+    assert desk.engine.producers.end(KEY, who, commits=True, bumps=True) == (who, True)
+
+
+def test_nothing_is_added_while_the_end_is_under_way() -> None:
+    desk = Desk()
+    who = desk.init()
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, who, [P0])
+    ended = producers.end(KEY, who, commits=True, bumps=True)
+    assert ended is not None
+    for identity in (who, ended.identity):
+        with pytest.raises(ConcurrentTransactions):
+            producers.add_partitions(KEY, identity, [P0])
+        with pytest.raises(ConcurrentTransactions):
+            producers.verify(KEY, identity, P0)
+    with pytest.raises(ConcurrentTransactions):
+        desk.init()
+    desk.finish()
+    with pytest.raises(ProducerFenced):  # the old epoch can open nothing any more
+        producers.add_partitions(KEY, who, [P0])
+    producers.add_partitions(KEY, ended.identity, [P0])
+
+
+def test_init_fences_and_aborts_whoever_was_writing() -> None:
+    desk = Desk()
+    old = desk.init()
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, old, [P0])
+    with pytest.raises(ConcurrentTransactions):
+        desk.init()
+    ending = desk.finish()
+    assert not ending.commits
+    assert ending.identity == ProducerIdentity(old.producer_id, 1)
+    new = desk.init()
+    assert new == ProducerIdentity(old.producer_id, 2)
+    for commits in (True, False):
+        with pytest.raises(ProducerFenced):
+            producers.end(KEY, old, commits=commits, bumps=False)
+    with pytest.raises(ProducerFenced):
+        producers.add_partitions(KEY, old, [P0])
+    desk.check_fold()
+
+
+def test_who_is_not_the_one_it_says_is_refused() -> None:
+    desk = Desk()
+    who = desk.init()
+    producers = desk.engine.producers
+    with pytest.raises(InvalidProducerMapping):
+        producers.add_partitions(KEY, ProducerIdentity(who.producer_id + 1, 0), [P0])
+    with pytest.raises(InvalidProducerEpoch):
+        producers.add_partitions(KEY, ProducerIdentity(who.producer_id, 1), [P0])
+    with pytest.raises(InvalidProducerMapping):
+        producers.end(TransactionKey(Family.KAFKA, "x"), who, commits=True, bumps=True)
+
+
+def test_init_of_one_who_believes_to_be_somebody() -> None:
+    desk = Desk()
+    first = desk.init()
+    second = desk.init(expected=first)
+    assert second.epoch == first.epoch + 1
+    assert desk.init(expected=first) == second  # the answer was lost
+    desk.init()
+    with pytest.raises(ProducerFenced):
+        desk.init(expected=second)
+
+
+def test_epochs_run_out_and_a_new_producer_id_follows() -> None:
+    desk = Desk()
+    who = desk.init()
+    last = replace(desk.engine.store.transactions[KEY], producer_epoch=LAST_EPOCH - 1)
+    desk.write(KEY, [transaction_entry(KEY, last)])
+    who = ProducerIdentity(who.producer_id, LAST_EPOCH - 1)
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, who, [P0])
+    assert producers.end(KEY, who, commits=True, bumps=True) is None
+    ended = producers.end(KEY, who, commits=True, bumps=True, spare=77)
+    assert ended == ((77, 0), False)
+    assert desk.finish().identity == who
+    assert desk.engine.store.transactions[KEY].identity == (77, 0)
+    # The coordinator may fence even the last epoch that is given out.
+    desk.write(KEY, [transaction_entry(KEY, last)])
+    producers.add_partitions(KEY, who, [P0])
+    with pytest.raises(ConcurrentTransactions):
+        desk.init()
+    assert desk.finish().identity.epoch == LAST_EPOCH
+    assert desk.init().epoch == 0
+
+
+def test_a_transaction_left_open_is_aborted_and_its_producer_fenced() -> None:
+    desk = Desk()
+    who = desk.init(timeout_ms=5000)
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    desk.advance(4.9)
+    assert state_of(desk) is State.ONGOING
+    desk.advance(0.2)
+    assert state_of(desk) is State.PREPARE_ABORT
+    with pytest.raises(ProducerFenced):
+        desk.engine.producers.end(KEY, who, commits=True, bumps=True)
+    desk.finish()
+    with pytest.raises(ProducerFenced):
+        desk.engine.producers.end(KEY, who, commits=True, bumps=True)
+
+
+def test_a_time_out_goes_on_running_under_another_coordinator() -> None:
+    desk = Desk()
+    who = desk.init(timeout_ms=5000)
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    desk.advance(3)
+    desk.fail_over()
+    desk.advance(1.9)
+    assert state_of(desk) is State.ONGOING
+    desk.advance(0.2)
+    assert state_of(desk) is State.PREPARE_ABORT
+
+
+def test_a_time_out_that_cannot_be_stored_is_tried_again() -> None:
+    desk = Desk()
+    who = desk.init(timeout_ms=5000)
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    desk.refuses = True
+    desk.advance(6)
+    assert state_of(desk) is State.ONGOING
+    desk.refuses = False
+    desk.advance(1)
+    assert state_of(desk) is State.PREPARE_ABORT
+
+
+def test_a_commit_decided_is_finished_by_the_next_coordinator_and_never_timed_out() -> None:
+    desk = Desk()
+    who = desk.init(timeout_ms=5000)
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, who, [P0])
+    ended = producers.end(KEY, who, commits=True, bumps=True)
+    assert ended is not None
+    desk.fail_over()
+    desk.advance(3600)
+    assert desk.engine.endings() == [KEY]
+    assert desk.finish().commits
+    desk.fail_over()
+    assert desk.engine.producers.end(KEY, who, commits=True, bumps=True) == (ended.identity, True)
+
+
+def test_completing_twice_or_another_transaction_changes_nothing() -> None:
+    desk = Desk()
+    who = desk.init()
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, who, [P0])
+    producers.end(KEY, who, commits=True, bumps=False)
+    first = desk.finish()
+    producers.complete(KEY, first.serial)
+    producers.add_partitions(KEY, who, [P0])
+    producers.end(KEY, who, commits=False, bumps=False)
+    producers.complete(KEY, first.serial)
+    assert state_of(desk) is State.PREPARE_ABORT
+
+
+def test_what_cannot_be_written_has_not_happened() -> None:
+    desk = Desk()
+    who = desk.init()
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    desk.refuses = True
+    with pytest.raises(CoordinatorNotAvailable):
+        desk.engine.producers.end(KEY, who, commits=True, bumps=True)
+    assert state_of(desk) is State.ONGOING
+    assert desk.engine.endings() == []
+
+
+def test_limits() -> None:
+    desk = Desk(TransactionLimits(ids_max=1, partitions_max=1, groups_max=1))
+    for timeout_ms in (0, 10**9):
+        with pytest.raises(InvalidTransactionTimeout):
+            desk.init(timeout_ms=timeout_ms)
+    for name in ("", "x" * 2000, "\udc00"):
+        with pytest.raises(InvalidRequest):
+            desk.init(TransactionKey(Family.KAFKA, name))
+    who = desk.init()
+    with pytest.raises(TransactionTooLarge):
+        desk.init(TransactionKey(Family.KAFKA, "another"))
+    with pytest.raises(TransactionTooLarge):
+        desk.engine.producers.add_partitions(KEY, who, [P0, P1])
+    desk.engine.producers.add_group(KEY, who, GROUP)
+    with pytest.raises(TransactionTooLarge):
+        desk.engine.producers.add_group(KEY, who, GroupRef("kafka", "other"))
+
+
+def test_an_idle_id_is_forgotten_and_an_open_transaction_is_not() -> None:
+    limits = TransactionLimits(ids_kept_s=100, expiry_check_s=10, timeout_max_s=10**6)
+    desk = Desk(limits)
+    desk.init()
+    open_key = TransactionKey(Family.KAFKA, "open")
+    who = desk.init(open_key, timeout_ms=10**8)
+    desk.engine.producers.add_partitions(open_key, who, [P0])
+    cursus = TransactionKey(Family.CURSUS, "kept")
+    desk.init(cursus)
+    desk.advance(90)
+    assert KEY in desk.engine.store.transactions
+    desk.advance(30)
+    assert set(desk.engine.store.transactions) == {open_key, cursus}
+    desk.check_fold()
+
+
+def test_operators_see_and_abort() -> None:
+    desk = Desk()
+    inspection = desk.engine.inspection
+    with pytest.raises(TransactionNotFound):
+        inspection.describe(KEY)
+    who = desk.init()
+    with pytest.raises(InvalidTransactionState):
+        inspection.abort(KEY, "by an operator")
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    desk.advance(2)
+    (listed,) = inspection.list(frozenset({State.ONGOING}))
+    assert (listed.key, listed.open_s) == (KEY, 2.0)
+    assert inspection.list(frozenset({State.EMPTY})) == []
+    inspection.abort(KEY, "by an operator")
+    assert inspection.describe(KEY).transaction.reason == "by an operator"
+    with pytest.raises(ProducerFenced):
+        desk.engine.producers.end(KEY, who, commits=True, bumps=True)

@@ -1,0 +1,209 @@
+"""Group commits: every row of the failure table of spec spark 9.2 that the broker decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import (
+    AlreadyCommitted,
+    InvalidTransactionState,
+    SinkConflict,
+    SinkFenced,
+    TransactionTooLarge,
+)
+from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import State
+from paceline_node.transactions.sinks import Attempt, SinkTransaction
+from tests.unit.transactions.desk import P0, Desk
+
+
+def begin(
+    desk: Desk,
+    batch: int = 0,
+    *,
+    run: str = "run-1",
+    query: str = "query",
+    partition: int = 0,
+    number: int = 0,
+    sink: str = "sink",
+) -> SinkTransaction:
+    attempt = Attempt(sink, query, run, batch, partition, number)
+    return desk.engine.sinks.begin(attempt, 60_000, next(desk.spares))
+
+
+def key_of(opened: SinkTransaction) -> TransactionKey:
+    return TransactionKey(Family.SINK, opened.name)
+
+
+def state_of(desk: Desk, opened: SinkTransaction) -> State | None:
+    found = desk.engine.store.transactions.get(key_of(opened))
+    return None if found is None else found.state
+
+
+def commit(desk: Desk, *opened: SinkTransaction, batch: int = 0, run: str = "run-1") -> None:
+    desk.engine.sinks.commit("sink", run, batch, [each.name for each in opened])
+
+
+def test_one_record_batch_decides_all_and_aborts_whatever_is_not_listed() -> None:
+    desk = Desk()
+    wanted = [begin(desk, partition=n) for n in range(3)]
+    twin = begin(desk, partition=0, number=1)
+    for each in (*wanted, twin):
+        desk.engine.producers.add_partitions(key_of(each), each.identity, [P0])
+    before = len(desk.batches)
+    commit(desk, *wanted)
+    assert len(desk.batches) == before + 1
+    assert {state_of(desk, each) for each in wanted} == {State.PREPARE_COMMIT}
+    assert state_of(desk, twin) is State.PREPARE_ABORT
+    for each in (*wanted, twin):
+        assert desk.finish(key_of(each)).partitions == (P0,)
+        assert state_of(desk, each) is None
+    sink = desk.engine.sinks.state("sink")
+    assert sink is not None
+    assert sink.last_batch == 0
+    desk.check_fold()
+
+
+def test_identities_of_attempts_differ() -> None:
+    desk = Desk()
+    found = [begin(desk, number=n % 2) for n in range(6)]
+    assert len({each.identity.producer_id for each in found}) == 6
+    assert len({each.name for each in found}) == 6
+
+
+def test_a_commit_with_one_that_is_not_open_changes_nothing() -> None:
+    desk = Desk()
+    first, second = begin(desk, partition=0), begin(desk, partition=1)
+    other = begin(desk, batch=1)
+    desk.engine.sinks.abort("sink", 0, [second.name])
+    before = desk.batches[:]
+    for listed in (
+        (first, second),
+        (first, other),
+        (first, SinkTransaction("no such", first.identity)),
+    ):
+        with pytest.raises(InvalidTransactionState):
+            commit(desk, *listed)
+    with pytest.raises(InvalidTransactionState):
+        commit(desk, first, run="a run never seen")
+    with pytest.raises(InvalidTransactionState):
+        desk.engine.sinks.commit("no such sink", "run-1", 0, [])
+    assert desk.batches == before
+
+
+def test_a_repeated_commit_is_told_so_and_what_is_open_aborts() -> None:
+    desk = Desk()
+    first = begin(desk)
+    commit(desk, first)
+    with pytest.raises(AlreadyCommitted):
+        commit(desk, first)
+    with pytest.raises(AlreadyCommitted):
+        begin(desk, batch=0)
+    late = begin(desk, batch=1)
+    commit(desk, late, batch=1)
+    with pytest.raises(AlreadyCommitted):
+        commit(desk, first)
+    assert state_of(desk, late) is State.PREPARE_COMMIT
+
+
+def test_a_zombie_after_the_commit_can_neither_write_nor_begin() -> None:
+    desk = Desk()
+    winner, zombie = begin(desk, number=0), begin(desk, number=1)
+    for each in (winner, zombie):
+        desk.engine.producers.add_partitions(key_of(each), each.identity, [P0])
+    commit(desk, winner)
+    for each in (winner, zombie):
+        desk.finish(key_of(each))
+        with pytest.raises(InvalidTransactionState):
+            desk.engine.producers.add_partitions(key_of(each), each.identity, [P0])
+        with pytest.raises(InvalidTransactionState):
+            desk.engine.producers.verify(key_of(each), each.identity, P0)
+
+
+def test_a_later_run_fences_the_former_and_aborts_what_it_has_open() -> None:
+    desk = Desk()
+    old = begin(desk, batch=3)
+    new = begin(desk, batch=3, run="run-2")
+    assert state_of(desk, old) is State.PREPARE_ABORT
+    for call in (
+        lambda: begin(desk, batch=4),
+        lambda: desk.engine.sinks.touch("sink", "run-1", 3),
+        lambda: commit(desk, old, batch=3),
+    ):
+        with pytest.raises(SinkFenced):
+            call()
+    assert state_of(desk, new) is State.ONGOING
+    commit(desk, new, batch=3, run="run-2")
+    desk.check_fold()
+
+
+def test_fenced_runs_are_forgotten_after_a_week() -> None:
+    desk = Desk(TransactionLimits(fenced_runs_kept_s=100))
+    begin(desk, run="a")
+    begin(desk, run="b")
+    desk.advance(200)
+    begin(desk, run="c")
+    sink = desk.engine.sinks.state("sink")
+    assert sink is not None
+    assert [each.run for each in sink.fenced] == ["b"]
+
+
+def test_another_query_under_the_same_name_is_refused_once_batches_are_committed() -> None:
+    desk = Desk()
+    first = begin(desk, query="q1")
+    begin(desk, query="q2", run="run-1")
+    first = begin(desk, query="q1")
+    commit(desk, first)
+    with pytest.raises(SinkConflict):
+        begin(desk, batch=1, query="q3", run="run-9")
+    begin(desk, batch=1, query="", run="run-1")
+
+
+def test_touches_keep_finished_tasks_open_and_silence_does_not() -> None:
+    desk = Desk()
+    finished, running = begin(desk, partition=0), begin(desk, partition=1)
+    other = begin(desk, batch=1)
+    for _ in range(5):
+        desk.advance(30)
+        desk.engine.sinks.touch("sink", "run-1", 0)
+    assert state_of(desk, other) is State.PREPARE_ABORT
+    desk.fail_over()
+    desk.advance(59)
+    assert state_of(desk, finished) is state_of(desk, running) is State.ONGOING
+    desk.advance(2)
+    assert state_of(desk, finished) is State.PREPARE_ABORT
+    with pytest.raises(InvalidTransactionState):
+        commit(desk, finished, running)
+    assert desk.engine.sinks.touch("no such sink", "r", 0) == 0
+
+
+def test_an_abort_is_never_an_error_and_leaves_the_decided_alone() -> None:
+    desk = Desk()
+    opened, committed = begin(desk, batch=1), begin(desk)
+    commit(desk, committed)
+    stranger = begin(desk, sink="other")
+    desk.engine.sinks.abort("sink", 1, [opened.name, opened.name, "unknown", stranger.name])
+    desk.engine.sinks.abort("sink", 0, [committed.name])
+    desk.engine.sinks.abort("no such sink", 0, ["x"])
+    assert state_of(desk, opened) is State.PREPARE_ABORT
+    assert state_of(desk, committed) is State.PREPARE_COMMIT
+    assert state_of(desk, stranger) is State.ONGOING
+
+
+def test_a_commit_is_bounded() -> None:
+    desk = Desk(TransactionLimits(group_commit_max=1))
+    opened = [begin(desk, partition=n) for n in range(2)]
+    with pytest.raises(TransactionTooLarge):
+        commit(desk, *opened)
+
+
+def test_a_sink_is_forgotten_long_after_its_last_change() -> None:
+    desk = Desk(TransactionLimits(sinks_kept_s=100, expiry_check_s=10))
+    commit(desk, first := begin(desk))
+    desk.finish(key_of(first))
+    desk.advance(90)
+    assert desk.engine.sinks.state("sink") is not None
+    desk.advance(30)
+    assert desk.engine.sinks.state("sink") is None
+    desk.check_fold()

@@ -1,0 +1,147 @@
+"""Staged transactions: what they hold, and what is left to do at commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import (
+    ConcurrentTransactions,
+    InvalidTransactionState,
+    ProducerFenced,
+    TransactionNotFound,
+    TransactionTooLarge,
+)
+from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import (
+    GroupRef,
+    Header,
+    Staged,
+    StagedOffset,
+    State,
+    TopicPartition,
+)
+from tests.unit.transactions.desk import Desk
+
+KEY = TransactionKey(Family.CURSUS, "orders-worker")
+
+
+def record(sequence: int, partition: int = 0, value: bytes = b"v") -> Staged:
+    return Staged("orders", partition, sequence, 7, b"k", value, (Header("a", b"b"),))
+
+
+def offset(at: int, partition: int = 0) -> StagedOffset:
+    return StagedOffset(GroupRef("cursus", "g", "in"), "in", partition, at)
+
+
+def opened(limits: TransactionLimits | None = None) -> Desk:
+    desk = Desk(limits)
+    desk.init(KEY)
+    desk.engine.staging.begin(KEY, 0)
+    return desk
+
+
+def test_a_commit_has_the_records_in_order_each_number_once() -> None:
+    desk = opened()
+    staging = desk.engine.staging
+    assert staging.stage(KEY, 0, [record(1), record(2, partition=1)]).staged == 2
+    assert staging.stage(KEY, 0, [record(2, partition=1), record(3), record(3)]).staged == 3
+    staging.stage_offsets(KEY, 0, [offset(5), offset(7, 1)])
+    staging.stage_offsets(KEY, 0, [offset(6)])
+    desk.fail_over()
+    ended = desk.engine.staging.end(KEY, 0, commits=True)
+    assert ended is not None
+    assert not ended.complete
+    ending = desk.engine.ending(KEY)
+    assert ending is not None
+    assert [each.sequence for each in ending.staged] == [1, 2, 3]
+    assert ending.partitions == (TopicPartition("orders", 0), TopicPartition("orders", 1))
+    assert [each.offset for each in ending.offsets] == [6, 7]
+    desk.finish(KEY)
+    assert desk.engine.store.staged == {}
+    assert desk.engine.store.total_staged_bytes == 0
+    assert desk.engine.store.transactions[KEY].staged == 3
+    desk.check_fold()
+
+
+def test_an_abort_leaves_nothing_to_do() -> None:
+    desk = opened()
+    desk.engine.staging.stage(KEY, 0, [record(1)])
+    desk.engine.staging.stage_offsets(KEY, 0, [offset(5)])
+    desk.engine.staging.end(KEY, 0, commits=False)
+    ending = desk.finish(KEY)
+    assert (ending.staged, ending.partitions, ending.offsets) == ((), (), ())
+    assert desk.engine.store.staged == {}
+
+
+def test_one_client_runs_many_transactions_under_one_wire_epoch() -> None:
+    desk = opened()
+    identities = set()
+    for commits in (True, False, True):
+        desk.engine.staging.begin(KEY, 0)
+        desk.engine.staging.stage(KEY, 0, [record(1)])
+        desk.engine.staging.end(KEY, 0, commits=commits)
+        with pytest.raises(ConcurrentTransactions):
+            desk.engine.staging.begin(KEY, 0)
+        identities.add(desk.finish(KEY).identity)
+    assert len(identities) == 3
+    assert desk.engine.store.transactions[KEY].wire_epoch == 0
+
+
+def test_the_end_may_be_repeated_but_not_turned() -> None:
+    desk = opened()
+    staging = desk.engine.staging
+    for complete in (False, True):
+        ended = staging.end(KEY, 0, commits=True)
+        assert ended is not None
+        if complete:
+            assert ended.complete
+        with pytest.raises(InvalidTransactionState):
+            staging.end(KEY, 0, commits=False)
+        if not complete:
+            desk.finish(KEY)
+
+
+def test_a_newer_client_fences_the_older_and_drops_what_it_staged() -> None:
+    desk = opened()
+    desk.engine.staging.stage(KEY, 0, [record(1)])
+    with pytest.raises(ConcurrentTransactions):
+        desk.init(KEY)
+    desk.finish(KEY)
+    desk.init(KEY)
+    with pytest.raises(ProducerFenced):
+        desk.engine.staging.stage(KEY, 0, [record(2)])
+    with pytest.raises(InvalidTransactionState):
+        desk.engine.staging.stage(KEY, 1, [record(2)])
+    with pytest.raises(InvalidTransactionState):
+        desk.engine.staging.end(KEY, 1, commits=True)
+    assert desk.engine.store.staged == {}
+
+
+def test_nobody_is_known_by_a_name_never_heard() -> None:
+    with pytest.raises(TransactionNotFound):
+        Desk().engine.staging.begin(KEY, 0)
+
+
+def test_what_is_staged_is_bounded_for_each_and_for_all() -> None:
+    desk = opened(TransactionLimits(staged_bytes_max=1000, staged_total_bytes_max=1500))
+    desk.engine.staging.stage(KEY, 0, [record(1, value=bytes(700))])
+    with pytest.raises(TransactionTooLarge, match="staged_bytes_max"):
+        desk.engine.staging.stage(KEY, 0, [record(2, value=bytes(700))])
+    other = TransactionKey(Family.CURSUS, "other")
+    desk.init(other)
+    desk.engine.staging.begin(other, 0)
+    with pytest.raises(TransactionTooLarge, match="staged_total_bytes_max"):
+        desk.engine.staging.stage(other, 0, [record(1, value=bytes(800))])
+    assert desk.engine.store.transactions[KEY].staged == 1
+
+
+def test_an_open_transaction_times_out_and_its_records_go() -> None:
+    desk = opened()
+    desk.engine.staging.stage(KEY, 0, [record(1)])
+    desk.advance(61)
+    assert desk.engine.store.transactions[KEY].state is State.PREPARE_ABORT
+    desk.finish(KEY)
+    with pytest.raises(InvalidTransactionState):
+        desk.engine.staging.end(KEY, 0, commits=True)
+    desk.check_fold()
