@@ -68,7 +68,7 @@ class GroupRoom:
             self._log.info("found groups in files", records=len(self._found.entries))
 
     def topics_changed(self, old: Image, new: Image) -> None:
-        """A subscriber to the metadata: the offsets of a deleted topic go with it."""
+        """A subscriber to the metadata: what groups have of a deleted topic goes with it."""
         for topic_id in changed_topics(old, new):
             before = old.topics.get(topic_id)
             if before is None or topic_id in new.topics or new.find_topic(before.name) is not None:
@@ -76,11 +76,11 @@ class GroupRoom:
             for _, replica, engine in self.machines.machines():
                 try:
                     replica.check_leading()
-                    engine.offsets.forget_topic(before.name)
+                    engine.forget_topic(before.name)
                 except PacelineError as error:
                     if replica.leads_log:
                         self._log.warning(
-                            "offsets of a deleted topic are kept",
+                            "groups of a deleted topic are kept",
                             topic=before.name,
                             partition=replica.name,
                             error=str(error),

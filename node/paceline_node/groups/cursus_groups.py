@@ -202,6 +202,18 @@ class CursusGroups:
         store = self._context.store
         return key in store.groups or key in store.offsets
 
+    def forget_topic(self, topic: str) -> None:
+        """Forget the groups of a topic that was deleted: another one of its name has none. Raises
+        what writing raises, perhaps half-way."""
+        gone = {key for key in self._context.store.all_keys() if key.subject == topic}
+        for key in sorted(key for key in gone if key.family is Family.CURSUS):
+            group = self._context.group(key)
+            self._offsets.forget_group(key)
+            for each in () if group is None else group.members:
+                self._context.sessions.forget(key, each.member_id)
+            self._fenced.pop(key, None)
+            self._owned.pop(key, None)
+
     # --- checks -----------------------------------------------------------------------------------
 
     def _check(self, member: CursusMember) -> Group:

@@ -81,6 +81,12 @@ class GroupEngine:
         policy = self.policies.get(key.family)
         return policy is None or policy.member_count(key) > 0
 
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: its offsets go, and the groups that were its own. Raises what
+        writing raises, perhaps half-way."""
+        self.offsets.forget_topic(topic)
+        self.cursus.forget_topic(topic)
+
     # --- the machine ------------------------------------------------------------------------------
 
     def apply(self, entry: Entry) -> None:

@@ -116,6 +116,18 @@ async def test_commits_only_go_forwards_and_all_or_none(client: CursusClient) ->
     )
 
 
+async def test_a_deleted_topic_takes_its_groups_along(client: CursusClient) -> None:
+    _, first, _ = await join(client, "a")
+    line = f"topic=t group=g member={first} generation=1"
+    assert await client.say(f"COMMIT_OFFSET {line} partition=0 offset=3") == "OK"
+    await client.ok("DELETE topic=t")
+    assert await client.say("GROUP_STATUS group=g") == "ERROR: group_not_found group=g"
+    await client.ok("CREATE topic=t partitions=3")
+    told, second, _ = await join(client, "a")
+    assert (told, second != first) == ("1", True)
+    assert await client.say("FETCH_OFFSET topic=t partition=0 group=g") == "OK offset=0"
+
+
 async def test_readers_begin_at_the_commit_and_old_generations_end(client: CursusClient) -> None:
     await client.produce(batch("t", numbered(1, 5)))
     _, first, _ = await join(client, "a")

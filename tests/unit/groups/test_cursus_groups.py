@@ -96,6 +96,19 @@ def test_a_grown_topic_is_assigned_anew() -> None:
     assert desk.engine.cursus.join(KEY, told.member, 4).partitions == (0, 1, 2, 3)
 
 
+def test_a_deleted_topic_takes_its_groups_along() -> None:
+    desk = Desk()
+    cursus = desk.engine.cursus
+    cursus.commit(member(cursus.join(KEY, "a", 6)), [Commit("t", 0, 5)])
+    other = cursus.join(cursus_key("g", "other"), "b", 6)
+    desk.engine.forget_topic("t")
+    assert not cursus.knows(KEY)
+    assert cursus.join(KEY, "a", 6).generation == 1
+    assert committed(desk, 0) == 0
+    cursus.heartbeat(CursusMember("g", "other", other.member, other.generation, 6))
+    desk.check_fold()
+
+
 def test_nobody_knows_a_group_before_it_is_there() -> None:
     desk = Desk()
     with pytest.raises(GroupNotFound):

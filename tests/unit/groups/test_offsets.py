@@ -78,7 +78,7 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     for key in (KAFKA, v1_key("g")):
         commit(desk, key, 1, 2)
         desk.engine.offsets.commit(key, [Commit("other", 0, 3)], OffsetRule.FREE)
-    desk.engine.offsets.forget_topic("t")
+    desk.engine.forget_topic("t")
     assert [stored(desk, key) for key in (KAFKA, v1_key("g"))] == [[3], [3]]
     desk.check_fold()
 
