@@ -66,6 +66,7 @@ def make_cursus(
         groups.fence_reader,
         keepalive_s=cursus.keepalive_ms / 1000,
         leader_wait_s=cursus.leader_wait_ms / 1000,
+        non_utf8=cursus.non_utf8,
     )
     idle_s = cursus.idle_timeout_ms / 1000 or None
     listener = CursusListener(

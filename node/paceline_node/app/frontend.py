@@ -12,6 +12,7 @@ from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.segment.server import ServerLimits
 from paceline_node.app.cursus import health_checks, make_cursus
+from paceline_node.app.cursus_metering import collect_for_cursus
 from paceline_node.app.peering import Peering
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -41,7 +42,8 @@ from paceline_node.listeners.v1_groups import V1Groups
 from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
-from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample
+from paceline_node.observe.instruments import Family
+from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample, Total
 from paceline_node.peers.accepting import AcceptGate, OpenConnections
 from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
@@ -98,6 +100,7 @@ class Frontend:
         peering.server.register(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
         metrics.provide(Gauge.READY, lambda: [((), not surface.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
+        metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
         metrics.provide(
             Gauge.CHANNEL_DEPTH,
             lambda: [
@@ -229,6 +232,9 @@ class Frontend:
         self._permit()
         return health_checks(self._surface)
 
+    def _collect_for_cursus(self) -> Iterator[Family]:
+        return collect_for_cursus(self._metrics, self._surface, lambda: self._cursus.stream_count)
+
     def _http_limits(self) -> HttpLimits:
         return HttpLimits(
             connections=self._settings.limits.connections,
@@ -240,6 +246,11 @@ class Frontend:
         for kind, opened in self._opened.items():
             if kind is not ListenerKind.PEER:
                 yield (kind.value,), opened.count
+
+    def _accepted(self) -> Iterator[Sample]:
+        for kind, opened in self._opened.items():
+            if kind is not ListenerKind.PEER:
+                yield (kind.value,), opened.accepted
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -264,7 +275,7 @@ class Frontend:
                     server = self._http_server(item.config.kind, health_pages(self._cursus_checks))
                     await self._serve_pages(nursery, item, server)
                 case ListenerKind.CURSUS_METRICS:
-                    pages = {"/metrics": metrics_page(self._metrics, self._permit)}
+                    pages = {"/metrics": metrics_page(self._collect_for_cursus, self._permit)}
                     server = self._http_server(item.config.kind, pages)
                     await self._serve_pages(nursery, item, server)
                 case ListenerKind.PEER:
@@ -291,7 +302,12 @@ class Frontend:
         if bound.config.tls:
             tls = self._settings.tls
             context = server_context(tls.certificate, tls.key)
-            handle = over_tls(handle, context, handshake_s=tls.handshake_ms / 1000)
+            handle = over_tls(
+                handle,
+                context,
+                handshake_s=tls.handshake_ms / 1000,
+                plain_too=bound.config.plain_too,
+            )
         await nursery.start(
             partial(
                 serve_clients,

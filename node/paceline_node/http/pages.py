@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 
 from paceline_node.http.lazy import load
 from paceline_node.http.server import Page, PageMaker
+from paceline_node.observe.instruments import Family
 from paceline_node.observe.metrics import Metrics
 
 
@@ -28,10 +29,10 @@ def standard_pages(
         body = json.dumps({"ready": not failed, "failed": failed}).encode() + b"\n"
         return Page(body, "application/json", status)
 
-    return {"/live": live, "/ready": ready, "/metrics": metrics_page(metrics, permit)}
+    return {"/live": live, "/ready": ready, "/metrics": metrics_page(metrics.collect, permit)}
 
 
-def metrics_page(metrics: Metrics, permit: Callable[[], None]) -> PageMaker:
+def metrics_page(collect: Callable[[], Iterable[Family]], permit: Callable[[], None]) -> PageMaker:
     """/metrics in Prometheus's text format, for whom ``permit`` lets see it."""
 
     async def text() -> Page:
@@ -40,6 +41,6 @@ def metrics_page(metrics: Metrics, permit: Callable[[], None]) -> PageMaker:
         await load("paceline_node.observe.exposition")
         from paceline_node.observe.exposition import CONTENT_TYPE, exposition
 
-        return Page(exposition(metrics.collect()), CONTENT_TYPE)
+        return Page(exposition(collect()), CONTENT_TYPE)
 
     return text

@@ -96,6 +96,11 @@ class CursusListener:
         self.serve_requests(requests.Auth, self._auth)
         self.serve_requests(requests.Help, self._help)
 
+    @property
+    def stream_count(self) -> int:
+        """Streams being pushed now."""
+        return self._streams.count
+
     def serve_requests(
         self, kind: type[R], handler: Callable[[R, CursusCall], Awaitable[Reply]]
     ) -> None:

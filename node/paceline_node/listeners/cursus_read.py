@@ -7,6 +7,7 @@ CONSUMEs.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -20,10 +21,12 @@ from paceline.wire.cursus.requests import OffsetReset, ReadPlace
 from paceline.wire.mapping import cursus_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
+from paceline.wire.records import Record
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.scan import RecordScan
+from paceline_node.settings import NonUtf8
 
 MAX_FRAME_BYTES = 1024 * 1024
 """Data frames stay near this; one record is always sent, however large it is."""
@@ -91,24 +94,52 @@ class RecordFrames:
         return b"".join((head, *self._parts))
 
 
-async def fill(frames: RecordFrames, scan: RecordScan) -> int:
+def _raw(record: Record) -> bytes | None:
+    return encode_record(cursus_of(record))
+
+
+def _replaced(record: Record) -> bytes | None:
+    shown = cursus_of(record)
+    text = shown.payload.decode("utf-8", "replace")
+    return encode_record(shown._replace(payload=text.encode()))
+
+
+def _skipped(record: Record) -> bytes | None:
+    shown = cursus_of(record)
+    try:
+        shown.payload.decode()
+    except UnicodeDecodeError:
+        return None
+    return encode_record(shown)
+
+
+_SHOWN: Mapping[NonUtf8, Callable[[Record], bytes | None]] = {
+    NonUtf8.RAW: _raw,
+    NonUtf8.REPLACE: _replaced,
+    NonUtf8.SKIP: _skipped,
+}
+"""A record's bytes in a frame; None for one that is not shown."""
+
+
+async def fill(frames: RecordFrames, scan: RecordScan, non_utf8: NonUtf8) -> int:
     """Put what ``scan`` gives into ``frames``; the offset to go on at.
 
     Raises InvalidRecord when the first record of all cannot be shown in Cursus; a later one ends
     the frame before it.
     """
+    show = _SHOWN[non_utf8]
     while not frames.is_full:
         records = await scan.next_batch()
         if records is None:
             break
         for record in records:
             try:
-                part = encode_record(cursus_of(record))
+                part = show(record)
             except InvalidRecord:
                 if frames.count:
                     return record.offset
                 raise
-            if not frames.add(part):
+            if part is not None and not frames.add(part):
                 return record.offset
     return scan.position
 
@@ -120,6 +151,7 @@ class LocalSource:
     env: Env
     partition: Partition
     place: ReadPlace
+    non_utf8: NonUtf8
 
     async def read(self, offset: int, wait_s: float) -> Found:
         partition = self.partition
@@ -139,7 +171,7 @@ class LocalSource:
             isolation=self.place.isolation,
             max_bytes=_READ_BYTES,
         )
-        next_offset = await fill(frames, scan)
+        next_offset = await fill(frames, scan, self.non_utf8)
         body = frames.body()
         partition.traffic.fetched(frames.count, len(body))
         return Found(body, next_offset, frames.count)
@@ -168,6 +200,7 @@ class ForwardedSource:
     env: Env
     routing: LeaderRouting
     place: ReadPlace
+    non_utf8: NonUtf8
 
     async def read(self, offset: int, wait_s: float) -> Found:
         """As :class:`ReadSource` says. A leader that is gone is waited for, two seconds more than
@@ -178,7 +211,7 @@ class ForwardedSource:
             partition = await self.routing.leading(
                 self.place.topic, self.place.partition, until=until + _LEADER_WAIT_S
             )
-            source = LocalSource(self.env, partition, self.place)
+            source = LocalSource(self.env, partition, self.place, self.non_utf8)
             start = offset or partition.log_start_offset
             return await source.read(start, max(0.0, until - self.env.now()))
 

@@ -28,6 +28,7 @@ from paceline_node.security.principals import Operation
 from paceline_node.services.records import RecordService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.scan import RecordScan
+from paceline_node.settings import NonUtf8
 
 _ANSWER_S = 0.1
 _READ_BYTES = 1024 * 1024
@@ -57,6 +58,7 @@ class CursusReads:
         *,
         keepalive_s: float,
         leader_wait_s: float,
+        non_utf8: NonUtf8 = NonUtf8.RAW,
     ) -> None:
         self._env = env
         self._records = records
@@ -65,6 +67,7 @@ class CursusReads:
         self._fence = fence
         self._keepalive_s = keepalive_s
         self._leader_wait_s = leader_wait_s
+        self._non_utf8 = non_utf8
 
     async def consume(self, request: Consume, call: CursusCall) -> Reply:
         """One data frame, after waiting for a first record if the client wants to."""
@@ -98,7 +101,7 @@ class CursusReads:
         self._records.permit(call.principal, Operation.CONSUME, place.topic)
         await self._places.with_partition(place.topic, place.partition)
         if place.dialect is Dialect.SEED and not call.forwarded:
-            source = ForwardedSource(self._env, self._routing, place)
+            source = ForwardedSource(self._env, self._routing, place, self._non_utf8)
             return _Opened(place, source, place.offset or 0)
         partition = await self._led_here(place.topic, place.partition, call)
         committed = None if call.forwarded else await self._fence(place)
@@ -109,7 +112,7 @@ class CursusReads:
             earliest=partition.log_start_offset,
             latest=partition.last_stable_offset if is_committed else partition.high_watermark,
         )
-        return _Opened(place, LocalSource(self._env, partition, place), offset)
+        return _Opened(place, LocalSource(self._env, partition, place, self._non_utf8), offset)
 
     async def _led_here(self, topic: str, number: int, call: CursusCall) -> Partition:
         """The partition, which this node must lead; others are told who does."""
@@ -139,5 +142,5 @@ class CursusReads:
                     isolation=place.isolation,
                     max_bytes=_READ_BYTES,
                 )
-                await fill(frames, scan)
+                await fill(frames, scan, self._non_utf8)
         return (frames.body(),)

@@ -110,9 +110,10 @@ class CursusStream:
 
 @dataclass(slots=True)
 class StreamTable:
-    """The streams of this node that a newer one may replace."""
+    """The streams of this node: how many, and those that a newer one may replace."""
 
     _by_key: dict[StreamKey, list[CursusStream]]
+    count: int = 0
 
     @classmethod
     def empty(cls) -> StreamTable:
@@ -120,6 +121,7 @@ class StreamTable:
 
     def enter(self, stream: CursusStream) -> None:
         """Note a stream; those of the same member, or of an older generation, end."""
+        self.count += 1
         key = stream.key
         if key is None:
             return
@@ -131,6 +133,7 @@ class StreamTable:
 
     def leave(self, stream: CursusStream) -> None:
         """Forget a stream that has ended."""
+        self.count -= 1
         key = stream.key
         if key is None:
             return
@@ -138,9 +141,6 @@ class StreamTable:
         others.remove(stream)
         if not others:
             del self._by_key[key]
-
-    def __len__(self) -> int:
-        return sum(map(len, self._by_key.values()))
 
 
 def _replaces(new: ReadPlace, old: ReadPlace) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ class Client:
 
 _LAST_WORD_S = 1.0
 _RECEIVE_BYTES = 64 * 1024
+_TLS_HANDSHAKE = b"\x16"
 
 Serve = Callable[[trio.abc.Stream, Client], Awaitable[None]]
 """Serves one connection and closes it."""
@@ -44,8 +46,8 @@ class BoundListener:
     async def close(self) -> None:
         """Free the port; idempotent, also when cancelled."""
         with trio.CancelScope(shield=True):
-            for socket in self.sockets:
-                await trio.aclose_forcefully(socket)
+            for each in self.sockets:
+                await trio.aclose_forcefully(each)
 
 
 class PortInUse(Exception):
@@ -90,8 +92,18 @@ async def serve_clients(
     )
 
 
-def over_tls(handle: Serve, context: ssl.SSLContext, *, handshake_s: float) -> Serve:
-    """``handle``, behind a TLS handshake; a client that fails it, or is too slow, is gone."""
+def over_tls(
+    handle: Serve, context: ssl.SSLContext, *, handshake_s: float, plain_too: bool = False
+) -> Serve:
+    """``handle``, behind a TLS handshake; a client that fails it, or is too slow, is gone. With
+    ``plain_too``, one whose first byte begins no handshake is served as it is; that byte may be
+    long in coming."""
+
+    async def chosen(stream: trio.abc.Stream, client: Client) -> None:
+        if await _begins_tls(stream):
+            await secured(stream, client)
+        else:
+            await handle(stream, client)
 
     async def secured(stream: trio.abc.Stream, client: Client) -> None:
         # Compatible: many clients close without saying so first.
@@ -105,7 +117,17 @@ def over_tls(handle: Serve, context: ssl.SSLContext, *, handshake_s: float) -> S
         else:
             await trio.aclose_forcefully(stream)
 
-    return secured
+    return chosen if plain_too else secured
+
+
+async def _begins_tls(stream: trio.abc.Stream) -> bool:
+    """Whether a client's first byte is a TLS record's. Streams that cannot be looked into are not
+    of the network, and not encrypted."""
+    if not isinstance(stream, trio.SocketStream):
+        return False
+    with suppress(OSError):
+        return await stream.socket.recv(1, socket.MSG_PEEK) == _TLS_HANDSHAKE
+    return False
 
 
 def client_of(stream: trio.abc.Stream) -> Client:

@@ -93,6 +93,7 @@ class Total(enum.Enum):
         "Rebalances begun by this node as coordinator since it coordinates.",
         ("family",),
     )
+    CONNECTIONS_ACCEPTED = ("connections_accepted", "Client connections accepted.", ("protocol",))
     BROKERS_FENCED = ("brokers_fenced", "Brokers fenced by this node as controller.", ("cause",))
 
     def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:

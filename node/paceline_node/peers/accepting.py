@@ -54,12 +54,13 @@ class AcceptGate:
 
 
 class OpenConnections:
-    """How many connections of a server are open now."""
+    """How many connections of a server are open now, and were accepted since it began."""
 
-    __slots__ = ("count",)
+    __slots__ = ("accepted", "count")
 
     def __init__(self) -> None:
         self.count = 0
+        self.accepted = 0
 
 
 @asynccontextmanager
@@ -134,6 +135,7 @@ class _Accepting:
 
     async def _run(self, stream: trio.abc.Stream) -> None:
         self._opened.count += 1
+        self._opened.accepted += 1
         try:
             await self._handle(stream)
         finally:

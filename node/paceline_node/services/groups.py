@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import trio
@@ -129,6 +129,10 @@ class GroupService:
                 commit_s=self._commit_s,
             )
         return found
+
+    def leading(self) -> Iterator[GroupEngine]:
+        """The engines that decide here now, to be looked at and not asked."""
+        return (engine for _, _, engine in self._machines.machines() if engine.leads)
 
     @property
     def limits(self) -> GroupLimits:

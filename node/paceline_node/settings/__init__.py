@@ -4,7 +4,7 @@ from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKi
 from paceline_node.settings.loader import InvalidSettings, load
 from paceline_node.settings.printing import print_config
 from paceline_node.settings.reloading import LiveSettings
-from paceline_node.settings.tree import Settings, SimulatedReplicas, Timing
+from paceline_node.settings.tree import NonUtf8, Settings, SimulatedReplicas, Timing
 
 __all__ = [
     "BootstrapPeer",
@@ -12,6 +12,7 @@ __all__ = [
     "Listener",
     "ListenerKind",
     "LiveSettings",
+    "NonUtf8",
     "Settings",
     "SimulatedReplicas",
     "Timing",

@@ -2,10 +2,11 @@
 
 A listener is where this node accepts one protocol::
 
-    scheme[+tls]://HOST:PORT[?advertised=HOST[:PORT]]
+    scheme[+tls]://HOST:PORT[?advertised=HOST[:PORT]][&tls=optional]
 
 The bind address and the advertised one (what other nodes and clients are told) are separate
-(ARCHITECTURE decision 9). Port 0 takes a free port; the advertised port then follows it.
+(ARCHITECTURE decision 9). Port 0 takes a free port; the advertised port then follows it. Behind
+``+tls``, ``tls=optional`` lets clients choose: some of Cursus's never encrypt (spec cursus 1).
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ DEFAULT_KINDS = (
 
 _NOT_YET = frozenset({"pravega"})
 _OVER_TLS = frozenset({ListenerKind.CURSUS})
+_OPTIONS = frozenset({"advertised", "tls"})
 _ALIASES = {"kafka": "coordinator"}  # SETTLED P10
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
 
@@ -68,7 +70,8 @@ _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bo
 @dataclass(frozen=True, slots=True)
 class Listener:
     """One accepted protocol. ``advertised_port`` None means the port that was bound; ``tls`` that
-    its connections are encrypted with the certificate of ``tls.certificate``."""
+    its connections are encrypted with the certificate of ``tls.certificate``, those that are not
+    excepted where ``plain_too``."""
 
     kind: ListenerKind
     host: str
@@ -76,6 +79,7 @@ class Listener:
     advertised_host: str
     advertised_port: int | None
     tls: bool = False
+    plain_too: bool = False
 
     @classmethod
     def parse(cls, url: str) -> Listener:
@@ -85,15 +89,19 @@ class Listener:
         if parts.path not in ("", "/") or parts.fragment or parts.username is not None:
             raise ValueError(f"{url!r}: expected {kind.value}://HOST:PORT[?advertised=HOST:PORT]")
         host, port = _host_port(url, parts.netloc)
-        advertised = _advertised(url, parts.query)
+        options = _options(url, parts.query)
+        plain_too = "tls" in options
+        if plain_too and (options["tls"] != "optional" or not tls):
+            raise ValueError(f"{url!r}: expected tls=optional, behind a scheme that ends in +tls")
+        advertised = _advertised(url, options)
         if advertised is None:
             if host in _EVERYWHERE:
                 raise ValueError(
                     f"{url!r} listens on every address: say which one to tell others, "
                     "with ?advertised=HOST:PORT"
                 )
-            return cls(kind, host, port, host, None, tls)
-        return cls(kind, host, port, *advertised, tls)
+            return cls(kind, host, port, host, None, tls, plain_too)
+        return cls(kind, host, port, *advertised, tls, plain_too)
 
     @classmethod
     def default(cls, kind: ListenerKind, node_id: int) -> Listener:
@@ -103,11 +111,13 @@ class Listener:
     def __str__(self) -> str:
         scheme = f"{self.kind.value}+tls" if self.tls else self.kind.value
         url = f"{scheme}://{_joined(self.host, self.port)}"
-        if (self.advertised_host, self.advertised_port) == (self.host, None):
-            return url
-        port = self.advertised_port
-        advertised = self.advertised_host if port is None else _joined(self.advertised_host, port)
-        return f"{url}?advertised={advertised}"
+        options = []
+        if (self.advertised_host, self.advertised_port) != (self.host, None):
+            host, port = self.advertised_host, self.advertised_port
+            options.append(f"advertised={host if port is None else _joined(host, port)}")
+        if self.plain_too:
+            options.append("tls=optional")
+        return f"{url}?{'&'.join(options)}" if options else url
 
     def advertised(self, bound_port: int) -> tuple[str, int]:
         """What to tell others, given the port that was bound."""
@@ -162,13 +172,18 @@ def _host_port(text: str, address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _advertised(url: str, query: str) -> tuple[str, int | None] | None:
-    options = parse_qsl(query, keep_blank_values=True)
-    if not options:
+def _options(url: str, query: str) -> dict[str, str]:
+    found = parse_qsl(query, keep_blank_values=True)
+    options = dict(found)
+    if len(options) < len(found) or not options.keys() <= _OPTIONS or not all(options.values()):
+        raise ValueError(f"{url!r}: the options are advertised=HOST[:PORT] and tls=optional")
+    return options
+
+
+def _advertised(url: str, options: dict[str, str]) -> tuple[str, int | None] | None:
+    value = options.get("advertised")
+    if value is None:
         return None
-    if [name for name, _ in options] != ["advertised"] or not options[0][1]:
-        raise ValueError(f"{url!r}: the only option is advertised=HOST[:PORT]")
-    value = options[0][1]
     if ":" not in value:
         return value, None
     host, port = _host_port(url, value)

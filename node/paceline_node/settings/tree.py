@@ -41,6 +41,14 @@ class AdminCommands(enum.Enum):
     DENY = "deny"
 
 
+class NonUtf8(enum.Enum):
+    """What Cursus readers are sent of a payload that is not UTF-8 (spec cursus 3.1)."""
+
+    RAW = "raw"
+    REPLACE = "replace"
+    SKIP = "skip"
+
+
 class SimulatedReplicas(enum.Enum):
     """Whether clients may play replicas that no node hosts (spec v1 9)."""
 
@@ -344,6 +352,11 @@ class CursusSettings:
         (),
         "Registered compressors (entry points of group paceline.cursus.compressors) to try, in "
         "this order, on frames that are nothing else.",
+    )
+    non_utf8: NonUtf8 = setting(
+        NonUtf8.RAW,
+        "What readers get of a payload that is not UTF-8, on which clients for Python stop: its "
+        "bytes as they are, with U+FFFD for each wrong one, or not the record.",
     )
 
 

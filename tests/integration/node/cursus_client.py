@@ -19,6 +19,8 @@ from paceline.wire.cursus.batch import (
 )
 from paceline.wire.cursus.frames import FrameReader, framed
 
+ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
+"""Settings of a node that is alone."""
 _PATIENCE_S = 30.0
 
 
@@ -29,7 +31,7 @@ class CursusClient:
         self._address = address
 
     async def __aenter__(self) -> CursusClient:
-        self.stream = await trio.open_tcp_stream(*self._address)
+        self.stream: trio.abc.Stream = await trio.open_tcp_stream(*self._address)
         self._reader = FrameReader()
         return self
 

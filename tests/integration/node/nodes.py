@@ -173,8 +173,7 @@ def make_node(
     tls: Sequence[str] = (),
 ) -> Node:
     data = data or data_dir(directory, number)
-    schemes = {kind: f"{kind}+tls" if kind in tls else kind for kind in ports}
-    listeners = ",".join(f"{schemes[kind]}://127.0.0.1:{port}" for kind, port in ports.items())
+    listeners = ",".join(_listener_url(kind, port, tls) for kind, port in ports.items())
     words = [
         f"node.id={number}",
         f"node.data_dir={data}",
@@ -187,6 +186,13 @@ def make_node(
     net = network or RealNetwork()
     env = Env(SharedHost(), RealDisk(str(data)), net, random.SystemRandom())
     return Node(settings, env, policy=policy, compressors=compressors)
+
+
+def _listener_url(kind: str, port: int, tls: Sequence[str]) -> str:
+    """``tls`` holds kinds that are encrypted, ``kind?`` where their clients choose."""
+    if f"{kind}?" in tls:
+        return f"{kind}+tls://127.0.0.1:{port}?tls=optional"
+    return f"{kind}+tls://127.0.0.1:{port}" if kind in tls else f"{kind}://127.0.0.1:{port}"
 
 
 # --- one node -------------------------------------------------------------------------------------

@@ -1,36 +1,27 @@
-"""One node over Cursus: every command that is served, by the bytes that clients see."""
+"""One node over Cursus: sessions, topics and writing, by the bytes that clients see."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import cramjam
 import pytest
 import trio
-import trustme
 
-from paceline.errors import ConfigurationError
 from paceline.types import Acks, Compression
 from paceline.wire.compression import compress
-from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_batch, parse_batch
+from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_batch
 from paceline.wire.cursus.compression import CompressorRegistry
 from paceline.wire.cursus.frames import framed
-from paceline_node.settings import InvalidSettings
-from tests.integration.node.cursus_client import CursusClient, batch, numbered, payloads
+from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import (
     RunningNode,
     V1Client,
-    listener_ports,
     lone_node,
-    make_node,
 )
 from tests.unit.wire_cursus.vectors import FRAMES
-
-ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 
 
 @pytest.fixture
@@ -344,162 +335,3 @@ async def test_a_registered_compressor(tmp_path: Path) -> None:
         body = encode_batch(batch("t", numbered(1, 2)))
         assert (await client.acked(body[::-1]))["last_offset"] == 1
         assert (await client.acked(body))["last_offset"] == 3
-
-
-# --- reads ----------------------------------------------------------------------------------------
-
-
-async def test_consume(client: CursusClient) -> None:
-    await client.ok("CREATE topic=orders partitions=2")
-    await client.stream.send_all(framed(b"CONSUME orders 1 0"))
-    assert framed(await client.receive()) == FRAMES["T11"]
-    await client.stream.send_all(framed(b"CONSUME topic=orders partition=1 offset=0 member=m"))
-    assert framed(await client.receive()) == FRAMES["T10"]
-    await client.produce(batch("orders", numbered(1, 5), partition=1))
-    line = "CONSUME topic=orders partition=1 member=m"
-    assert payloads(await client.read(f"{line} offset=3")) == [b"4", b"5"]
-    assert payloads(await client.read(f"{line} batch=2")) == [b"1", b"2"]
-    assert await client.read(f"{line} autoOffsetReset=latest") == []
-    assert await client.read(f"{line} offset=99") == []
-    assert payloads(await client.read("CONSUME topic=ord* partition=1 member=m")) == [
-        b"1", b"2", b"3", b"4", b"5",
-    ]  # fmt: skip
-    for text, answer in [
-        ("CONSUME none 0 0", "ERROR: topic_not_found topic=none"),
-        ("CONSUME orders 9 0", "ERROR: partition_not_found partition=9"),
-        ("CONSUME orders", "ERROR: invalid_consume_syntax command=CONSUME"),
-        (f"{line} isolation=x", "ERROR: invalid_isolation isolation=x"),
-    ]:
-        assert await client.say(text) == answer
-
-
-async def test_consume_waits_for_a_first_record(node: RunningNode, client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
-    async with CursusClient(node.addresses["cursus"]) as producer, trio.open_nursery() as nursery:
-        read: list[CursusRecord] = []
-
-        async def wait() -> None:
-            line = "CONSUME topic=t partition=0 offset=0 member=m wait_ms=3900"
-            read.extend(await client.read(line))
-
-        nursery.start_soon(wait)
-        await producer.produce(batch("t", numbered(1, 1)))
-    assert payloads(read) == [b"1"]
-
-
-async def test_stream(node: RunningNode, client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
-    await client.send(b"STREAM topic=t partition=0 group=g member=m generation=1")
-    async with CursusClient(node.addresses["cursus"]) as producer:
-        for first in (1, 3):
-            await producer.produce(batch("t", numbered(first, 2)))
-            got: list[bytes] = []
-            while len(got) < 2:
-                got += payloads(parse_batch(await client.receive()).records)
-            assert got == [b"%d" % first, b"%d" % (first + 1)]
-        assert await client.receive() == b""  # a keepalive
-        # The same member streams again elsewhere: this one is told and has its connection back.
-        await producer.send(b"STREAM topic=t partition=0 group=g member=m generation=1 offset=4")
-        while (frame := await client.receive()) == b"":
-            pass
-        assert frame == b"STREAM_CONTROL type=CLOSE reason=replaced offset=4"
-        assert await client.say("LIST") == "OK count=1 topics=t"
-        # A frame on a streaming connection ends the stream without a word.
-        await producer.send(b"LIST")
-        while (frame := await producer.receive()) == b"":
-            pass
-        assert frame == b"OK count=1 topics=t"
-
-
-async def test_streams_that_cannot_be(client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
-    assert await client.say("STREAM none 0 0") == "ERROR: topic_not_found topic=none"
-    assert await client.say("STREAM t 5 0") == "ERROR: partition_not_found partition=5"
-    await client.send(b"STREAM t 0 0")  # seed dialect, no group
-    await client.send(b"PUBLISH topic=t partition=0 message=m")
-    frames = []
-    while not frames or not frames[-1].startswith(b"{"):
-        frames.append(await client.receive())
-    assert b"STREAM_CONTROL" not in b"".join(frames)
-
-
-async def test_a_reset_log_tells_readers_its_range(tmp_path: Path) -> None:
-    flags = {**ONE, "log.segment_bytes": "1024", "log.retention_bytes": "1"}
-    async with (
-        lone_node(tmp_path, flags) as node,
-        CursusClient(node.addresses["cursus"]) as client,
-    ):
-        await client.ok("CREATE t 1")
-        for first in range(1, 40):
-            await client.produce(batch("t", [CursusRecord(payload=bytes(200))] * first))
-        partition = node.node.broker.replicas.table.get("t", 0)  # type: ignore[union-attr]
-        assert partition is not None
-        partition.log.enforce_retention(2**50, partition.high_watermark)
-        start, end = partition.log_start_offset, partition.high_watermark
-        assert start > 1
-        line = "CONSUME topic=t partition=0 member=m"
-        assert await client.say(f"{line} offset=1") == (
-            f"ERROR: OFFSET_OUT_OF_RANGE requested=1 earliest={start} latest={end}"
-        )
-        assert await client.say("CONSUME t 0 1") == (
-            f"ERROR: OFFSET_OUT_OF_RANGE requested=1 earliest={start} latest={end}"
-        )
-        if start < end:
-            assert (await client.read(f"{line} offset=0"))[0].offset == start
-            assert (await client.read("CONSUME t 0 0"))[0].offset == start
-
-
-async def test_health_and_metrics_have_ports_of_their_own(tmp_path: Path) -> None:
-    async with lone_node(tmp_path, ONE, more_kinds=("cursus-health", "cursus-metrics")) as node:
-        health, metrics = node.addresses["cursus-health"], node.addresses["cursus-metrics"]
-        assert await ask(health, "/live") == (200, '{"status":"live"}')
-        ready = '{"status":"ready","checks":{"broker":"ok"}}'
-        assert await ask(health, "/ready") == (200, ready)
-        assert await ask(health, "/health") == (200, "OK")
-        assert await ask(health, "/") == (200, "OK")
-        assert (await ask(health, "/live", "POST"))[0] == 405
-        assert (await ask(health, "/metrics"))[0] == 404
-        assert "paceline_" in (await ask(metrics, "/metrics"))[1]
-
-
-async def ask(address: tuple[str, int], path: str, method: str = "GET") -> tuple[int, str]:
-    stream = await trio.open_tcp_stream(*address)
-    request = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    async with stream:
-        await stream.send_all(request.encode())
-        answer = b"".join([part async for part in stream]).decode()
-    head, _, body = answer.partition("\r\n\r\n")
-    assert method != "POST" or "allow: GET, HEAD" in head.lower().replace("get, head", "GET, HEAD")
-    return int(head.split()[1]), body
-
-
-async def test_over_tls(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
-    chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
-    certificate.private_key_pem.write_to_path(str(key))
-    flags = {**ONE, "tls.certificate": str(chain), "tls.key": str(key), "tls.handshake_ms": "500"}
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    async with lone_node(tmp_path, flags, tls=("cursus",)) as node:
-        async with CursusClient(node.addresses["cursus"]) as client:
-            client.stream = trio.SSLStream(client.stream, context, server_hostname="localhost")
-            await client.ok("CREATE t 1")
-            ack = await client.produce(batch("t", numbered(1, 2000), acks=Acks.ALL))
-            assert (ack["status"], ack["last_offset"]) == ("OK", 1999)
-            assert len(await client.read("CONSUME t 0 0")) == 2000
-        async with CursusClient(node.addresses["cursus"]) as plain:
-            await plain.send(b"LIST")  # no handshake: not a word, and not for long
-            with contextlib.suppress(trio.BrokenResourceError):
-                assert b"OK" not in await plain.receive()
-        async with CursusClient(node.addresses["cursus"]) as silent:
-            assert await silent.receive() == b"EOF"
-
-
-def test_a_bad_certificate_is_named(tmp_path: Path) -> None:
-    flags = {"tls.certificate": "/nowhere", "tls.key": "/nowhere"}
-    with pytest.raises(ConfigurationError, match=r"tls\.certificate /nowhere"):
-        make_node(tmp_path, 0, listener_ports(), flags, tls=("cursus",))
-    with pytest.raises(InvalidSettings, match=r"needs tls\.certificate and tls\.key"):
-        make_node(tmp_path, 0, listener_ports(), {}, tls=("cursus",))

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from paceline.wire.cursus.batch import CursusRecord, encode_batch, parse_batch
-from tests.integration.node.cursus_client import CursusClient, batch, numbered
+from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered
 from tests.integration.node.nodes import (
     RunningNode,
     V1Client,
@@ -23,7 +23,6 @@ from tests.integration.node.nodes import (
     running,
 )
 
-ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
 CREATE = "CREATE topic=t partitions=1 event_sourcing=true"
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.integration.node.cursus_client import CursusClient, batch, numbered, payloads
+from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import RunningNode, cluster, lone_node
 
-ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
 
 
