@@ -146,9 +146,18 @@ def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry
         dir=folder,
         listeners={name: f"{host}:{port}" for name, (host, port) in plan.listeners.items()},
     )
-    state.write_file(entry.config_path, node_config.text(plan, folder, spec.nodes, spec.settings))
+    settings = {**_voters_setting(spec), **spec.settings}
+    state.write_file(entry.config_path, node_config.text(plan, folder, spec.nodes, settings))
     check_config(entry.config_path)
     return entry
+
+
+def _voters_setting(spec: ClusterSpec) -> dict[str, str]:
+    """What the quorum must know to stay as large as it was asked to be; nothing where it was not
+    asked."""
+    if spec.voters == voter_count(len(spec.nodes), None):
+        return {}
+    return {"raft.voters": str(spec.voters)}
 
 
 def check_config(path: Path) -> Settings:

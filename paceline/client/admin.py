@@ -347,12 +347,12 @@ class Admin:
         BrokerNotRegistered, and InvalidRequest while it is alive."""
         await self._request(NativeApi.UNREGISTER_BROKER, admin.UnregisterBroker(node), admin.Done)
 
-    async def add_voter(self, node: NodeId, directory_id: UUID) -> None:
-        """Make a node a voter of the metadata quorum."""
+    async def add_voter(self, node: NodeId, directory_id: UUID | None = None) -> None:
+        """Make a node a voter of the metadata quorum. Raises InvalidRequest with the reason."""
         await self._request(NativeApi.ADD_VOTER, admin.AddVoter(node, directory_id), admin.Done)
 
-    async def remove_voter(self, node: NodeId, directory_id: UUID) -> None:
-        """Take a node out of the metadata quorum."""
+    async def remove_voter(self, node: NodeId, directory_id: UUID | None = None) -> None:
+        """Let a node listen to the metadata quorum only. Raises InvalidRequest with the reason."""
         body = admin.RemoveVoter(node, directory_id)
         await self._request(NativeApi.REMOVE_VOTER, body, admin.Done)
 

@@ -102,7 +102,7 @@ class JoinHandler:
         member = Member(session.peer, session.directory_id, wish.host, wish.port)
         self._note_move(member)
         try:
-            self._quorum.admit(member)
+            self._quorum.membership.admit(member)
         except (NotController, Throttled):
             return self._reply(member), b""
         return self._reply(member), b""

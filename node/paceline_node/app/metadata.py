@@ -39,6 +39,7 @@ class Metadata:
             directory_id=boot.meta.directory_id,
             settings=QuorumSettings(
                 timing=RaftTiming.of(heartbeat_ms=raft.heartbeat_ms, election_ms=raft.election_ms),
+                most_voters=raft.voters,
                 snapshot_entries=raft.snapshot_records,
                 snapshot_bytes=raft.snapshot_bytes,
             ),
@@ -71,7 +72,7 @@ class Metadata:
     def admit(self, me: Member) -> None:
         """Have the quorum list this node, if this node itself leads it."""
         with suppress(NotController, Throttled):
-            self.quorum.admit(me)
+            self.quorum.membership.admit(me)
 
     def _role_changed(self, info: RoleInfo) -> None:
         if info.role is Role.LEADER:

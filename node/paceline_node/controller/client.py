@@ -62,6 +62,8 @@ EXCHANGES: tuple[Exchange, ...] = (
     Exchange(NativeApi.REGISTER_EXTERNAL, admin.RegisterExternal, admin.Done),
     Exchange(NativeApi.RECONCILE_EXTERNAL, admin.ReconcileExternal, admin.Reconciled),
     Exchange(NativeApi.REASSIGN_PARTITION, admin.ReassignPartition, admin.Done),
+    Exchange(NativeApi.ADD_VOTER, admin.AddVoter, admin.Done),
+    Exchange(NativeApi.REMOVE_VOTER, admin.RemoveVoter, admin.Done),
     Exchange(NativeApi.UNREGISTER_BROKER, admin.UnregisterBroker, admin.Done),
 )
 

@@ -1,7 +1,7 @@
 """The quorum's trio driver: clock, disk and peers round the Raft core.
 
-What belongs here: carrying out the core's effects in their order, batching, snapshots, and the
-leader's own upkeep of the membership. What the records mean is the controller's business.
+What belongs here: carrying out the core's effects in their order, batching, snapshots. Who is a
+member is the business of ``membership.py``. What the records mean is the controller's business.
 Source: spec replication 5.1, 5.2; SETTLED R5, R6.
 """
 
@@ -17,7 +17,6 @@ import structlog
 import trio
 
 from paceline.errors import (
-    DuplicateBrokerRegistration,
     InvalidRequest,
     NotController,
     RemoteProtocolError,
@@ -25,15 +24,8 @@ from paceline.errors import (
     Throttled,
 )
 from paceline.types import NodeId
+from paceline_node.controller.membership import Membership
 from paceline_node.controller.raft import Raft
-from paceline_node.controller.raft_membership import (
-    Surroundings,
-    plan,
-    rival_of,
-    with_learner,
-    with_voter,
-    without,
-)
 from paceline_node.controller.raft_messages import RaftMessage, decode, encode
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
@@ -58,7 +50,6 @@ MOST_TICKS = 4
 """Ticks slept through at a time: each waking of an idle process costs 0.2 to 0.3 ms of CPU."""
 ROOM_RETRY_S = 0.5
 MAX_QUEUED_BATCHES = 4096
-MAX_JOINING = 1024
 
 _DEFAULT_LIMITS = RaftLimits()
 
@@ -97,8 +88,9 @@ def _never_retired(_: UUID) -> bool:
 
 
 class Quorum:
-    """One member of the metadata quorum. ``retired`` says of a data directory that its node will
-    not come back with it: a silent member with such a one is taken out.
+    """One member of the metadata quorum; ``membership`` says who the others are. ``retired`` says
+    of a data directory that its node will not come back with it: a silent member with such a one is
+    taken out.
 
     Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. ``install``
     is called first with the recovered snapshot, then for every snapshot received. A failing disk
@@ -132,7 +124,6 @@ class Quorum:
         self._take_snapshot = snapshot
         self._on_role = on_role
         self._on_config = on_config
-        self._retired = retired
         recovery = store.recovery
         self._core = Raft(
             MemberId(node_id, directory_id.bytes),
@@ -158,7 +149,9 @@ class Quorum:
         self._barriers: list[_Barrier] = []
         self._asked: dict[int, list[_Barrier]] = {}
         self._contexts = 0
-        self._joining: dict[NodeId, Member] = {}
+        self.membership = Membership(
+            self._core, most_voters=settings.most_voters, retired=retired, changed=self._pump
+        )
         self._log = structlog.get_logger(component="quorum", node=node_id)
 
     # --- what others may know --------------------------------------------------------------------
@@ -245,7 +238,7 @@ class Quorum:
             self._make_up_ticks()
             if self._env.now() >= next_plan:
                 next_plan = self._env.now() + PLAN_EVERY_S
-                self._plan_membership()
+                self.membership.follow_plan()
             self._drain()
 
     def _make_up_ticks(self) -> None:
@@ -258,6 +251,9 @@ class Quorum:
         for _ in range(min(passed, MOST_TICKS)):
             self._core.tick()
         self._ticked_at = now if passed > MOST_TICKS else self._ticked_at + passed * tick_s
+
+    def _pump(self) -> None:
+        self._wake_pump.set()
 
     async def _pump_loop(self) -> None:
         """Carry out what callers proposed; all of one scheduler pass shares one round."""
@@ -338,7 +334,7 @@ class Quorum:
         if effects.role is not None:
             # Before applying: who loses the lead must know it when another leader's entries come.
             if not self._core.is_leader:
-                self._joining.clear()
+                self.membership.deposed()
             self._on_role(effects.role)
         if effects.snapshot is not None:
             self._applied = effects.snapshot.index
@@ -414,7 +410,7 @@ class Quorum:
         with another term, it is lost. Raises NotController, Throttled; nothing was appended then.
         """
         entry = self._core.propose(msgpack.packb(list(records)))
-        self._wake_pump.set()
+        self._pump()
         return entry.index, entry.term
 
     async def read_barrier(self) -> int:
@@ -426,7 +422,7 @@ class Quorum:
             raise Throttled("too many reads wait for the metadata quorum")
         barrier = _Barrier()
         self._barriers.append(barrier)
-        self._wake_pump.set()
+        self._pump()
         await barrier.done.wait()
         if barrier.index < 0:
             raise NotController("leadership was lost before a majority confirmed it")
@@ -447,73 +443,7 @@ class Quorum:
             barrier.index = read.index
             barrier.done.set()
 
-    # --- membership ------------------------------------------------------------------------------
-
-    def admit(self, member: Member) -> None:
-        """A node asks to take part (JOIN_CLUSTER), or was seen with another disk than its voter's.
-
-        The leader lets it in as soon as that is safe: a new node listens; a wiped voter is
-        replaced when a majority of the other voters is live (SETTLED R5); an address is updated.
-        Call again until :attr:`config` shows the member; a change of leader forgets it. Raises
-        NotController, Throttled, and DuplicateBrokerRegistration while the node is there with
-        another disk.
-        """
-        leadership = self._core.leadership
-        if leadership is None:
-            raise NotController(f"node {self._core.state.me.node} does not lead the quorum")
-        rival = rival_of(self._core.config, member)
-        if rival is not None and rival.id in leadership.live():
-            raise DuplicateBrokerRegistration(
-                f"node {member.node_id} is running with another data directory "
-                f"({rival.directory_id}); stop that process first"
-            )
-        if member.node_id not in self._joining and len(self._joining) >= MAX_JOINING:
-            raise Throttled(f"{MAX_JOINING} nodes are joining already")
-        self._joining[member.node_id] = member
-
-    def _plan_membership(self) -> None:
-        leadership = self._core.leadership
-        if leadership is None or not leadership.may_change_config():
-            return
-        config = self._core.config
-        for node in [n for n, member in self._joining.items() if member in config.members]:
-            del self._joining[node]
-        seen = Surroundings(
-            leadership.live(),
-            leadership.caught_up(),
-            self._joining,
-            self._settings.most_voters,
-            self._retired,
-        )
-        change = plan(config, seen)
-        if change is None:
-            return
-        try:
-            self._core.propose_config(change)
-        except (InvalidRequest, NotController):
-            return  # not safe now, or leadership is moving: the next round looks again
-
-    def propose_add_learner(self, member: Member) -> tuple[int, int]:
-        """Let a node listen. Raises NotController, InvalidRequest."""
-        return self._propose_config(with_learner(self._core.config, member))
-
-    def propose_promote(self, node: NodeId) -> tuple[int, int]:
-        """Let a learner vote, once it has caught up. Raises NotController, InvalidRequest."""
-        leadership = self._core.leadership
-        learner = self._core.config.learner(node)
-        if leadership is not None and learner and learner.id not in leadership.caught_up():
-            raise InvalidRequest(f"node {node} has not caught up with the metadata log yet")
-        return self._propose_config(with_voter(self._core.config, node))
-
-    def propose_remove(self, node: NodeId, *, force: bool = False) -> tuple[int, int]:
-        """Take a member out. ``force`` skips the check that enough live voters remain, for an
-        operator who knows better. Raises NotController, InvalidRequest."""
-        return self._propose_config(without(self._core.config, node), force=force)
-
-    def _propose_config(self, config: Config, *, force: bool = False) -> tuple[int, int]:
-        entry = self._core.propose_config(config, force=force)
-        self._wake_pump.set()
-        return entry.index, entry.term
+    # --- handing over ----------------------------------------------------------------------------
 
     def transfer_leadership(self, node: NodeId | None = None) -> NodeId:
         """Hand leadership to ``node``, or to the live voter with the longest log; the target.
@@ -532,5 +462,5 @@ class Quorum:
         if target is None:
             raise InvalidRequest("no other voter of the metadata quorum can take over")
         self._core.transfer(target)
-        self._wake_pump.set()
+        self._pump()
         return target.node

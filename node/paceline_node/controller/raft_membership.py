@@ -43,6 +43,18 @@ def with_voter(config: Config, node: NodeId) -> Config:
     )
 
 
+def with_listener(config: Config, node: NodeId) -> Config:
+    """The voter ``node`` votes no more, but goes on listening. Raises InvalidRequest when it is no
+    voter."""
+    voter = config.voter(node)
+    if voter is None:
+        raise InvalidRequest(f"node {node} is not a voter of the metadata quorum")
+    return Config(
+        tuple(old for old in config.voters if old.node_id != node),
+        _ordered([*config.learners, voter]),
+    )
+
+
 def without(config: Config, node: NodeId) -> Config:
     """``node`` leaves. Raises InvalidRequest when it is no member."""
     if config.voter(node) is None and config.learner(node) is None:

@@ -19,6 +19,7 @@ import trio
 from paceline.errors import NotController, PacelineError, Throttled
 from paceline.types import NodeId
 from paceline.wire.message import Message
+from paceline.wire.native.admin import AddVoter, Done, RemoveVoter
 from paceline_node.controller import elections, internal_topics, state
 from paceline_node.controller.context import (
     MAX_BATCH_RECORDS,
@@ -31,6 +32,7 @@ from paceline_node.controller.context import (
 from paceline_node.controller.election_reasons import ElectionReason, election_reason
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
+from paceline_node.controller.membership import VoterChanges
 from paceline_node.controller.records import NoOp, Partition, Record, encode_record
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -54,6 +56,9 @@ class Quorum(Protocol):
 
     @property
     def voters(self) -> Sized: ...
+
+    @property
+    def membership(self) -> VoterChanges: ...
 
     def propose(self, records: Sequence[bytes]) -> tuple[int, int]:
         """Append one entry; its index and term. Raises NotController when not the leader, or
@@ -152,11 +157,20 @@ class Controller:
             raise Throttled(f"{len(self._waiting)} requests wait for the metadata quorum")
         self.statistics.requests += 1
         try:
+            if isinstance(message, AddVoter | RemoveVoter):
+                return self._change_voters(message)
             outcome = state.handle(sender, message, self._context())
         except PacelineError as error:
             return self._refusal(error)
         position = self._append(outcome)
         return _Waiting(position.offset, lambda: outcome.reply(position))
+
+    def _change_voters(self, message: AddVoter | RemoveVoter) -> _Waiting:
+        """An entry of the quorum's own: no record says who votes."""
+        members = self._quorum.membership
+        change = members.add_voter if isinstance(message, AddVoter) else members.remove_voter
+        index, term = change(message.node, message.directory_id)
+        return _Waiting(index, lambda: Done(index, term))
 
     def _refusal(self, refusal: PacelineError) -> _Waiting:
         """A refusal is judged by entries that may be uncommitted, so it waits for them too."""

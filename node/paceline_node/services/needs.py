@@ -43,6 +43,8 @@ NEEDS: Mapping[type[Message], Callable[[Any], Need]] = {
     admin.FenceBroker: _cluster,
     admin.RegisterExternal: _cluster,
     admin.ReconcileExternal: _cluster,
+    admin.AddVoter: _cluster,
+    admin.RemoveVoter: _cluster,
     admin.UnregisterBroker: _cluster,
 }
 """Every request of ``wire/native/admin.py`` that the controller answers, and what the segment

@@ -196,6 +196,11 @@ def _contradictions(settings: Settings, given: Mapping[str, Given]) -> list[str]
             ),
         ),
         (
+            settings.raft.voters % 2 == 0,
+            ("raft.voters",),
+            f"{settings.raft.voters} voters bear no more losses than {settings.raft.voters - 1}",
+        ),
+        (
             replication.backoff_min_ms > replication.backoff_max_ms,
             ("replication.backoff_min_ms", "replication.backoff_max_ms"),
             (

@@ -216,6 +216,9 @@ class BrokerSettings:
 class RaftSettings:
     """The metadata quorum."""
 
+    voters: int = setting(
+        3, "Voters that the quorum grows to by itself, from as many nodes; odd.", low=1, high=9
+    )
     heartbeat_ms: int = setting(
         100, "Pause between the leader's heartbeats.", low=10, high=10_000, local=60
     )

@@ -129,14 +129,19 @@ class RegisterExternal(Message):
 
 @dataclass(frozen=True, slots=True)
 class AddVoter(Message):
+    """Let a member of the metadata quorum vote that listens so far. A ``directory_id`` must be its
+    disk's; None: whichever it has."""
+
     node: NodeId
-    directory_id: UUID
+    directory_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveVoter(Message):
+    """Let a voter of the metadata quorum listen only; ``directory_id`` as in AddVoter."""
+
     node: NodeId
-    directory_id: UUID
+    directory_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

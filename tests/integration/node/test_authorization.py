@@ -108,6 +108,8 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.REGISTER_EXTERNAL: (EXTERNAL, Operation.ADMINISTER, CLUSTER),
     NativeApi.RECONCILE_EXTERNAL: (admin.ReconcileExternal(1), Operation.ADMINISTER, CLUSTER),
     NativeApi.REASSIGN_PARTITION: (REASSIGN, Operation.ADMINISTER, CLUSTER),
+    NativeApi.ADD_VOTER: (admin.AddVoter(NODE), Operation.ADMINISTER, CLUSTER),
+    NativeApi.REMOVE_VOTER: (admin.RemoveVoter(NODE), Operation.ADMINISTER, CLUSTER),
     NativeApi.UNREGISTER_BROKER: (admin.UnregisterBroker(NODE), Operation.ADMINISTER, CLUSTER),
     NativeApi.STATUS: (data.Status(), Operation.DESCRIBE, CLUSTER),
     NativeApi.STOP_CLUSTER: (data.StopCluster(), Operation.ADMINISTER, CLUSTER),
@@ -137,8 +139,8 @@ BY_PARTITION = {
     NativeApi.FETCH: (Operation.CONSUME, FETCH, data.FetchReply),
     NativeApi.LIST_OFFSETS: (Operation.DESCRIBE, LIST, data.ListOffsetsReply),
 }
-NOT_JUDGED = {NativeApi.HELLO, NativeApi.ADD_VOTER, NativeApi.REMOVE_VOTER}
-"""The greeting, and what no listener serves."""
+NOT_JUDGED = {NativeApi.HELLO}
+"""The greeting."""
 
 V1 = {
     "PRODUCE": ("orders k:v", Operation.PRODUCE, TOPIC),

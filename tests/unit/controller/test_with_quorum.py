@@ -12,10 +12,10 @@ import pytest
 import trio
 import trio.testing
 
-from paceline.errors import NotController, RetriableError
+from paceline.errors import InvalidRequest, NotController, RetriableError
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline.wire.message import Message
-from paceline.wire.native.admin import CreateTopic
+from paceline.wire.native.admin import AddVoter, CreateTopic, Done, RemoveVoter
 from paceline.wire.peer.control import HeartbeatRequest, RegisterBrokerResponse
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.image import Image
@@ -220,3 +220,39 @@ async def test_without_a_majority_nothing_is_answered(
         with pytest.raises(NotController):
             await controller.handle(None, CreateTopic("orders", 1, 1))
         assert not controller.active, "check quorum deposed it"
+
+
+async def test_voters_added_and_removed_by_hand(autojump_clock: trio.testing.MockClock) -> None:
+    async with cluster(ControllerSettings()) as nodes:
+        await until("cluster ready", lambda: ready(nodes))
+        await nodes.start(3)
+        first = nodes.active()
+        assert first is not None
+        quorum = nodes.nodes[first].quorum
+        with pytest.raises(InvalidRequest, match="no member"):
+            await nodes.ask(AddVoter(NodeId(3)))
+        quorum.membership.admit(Member(NodeId(3), uuid_of(3, 9), "host", 7003))
+        await until("node 3 listens", lambda: len(quorum.learners) == 1)
+        with pytest.raises(InvalidRequest, match="not caught up"):
+            await nodes.ask(AddVoter(NodeId(3)))
+        with pytest.raises(InvalidRequest, match="keeps 3 voters"):
+            await nodes.ask(RemoveVoter(NodeId(first)))
+        await until("caught up", lambda: bool(quorum._core.leadership.caught_up() & _ids(quorum)))
+        with pytest.raises(InvalidRequest, match="with directory"):
+            await nodes.ask(AddVoter(NodeId(3), uuid_of(3, 8)))
+
+        assert isinstance(await nodes.ask(AddVoter(NodeId(3), uuid_of(3, 9))), Done)
+        assert len(quorum.voters) == 4
+        await nodes.ask(AddVoter(NodeId(3)))  # nothing to do
+        await nodes.ask(RemoveVoter(NodeId(first)))  # asked once more of the next leader
+        await until("another controller", lambda: nodes.active() not in (None, first))
+        assert not quorum.is_voter
+        await nodes.ask(CreateTopic("orders", 1, 3))
+        await until(
+            "the old leader goes on listening",
+            lambda: nodes.nodes[first].store.image.find_topic("orders") is not None,
+        )
+
+
+def _ids(quorum: Quorum) -> set[object]:
+    return {learner.id for learner in quorum.learners}

@@ -112,7 +112,7 @@ async def test_not_the_leader(autojump_clock: MockClock) -> None:
         with pytest.raises(NotController):
             await follower.live.read_barrier()
         with pytest.raises(NotController):
-            follower.live.admit(member(9))
+            follower.live.membership.admit(member(9))
         with pytest.raises(NotController):
             follower.live.transfer_leadership()
 
@@ -238,7 +238,7 @@ async def ask_until(cluster: Cluster, node: Node, reached: Callable[[], bool]) -
         leader = cluster.leader()
         if leader is not None:
             with suppress(DuplicateBrokerRegistration):  # its old disk was heard a moment ago
-                leader.live.admit(node.member)
+                leader.live.membership.admit(node.member)
         if reached():
             return
         await trio.sleep(0.1)
@@ -279,7 +279,7 @@ async def test_moved_node_tells_its_new_address(autojump_clock: MockClock) -> No
     async with cluster_of(3) as cluster:
         leader = await cluster.elect()
         moved = replace(cluster.nodes[(leader.number + 1) % 3].member, host="elsewhere", port=1)
-        leader.live.admit(moved)
+        leader.live.membership.admit(moved)
         await cluster.until(
             lambda: all(
                 node.live.addresses[moved.node_id] == ("elsewhere", 1)
@@ -293,19 +293,19 @@ async def test_membership_by_hand(autojump_clock: MockClock) -> None:
         leader = await cluster.elect()
         other = (leader.number + 1) % 3
         await cluster.start(3)
-        index, _ = leader.live.propose_add_learner(member(3))
+        index, _ = leader.live.membership.add_learner(member(3))
         await cluster.until(lambda: leader.live.applied_index >= index)
         with pytest.raises(InvalidRequest, match="not caught up"):
-            leader.live.propose_promote(NodeId(3))
+            leader.live.membership.add_voter(NodeId(3), None)
         await trio.sleep(1)
-        index, _ = leader.live.propose_promote(NodeId(3))
+        index, _ = leader.live.membership.add_voter(NodeId(3), None)
         await cluster.until(lambda: leader.live.applied_index >= index)
         assert len(voters(leader)) == 4
-        index, _ = leader.live.propose_remove(NodeId(other))
+        index, _ = leader.live.membership.remove(NodeId(other))
         await cluster.until(lambda: leader.live.applied_index >= index)
         assert other not in voters(leader)
         with pytest.raises(InvalidRequest, match="not a member"):
-            leader.live.propose_remove(NodeId(other))
+            leader.live.membership.remove(NodeId(other))
 
 
 async def test_forced_removal(autojump_clock: MockClock) -> None:
@@ -315,8 +315,8 @@ async def test_forced_removal(autojump_clock: MockClock) -> None:
         last = (leader.number + 2) % 3
         await cluster.kill(dead, notify=True)
         with pytest.raises(InvalidRequest, match="would remain"):
-            leader.live.propose_remove(NodeId(last))
-        leader.live.propose_remove(NodeId(last), force=True)
+            leader.live.membership.remove(NodeId(last))
+        leader.live.membership.remove(NodeId(last), force=True)
         assert len(voters(leader)) == 2
 
 
