@@ -34,6 +34,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "role": ("roles:role", "Move leadership of a partition."),
     "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume, remove a node."),
     "cluster": ("clusters:cluster", "Prepare the directories of a new cluster."),
+    "quorum": ("quorum:quorum", "Show the metadata quorum; add and remove voters."),
+    "metadata": ("metadata:metadata", "Go on when most voters' disks are lost, offline."),
     "log": ("storage:log", "Dump and verify segment files, offline."),
     "chaos": ("chaos:chaos", "Strike a cluster with faults under load and judge the history."),
     "completion": ("completion:completion", "Print the completion script of a shell."),

@@ -5,7 +5,12 @@ from __future__ import annotations
 import trio
 
 from paceline.types import NO_NODE
+from paceline_cluster.sim.machine import Machine
+from paceline_node.app.boot import METADATA
+from paceline_node.controller import force_quorum
+from paceline_node.controller.raft_types import Member
 from paceline_node.controller.topic_config import FlushMode
+from paceline_node.storage.layout import read_meta
 from tests.sim.node.story import SESSION_S, Story, plan_of, play
 
 
@@ -143,6 +148,45 @@ def test_row_33_metadata_majority_lost() -> None:
         await story.acknowledged(5, within=20)
 
     play(script)
+
+
+def test_row_33_metadata_majority_lost_for_good() -> None:
+    """Two of three voters lose their disks: an operator makes the third one the only voter; the
+    others come back as empty nodes, and no record is missing."""
+
+    async def script(story: Story) -> None:
+        survivor = story.leader
+        lost = [machine for machine in story.machines if machine is not survivor]
+        for machine in lost:
+            story.wipe(machine)
+        await story.silent(SESSION_S + 1)
+        survivor.kill()
+        meta = await read_meta(survivor.disk)
+        assert meta is not None
+        found = await force_quorum.examine(survivor.disk, METADATA, meta)
+        forced = force_quorum.decide([found])
+        assert {voter.node_id for voter in forced.lost} == {m.number for m in lost}
+        partitions = await force_quorum.force(survivor.disk, METADATA, forced, wall_ms=0)
+        story.check(partitions > len(story.image.topics), "no partition got new epochs")
+        epoch = story.registered.leader_epoch
+        story.start(survivor)
+        ahead = epoch + force_quorum.EPOCHS_AHEAD
+        await story.until("epochs far ahead", lambda: story.registered.leader_epoch > ahead, 20)
+        await story.until("it leads", lambda: story.registered.leader == survivor.number)
+        told = [key for key in story.image.configs if key.startswith(force_quorum.RECORD_KEY)]
+        story.check(len(told) == 1, f"the step is not recorded: {told}")
+        story.start(*lost)
+        await story.acknowledged(5, within=20)
+        await story.in_sync()
+        await story.until("three voters", lambda: len(voters_of(survivor)) == 3, 20)
+
+    play(script)
+
+
+def voters_of(machine: Machine) -> tuple[Member, ...]:
+    assert machine.node is not None
+    assert machine.node.broker is not None
+    return machine.node.broker.metadata.quorum.voters
 
 
 def test_row_36_event_loop_stalls_for_less_than_a_session() -> None:

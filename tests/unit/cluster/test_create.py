@@ -51,6 +51,16 @@ async def test_nodes_beyond_the_voters_hold_no_quorum_state(tmp_path: Path) -> N
     assert quorum == [True, True, True, False]
 
 
+async def test_the_number_of_voters_that_was_asked_for_is_kept(tmp_path: Path) -> None:
+    for nodes, wanted, kept in ((5, None, 3), (5, 5, 5), (3, 1, 1), (3, 3, 3)):
+        plan = ports.fixed_ports(range(nodes))
+        spec = create.local_spec(plan, settings={}, voters=wanted)
+        made = await create.create(tmp_path / f"{nodes}-{wanted}", spec)
+        assert {create.check_config(n.config_path).raft.voters for n in made.nodes} == {kept}
+    with pytest.raises(BadSetting, match=r"raft\.voters.*4 voters bear no more losses"):
+        await create.create(tmp_path / "even", _spec(5, {"raft.voters": "4"}))
+
+
 async def test_unknown_setting_leaves_no_cluster(tmp_path: Path) -> None:
     directory = tmp_path / "c"
     with pytest.raises(BadSetting, match=r"no\.such.*") as refused:

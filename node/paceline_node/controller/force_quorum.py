@@ -1,0 +1,207 @@
+"""Going on without a majority of voters that is lost for good: the offline half of
+``paceline metadata force-quorum``.
+
+The survivor with the longest metadata log becomes the only voter; the others listen, and the quorum
+grows again by itself. What only the lost voters had committed is gone: who was in sync there, and
+leader epochs that may be on disks already. So every partition gets epochs far above all that can
+have been and elects anew, from the in-sync replicas that are known and not lost. That such a step
+was taken stays in the metadata log as a cluster setting.
+
+A lost voter must never start again on its old directory: two of them could elect a leader of their
+own. Source: spec replication 6 row 33, 5.1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import msgpack
+
+from paceline.errors import InvalidRequest
+from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
+from paceline_node.controller import elections
+from paceline_node.controller.context import MAX_BATCH_RECORDS, Draft
+from paceline_node.controller.image import Image
+from paceline_node.controller.raft_log import RaftLog
+from paceline_node.controller.raft_progress import majority
+from paceline_node.controller.raft_store import RaftStore
+from paceline_node.controller.raft_types import (
+    Config,
+    Effects,
+    Entry,
+    EntryKind,
+    HardState,
+    Member,
+    MemberId,
+)
+from paceline_node.controller.records import Config as ConfigRecord
+from paceline_node.controller.records import Partition, Record, decode_record, encode_record
+from paceline_node.env import Disk
+from paceline_node.storage.layout import DirectoryMeta
+from paceline_node.storage.memory import MemoryDisk
+
+EPOCHS_AHEAD = 1_000_000
+"""Leader and partition epochs that the lost voters may have handed out, and more."""
+RECORD_KEY = "quorum.forced"
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A node's metadata as found on its disk."""
+
+    meta: DirectoryMeta
+    hard_state: HardState
+    log: RaftLog
+
+    @property
+    def id(self) -> MemberId:
+        return MemberId(self.meta.node_id, self.meta.directory_id.bytes)
+
+    @property
+    def term(self) -> int:
+        return max(self.hard_state.term, self.log.last_term)
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Term and index of the last entry: how far this log goes."""
+        return self.log.last_term, self.log.last_index
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """What is going to be done: ``keeper`` votes alone, from ``term`` on; ``lost`` voters are no
+    members any more."""
+
+    keeper: Survivor
+    config: Config
+    lost: tuple[Member, ...]
+    term: int
+
+
+async def examine(disk: Disk, path: str, meta: DirectoryMeta) -> Survivor:
+    """Read the metadata log of a stopped node and change nothing. Raises MetadataCorrupt,
+    InconsistentClusterId, OSError."""
+    copy = MemoryDisk()
+    copy.mkdir(path)
+    for name in disk.list(path):
+        source = await disk.open(f"{path}/{name}")
+        try:
+            content = await source.read(source.size(), 0)
+        finally:
+            source.close()
+        target = copy.create(f"{path}/{name}")
+        target.append([content])
+        target.close()
+    store = await RaftStore.open(copy, path, meta.cluster_id)
+    store.close()
+    return Survivor(meta, store.recovery.hard_state, store.recovery.log)
+
+
+def decide(survivors: Sequence[Survivor]) -> Forced:
+    """Who shall go on. Raises InvalidRequest when the nodes do not belong together, when they can
+    go on by themselves, or when the longest log is not a member's."""
+    clusters = sorted({str(each.meta.cluster_id) for each in survivors})
+    if len(clusters) > 1:
+        raise InvalidRequest(f"directories of different clusters: {', '.join(clusters)}")
+    keeper = max(survivors, key=lambda each: (*each.end, -each.meta.node_id))
+    config = keeper.log.config
+    if keeper.id not in config.member_ids:
+        raise InvalidRequest(
+            f"node {keeper.meta.node_id} has the longest log but is no member of the quorum there"
+        )
+    found = {each.id for each in survivors}
+    present = [voter for voter in config.voters if voter.id in found]
+    needed = majority(len(config.voters))
+    if len(present) >= needed:
+        raise InvalidRequest(
+            f"{len(present)} of {len(config.voters)} voters are here and {needed} suffice: start "
+            "them, there is nothing to force"
+        )
+    lost = tuple(voter for voter in config.voters if voter.id not in found)
+    gone = {voter.id for voter in lost}
+    staying = [member for member in config.members if member.id not in gone]
+    new = Config(
+        tuple(member for member in staying if member.id == keeper.id),
+        tuple(sorted((m for m in staying if m.id != keeper.id), key=lambda member: member.id)),
+    )
+    return Forced(keeper, new, lost, max(each.term for each in survivors) + 1)
+
+
+def check_lost(forced: Forced, named: Collection[int]) -> None:
+    """Raise InvalidRequest unless the operator named exactly the voters that are lost."""
+    lost = sorted(int(voter.node_id) for voter in forced.lost)
+    if sorted(named) != lost:
+        words = " ".join(f"--lost {node}" for node in lost)
+        raise InvalidRequest(
+            f"confirm each voter that will never start again on its old directory: {words}"
+        )
+
+
+async def force(disk: Disk, path: str, forced: Forced, *, wall_ms: int) -> int:
+    """Write it into the keeper's log; the number of partitions that elect anew. The directory's
+    lock must be held. Raises what opening it does."""
+    keeper = forced.keeper
+    store = await RaftStore.open(disk, path, keeper.meta.cluster_id)
+    try:
+        image = latest_image(store.recovery.log)
+        index, term = store.recovery.log.last_index, forced.term
+        records = [*_without_the_lost(image, forced.lost), _account(forced, index, wall_ms)]
+        batches = [
+            msgpack.packb([encode_record(record) for record in records[first:end]])
+            for first in range(0, len(records), MAX_BATCH_RECORDS)
+            for end in (first + MAX_BATCH_RECORDS,)
+        ]
+        entries = [Entry(index + 1, term, EntryKind.CONFIG, forced.config.to_bytes())]
+        entries += [
+            Entry(index + 2 + number, term, EntryKind.RECORDS, data)
+            for number, data in enumerate(batches)
+        ]
+        await store.write([Effects(hard_state=HardState(term, None), entries=entries, sequence=1)])
+    finally:
+        store.close()
+    return sum(isinstance(record, Partition) for record in records)
+
+
+def latest_image(log: RaftLog) -> Image:
+    """The image that all entries of a log add up to, committed or not."""
+    snapshot = log.snapshot
+    image = Image.from_snapshot(snapshot.state)
+    for entry in log.slice(snapshot.index + 1, log.last_index + 1):
+        packed = msgpack.unpackb(entry.data) if entry.kind is EntryKind.RECORDS else ()
+        image = image.apply(entry.index, [decode_record(data) for data in packed])
+    return image
+
+
+def _without_the_lost(image: Image, lost: Sequence[Member]) -> list[Record]:
+    """The lost voters' brokers are fenced, and in no in-sync set: else the survivors, registering
+    anew, would leave in-sync sets that only the dead are left in."""
+    draft = Draft(image)
+    for voter in lost:
+        broker = draft.broker(voter.node_id)
+        if broker is not None and broker.directory_id == voter.directory_id:
+            elections.fence(draft, voter.node_id)
+            elections.distrust(draft, voter.node_id)
+    records: list[Record] = [each for each in draft.records if not isinstance(each, Partition)]
+    for partition in draft.partitions():
+        records.append(
+            replace(
+                partition,
+                leader=NO_NODE,
+                leader_epoch=LeaderEpoch(partition.leader_epoch + EPOCHS_AHEAD),
+                partition_epoch=PartitionEpoch(partition.partition_epoch + EPOCHS_AHEAD),
+            )
+        )
+    return records
+
+
+def _account(forced: Forced, index: int, wall_ms: int) -> Record:
+    """What was done, for whoever reads the metadata later."""
+    told = {
+        "at_ms": wall_ms,
+        "keeper": NodeId(forced.keeper.meta.node_id),
+        "lost": [str(voter.id) for voter in forced.lost],
+        "term": forced.term,
+    }
+    return ConfigRecord("cluster", "", f"{RECORD_KEY}.{index + 1}", json.dumps(told))
