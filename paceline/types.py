@@ -63,6 +63,7 @@ class OffsetSpec(enum.IntEnum):
 
     LATEST = -1
     EARLIEST = -2
+    MAX_TIMESTAMP = -3
     EPOCH_END = -101
     AHEAD = -102
 

@@ -30,6 +30,7 @@ class JoinRequest:
     protocol_type: str
     protocols: tuple[Protocol, ...]
     needs_id: bool = True
+    client_host: str = ""
 
     def as_member(self, member_id: str, heard_ms: int) -> Member:
         """The member that this makes."""
@@ -41,6 +42,7 @@ class JoinRequest:
             self.rebalance_timeout_ms,
             self.protocols,
             heard_ms=heard_ms,
+            client_host=self.client_host,
         )
 
 

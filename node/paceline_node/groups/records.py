@@ -73,6 +73,7 @@ class Member(Message):
     assignment: bytes = b""
     partitions: tuple[int, ...] = ()
     heard_ms: int = 0
+    client_host: str = ""
 
     def metadata(self, protocol: str) -> bytes:
         """What the member says of itself in ``protocol``."""

@@ -15,8 +15,8 @@ from paceline_node.env import Env
 from paceline_node.listeners.kafka_call import Handlers
 from paceline_node.listeners.kafka_cluster import KafkaCluster
 from paceline_node.listeners.kafka_connection import KafkaConnection, KafkaLimits, KafkaShared
-from paceline_node.listeners.kafka_convert import Converter
 from paceline_node.listeners.kafka_fetch import KafkaFetch
+from paceline_node.listeners.kafka_frames import FrameBudget
 from paceline_node.listeners.kafka_groups import KafkaGroups
 from paceline_node.listeners.kafka_offsets import KafkaOffsets
 from paceline_node.listeners.kafka_produce import KafkaProduce
@@ -26,6 +26,8 @@ from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.surface import Surface
 
+_FRAMES_BYTES = 256 * 1024 * 1024
+"""Of large requests of all connections, in arrival or at work."""
 _ALWAYS = frozenset({0, apis.API_VERSIONS})
 """PRODUCE and API_VERSIONS, which a connection answers itself."""
 
@@ -52,6 +54,7 @@ class KafkaListener:
             limits,
             metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
             after_append,
+            FrameBudget(max(_FRAMES_BYTES, limits.max_frame_bytes)),
         )
 
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
@@ -62,7 +65,7 @@ class KafkaListener:
 
 def _handlers(surface: Surface, native_fetch: FetchHandler) -> Handlers:
     cluster = KafkaCluster(surface.topics, surface.groups, surface.status)
-    fetch = KafkaFetch(surface.records, native_fetch, Converter())
+    fetch = KafkaFetch(surface.records, native_fetch)
     groups = KafkaGroups(surface.groups)
     offsets = KafkaOffsets(surface.groups)
     topics = KafkaTopics(surface.topics, surface.producer_ids)

@@ -25,7 +25,7 @@ from paceline.wire.kafka.cluster import ApiVersionsResponse
 from paceline.wire.kafka.layout import Struct
 from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
 from paceline_node.listeners.kafka_call import Call, Handlers
-from paceline_node.listeners.kafka_frames import FrameReader
+from paceline_node.listeners.kafka_frames import FrameBudget, FrameReader, FrameShare
 from paceline_node.listeners.kafka_outbox import Outbox, Part, Place
 from paceline_node.listeners.kafka_produce import KafkaProduce
 from paceline_node.listeners.serving import Client
@@ -37,11 +37,14 @@ _PRODUCE = 0
 
 @dataclass(frozen=True, slots=True)
 class KafkaLimits:
-    """Of one connection: bytes of a frame; answers not sent yet; seconds for a client to take an
-    answer, to say anything, and, when it has closed its side, to be answered."""
+    """Of one connection: bytes of a frame, and of one that is no PRODUCE; answers not sent yet, and
+    their bytes in memory; seconds for a client to take a MiB of an answer or to finish a frame it
+    began, to say anything, and, when it has closed its side, to be answered."""
 
     max_frame_bytes: int = 64 * 1024 * 1024
+    max_request_bytes: int = 4 * 1024 * 1024
     max_unsent: int = 64
+    max_unsent_bytes: int = 16 * 1024 * 1024
     stall_s: float = 60.0
     idle_s: float = 600.0
     last_s: float = 1.0
@@ -49,7 +52,8 @@ class KafkaLimits:
 
 @dataclass(frozen=True, slots=True)
 class KafkaShared:
-    """What all connections of a node share. ``after_append`` lets the followers know."""
+    """What all connections of a node share. ``after_append`` lets the followers know. ``frames``
+    bounds the bytes that all of them are sending at once."""
 
     produce: KafkaProduce
     handlers: Handlers
@@ -57,6 +61,7 @@ class KafkaShared:
     limits: KafkaLimits
     meters: RequestMeters[int]
     after_append: Callable[[], None]
+    frames: FrameBudget
 
 
 class KafkaConnection:
@@ -66,7 +71,12 @@ class KafkaConnection:
         self._shared = shared
         self._client = client
         limits = shared.limits
-        self._outbox = Outbox(max_unsent=limits.max_unsent, stall_s=limits.stall_s)
+        self._share = FrameShare(shared.frames)
+        self._outbox = Outbox(
+            max_unsent=limits.max_unsent,
+            max_bytes=limits.max_unsent_bytes,
+            stall_s=limits.stall_s,
+        )
 
     async def run(self, stream: trio.abc.Stream) -> None:
         """Serve until the client is gone, or sends what the protocol does not allow."""
@@ -90,10 +100,14 @@ class KafkaConnection:
             )
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass  # who went away, or does not read, needs no answer
+        finally:
+            self._share.close()
 
     async def _read(self, transport: Transport, ahead: trio.MemorySendChannel[memoryview]) -> None:
         limits = self._shared.limits
-        frames = FrameReader(transport, max_bytes=limits.max_frame_bytes)
+        frames = FrameReader(
+            transport, self._share, max_bytes=limits.max_frame_bytes, stall_s=limits.stall_s
+        )
         while True:
             with trio.move_on_after(limits.idle_s) as silence:
                 await frames.begin()
@@ -108,6 +122,7 @@ class KafkaConnection:
             async for frame in frames:
                 await self._outbox.room()
                 await self._one(frame)
+                self._share.give(len(frame))
         done.set()
 
     async def _one(self, frame: memoryview) -> None:
@@ -126,6 +141,11 @@ class KafkaConnection:
                 raise RemoteProtocolError(str(error)) from None
             self._outbox.place().put([apis.version_unknown_response(header.correlation_id)])
             return
+        if header.key != _PRODUCE and len(frame) > self._shared.limits.max_request_bytes:
+            raise RemoteProtocolError(
+                f"API {header.key}: a request of {len(frame)} bytes, "
+                f"{self._shared.limits.max_request_bytes} are allowed"
+            )
         request = apis.read_request(frame, start, api, header.version)
         call = Call(
             header.version, self._client.principal, header.client_id or "", self._client.name

@@ -7,12 +7,28 @@ who read message sets.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import trio
 
-from paceline.wire.batch import build_batch, build_raw_batch, iter_batches, verify
-from paceline.wire.batch_header import EXTENDED, HEADER_BYTES, BatchHeader, size_and_attributes
+from paceline.errors import CorruptMessage
+from paceline.wire.batch import (
+    PayloadKind,
+    build_batch,
+    build_raw_batch,
+    iter_batches,
+    read_extension,
+    verify,
+)
+from paceline.wire.batch_header import (
+    EXTENDED,
+    EXTENSION_BYTES,
+    HEADER_BYTES,
+    BatchHeader,
+    size_and_attributes,
+)
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
 from paceline_node.peers.transport import FilePart, is_cached, read_part
@@ -21,6 +37,10 @@ from paceline_node.replication.partition import Partition
 _WINDOW_BYTES = 64 * 1024
 _INLINE_BYTES = 64 * 1024
 """A larger slice is converted in a thread."""
+_ROOM_BYTES = 16 * 1024 * 1024
+_SOURCE_BYTES = 1024 * 1024
+"""As much is converted at once, or one batch."""
+T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -32,28 +52,42 @@ class Wanted(NamedTuple):
 
 
 class Converter:
-    """Makes what cannot be sent as it is stored."""
+    """Makes what cannot be sent as it is stored, for one answer.
+
+    What is made lies in memory, so that an answer holds about 16 MiB of it at most: once it does,
+    the slices that are left are answered empty, and the client asks again.
+    """
+
+    def __init__(self) -> None:
+        self._room_bytes = _ROOM_BYTES
 
     async def batches(self, part: FilePart) -> FilePart | bytes:
-        """The slice as it is, or in memory with its extended batches as plain ones. Raises
-        CorruptMessage."""
+        """The slice as it is, or the begin of it in memory with its extended batches as plain
+        ones. Raises CorruptMessage."""
         if not await _has_extension(part):
             return part
-        data = await _read(part)
-        if part.size <= _INLINE_BYTES:
-            return _plain(data)
-        return await trio.to_thread.run_sync(_plain, data)
+        if self._room_bytes <= 0:
+            return b""
+        data = await _begin_of(part)
+        made = await _made(_plain, data) if len(data) > _INLINE_BYTES else _plain(data)
+        self._room_bytes -= len(made)
+        return made
 
     async def message_set(self, part: FilePart, wanted: Wanted, partition: Partition) -> bytes:
         """Records from the offset wanted on, uncompressed; reads on past batches that hold none
         (SETTLED B10). Raises CorruptMessage, and what reading on raises."""
+        if self._room_bytes <= 0:
+            return b""
+        wanted = wanted._replace(max_bytes=min(wanted.max_bytes, self._room_bytes))
         while True:
-            data = await _read(part)
-            if part.size <= _INLINE_BYTES:
-                found, next_offset = _message_set(data, wanted)
+            data = await _begin_of(part)
+            convert = partial(_message_set, wanted=wanted)
+            if len(data) <= _INLINE_BYTES:
+                found, next_offset = convert(data)
             else:
-                found, next_offset = await trio.to_thread.run_sync(_message_set, data, wanted)
+                found, next_offset = await _made(convert, data)
             if found:
+                self._room_bytes -= len(found)
                 return found
             more = partition.read(next_offset, max(wanted.max_bytes, 1)).slice
             if more is None:
@@ -61,18 +95,44 @@ class Converter:
             part = FilePart(more.file, more.position, more.size)
 
 
-async def _read(part: FilePart) -> bytes:
+async def _made(convert: Callable[[bytes], T], data: bytes) -> T:
+    return await trio.to_thread.run_sync(convert, data)
+
+
+async def _begin_of(part: FilePart) -> bytes:
+    """The whole batches among the first bytes of a slice, at least one."""
+    data = await _read(part, 0, min(_SOURCE_BYTES, part.size))
+    end = 0
+    while end < part.size:
+        if end + HEADER_BYTES > len(data):
+            break
+        size, _ = size_and_attributes(data, end)
+        if end + size > len(data):
+            break
+        end += size
+    if end:
+        return data[:end]
+    size, _ = size_and_attributes(data, 0)
+    if size > part.size:
+        raise CorruptMessage(f"a batch of {size} bytes in a slice of {part.size}")
+    return data + await _read(part, len(data), size - len(data))
+
+
+async def _read(part: FilePart, start: int, size: int) -> bytes:
     data = b""
-    while len(data) < part.size:
-        data += await read_part(part.file, part.size - len(data), part.position + len(data))
+    while len(data) < size:
+        data += await read_part(part.file, size - len(data), part.position + start + len(data))
     return data
 
 
 async def _has_extension(part: FilePart) -> bool:
-    """Looks at the head of every batch, at many at once where batches are small."""
+    """Looks at the head of every batch, at many at once where batches are small. Raises
+    CorruptMessage where sizes on the disk do not add up."""
     position, end = part.position, part.position + part.size
     while position < end:
         window = await _window(part, position, end)
+        if len(window) < HEADER_BYTES:
+            raise CorruptMessage(f"{len(window)} bytes are left where a batch should begin")
         at = 0
         while at + HEADER_BYTES <= len(window):
             size, attributes = size_and_attributes(window, at)
@@ -96,26 +156,45 @@ def _plain(data: bytes) -> bytes:
     for position, header in iter_batches(data):
         if header.attributes & EXTENDED:
             verify(data, position)
-            out += _transcoded(decode_records(data, position), header)
+            out += _transcoded(data, position, header)
         else:
             out += data[position : position + header.size_bytes]
     return bytes(out)
 
 
-def _transcoded(records: list[Record], header: BatchHeader) -> bytearray:
-    """A batch without extension that covers the same offsets; what is not a record (the end of a
-    segment) leaves it empty."""
-    if len(records) == header.last_offset_delta + 1:
-        return build_batch(
-            records,
-            timestamp_ms=header.base_timestamp,
-            base_offset=header.base_offset,
-            leader_epoch=header.leader_epoch,
+def _transcoded(data: bytes, position: int, header: BatchHeader) -> bytearray:
+    """A batch without extension that covers the same offsets."""
+    if read_extension(data, position).kind is PayloadKind.RECORDS:
+        # Only the extension goes: compaction may have left fewer records than offsets.
+        start = position + HEADER_BYTES + EXTENSION_BYTES
+        return _like(
+            header,
+            data[start : position + header.size_bytes],
+            record_count=header.record_count,
+            attributes=header.attributes & ~EXTENDED,
         )
+    records = decode_records(data, position)
+    if not records:
+        return _like(header, b"", record_count=0, attributes=0)  # the end of a segment, say
+    if len(records) != header.last_offset_delta + 1:
+        raise CorruptMessage(
+            f"batch at offset {header.base_offset}: {len(records)} Events for "
+            f"{header.last_offset_delta + 1} offsets"
+        )
+    return build_batch(
+        records,
+        timestamp_ms=header.base_timestamp,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+    )
+
+
+def _like(header: BatchHeader, payload: bytes, *, record_count: int, attributes: int) -> bytearray:
     return build_raw_batch(
-        b"",
-        record_count=0,
+        payload,
+        record_count=record_count,
         last_offset_delta=header.last_offset_delta,
+        attributes=attributes,
         base_timestamp=header.base_timestamp,
         max_timestamp=header.max_timestamp,
         base_offset=header.base_offset,

@@ -14,7 +14,7 @@ from paceline.errors import (
     FetchSessionNotFound,
     PacelineError,
 )
-from paceline.types import NO_EPOCH, Isolation, LeaderEpoch
+from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.kafka import records as wire
 from paceline.wire.native import data as native
 from paceline_node.listeners.kafka_call import Call
@@ -31,7 +31,9 @@ _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2
 _NO_SESSION = 0
 _NEW_SESSION = (-1, 0)
-_EARLIEST, _LATEST = -2, -1
+_FIRST_WITH_MAX_TIMESTAMP = 7
+_NO_SPEC = -1000
+"""Not the name of any offset, whatever the native protocol has added."""
 
 Found = tuple[native.FetchReply, list[FilePart]]
 
@@ -39,12 +41,9 @@ Found = tuple[native.FetchReply, list[FilePart]]
 class KafkaFetch:
     """Reads for Kafka clients."""
 
-    def __init__(
-        self, records: RecordService, native_fetch: FetchHandler, converter: Converter
-    ) -> None:
+    def __init__(self, records: RecordService, native_fetch: FetchHandler) -> None:
         self._records = records
         self._native = native_fetch
-        self._converter = converter
 
     # --- FETCH ------------------------------------------------------------------------------------
 
@@ -54,9 +53,15 @@ class KafkaFetch:
             return wire.FetchResponse(error_code=FetchSessionNotFound.code)
         reply, parts = await self._read(request, call)
         slices = iter(parts)
+        converter = Converter()
         partitions = [
             await self._partition(
-                asked, found, next(slices) if found.records_bytes else None, request, call
+                asked,
+                found,
+                next(slices) if found.records_bytes else None,
+                request,
+                call,
+                converter,
             )
             for (_, asked), found in zip(_flat(request), reply.partitions, strict=True)
         ]
@@ -106,15 +111,17 @@ class KafkaFetch:
         part: FilePart | None,
         request: wire.FetchRequest,
         call: Call,
+        converter: Converter,
     ) -> wire.FetchResponseEntryPartition:
         records: FilePart | bytes = b""
         error = kafka_code(found.error)
         if part is not None:
             try:
-                records = await self._records_of(asked, found, part, call)
-            except CorruptMessage as damaged:
-                self._suspect(found)
-                error = code_of(damaged)
+                records = await self._records_of(asked, found, part, call, converter)
+            except PacelineError as refusal:
+                if isinstance(refusal, CorruptMessage):
+                    self._suspect(found)
+                error = code_of(refusal)
         aborted = None
         if request.isolation_level:
             aborted = tuple(
@@ -139,16 +146,17 @@ class KafkaFetch:
         found: native.FetchedPartition,
         part: FilePart,
         call: Call,
+        converter: Converter,
     ) -> FilePart | bytes:
         if call.version >= _FIRST_WITH_BATCHES:
-            return await self._converter.batches(part)
+            return await converter.batches(part)
         wanted = Wanted(
             asked.fetch_offset,
             asked.partition_max_bytes,
             magic=1 if call.version >= _FIRST_WITH_MAGIC_1 else 0,
         )
         partition = self._records.leader(found.topic, found.partition)
-        return await self._converter.message_set(part, wanted, partition)
+        return await converter.message_set(part, wanted, partition)
 
     def _suspect(self, found: native.FetchedPartition) -> None:
         partition = self._records.hosted(found.topic, found.partition)
@@ -165,7 +173,7 @@ class KafkaFetch:
             native.OffsetQuery(
                 topic.name,
                 asked.partition_index,
-                asked.timestamp,
+                _spec(asked.timestamp, call.version),
                 LeaderEpoch(asked.current_leader_epoch),
             )
             for topic in request.topics
@@ -211,7 +219,7 @@ class KafkaFetch:
         self, asked: wire.ListOffsetsRequestTopicPartition, found: native.OffsetFound
     ) -> tuple[int, ...]:
         """Version 0: an end, or the starts of the segments up to a time, newest first."""
-        if asked.timestamp in (_EARLIEST, _LATEST):
+        if asked.timestamp in (OffsetSpec.EARLIEST, OffsetSpec.LATEST):
             return (found.offset,)[: asked.max_num_offsets]
         log = self._records.leader(found.topic, found.partition).log
         starts = [max(each.base_offset, log.log_start_offset) for each in log.segments]
@@ -257,6 +265,13 @@ class KafkaFetch:
             leader_epoch=NO_EPOCH if end is None else end.epoch,
             end_offset=-1 if end is None else end.end,
         )
+
+
+def _spec(timestamp: int, version: int) -> int:
+    lowest = (
+        OffsetSpec.MAX_TIMESTAMP if version >= _FIRST_WITH_MAX_TIMESTAMP else OffsetSpec.EARLIEST
+    )
+    return timestamp if timestamp >= lowest else _NO_SPEC
 
 
 def _flat(

@@ -1,10 +1,14 @@
 """Frames of the Kafka family off a connection: a size of four bytes, then that many.
 
 A frame is memory of its own, because batches are stamped in place where they were received. What a
-client announces is not believed: memory grows with what arrives, at most to twice of it.
+client announces is not believed: memory grows with what arrives, at most to twice of it. Large
+frames of all connections share one budget, of which a frame gets its whole size before it is read:
+connections that each held a part of theirs could wait for each other for ever.
 """
 
 from __future__ import annotations
+
+import trio
 
 from paceline.errors import RemoteProtocolError
 from paceline_node.peers.transport import Transport
@@ -12,14 +16,72 @@ from paceline_node.peers.transport import Transport
 _SIZE_BYTES = 4
 _CHUNK_BYTES = 64 * 1024
 _SMALLEST = 2
+_SLOWEST_BYTES_S = 64 * 1024
+
+
+class FrameBudget:
+    """Bytes of large frames that all connections hold together, in arrival or at work.
+
+    Whoever asks first is served first. A frame larger than the whole budget gets it for itself.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._turn = trio.StrictFIFOLock()
+        self._freed = trio.Event()
+        self.held_bytes = 0
+
+    async def take(self, size: int) -> None:
+        """Return once ``size`` bytes are the caller's; cancelled, none are."""
+        async with self._turn:
+            while self.held_bytes and self.held_bytes + size > self._limit_bytes:
+                self._freed = trio.Event()
+                await self._freed.wait()
+            self.held_bytes += size
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        self.held_bytes -= size
+        self._freed.set()
+
+
+class FrameShare:
+    """What one connection holds of the budget. Frames up to 64 KiB are free, so that no amount of
+    large ones keeps heartbeats out."""
+
+    def __init__(self, budget: FrameBudget) -> None:
+        self._budget = budget
+        self._held_bytes = 0
+
+    async def take(self, size: int) -> None:
+        """Return once a frame of ``size`` bytes may be received."""
+        if size > _CHUNK_BYTES:
+            await self._budget.take(size)
+            self._held_bytes += size
+
+    def give(self, size: int) -> None:
+        """A frame of ``size`` bytes is done with."""
+        if size > _CHUNK_BYTES:
+            self._held_bytes -= size
+            self._budget.give(size)
+
+    def close(self) -> None:
+        """Give everything back: the connection has ended."""
+        held, self._held_bytes = self._held_bytes, 0
+        self._budget.give(held)
 
 
 class FrameReader:
-    """``max_bytes`` bounds the size a frame may announce."""
+    """``max_bytes`` bounds the size a frame may announce. A frame that has begun must arrive within
+    ``stall_s`` and a second for every 64 KiB."""
 
-    def __init__(self, transport: Transport, *, max_bytes: int) -> None:
+    def __init__(
+        self, transport: Transport, share: FrameShare, *, max_bytes: int, stall_s: float
+    ) -> None:
         self._transport = transport
+        self._share = share
         self._max_bytes = max_bytes
+        self._stall_s = stall_s
         self._buffer = bytearray(_CHUNK_BYTES)
         self._start = 0
         self._end = 0
@@ -31,16 +93,18 @@ class FrameReader:
             await self._fill()
 
     async def receive(self) -> memoryview | None:
-        """The next frame without its size, None at the end of the stream.
+        """The next frame without its size, None at the end of the stream. Give its bytes back to
+        the share when it is done with.
 
         Raises RemoteProtocolError for an impossible size and for a stream that ends in a frame,
-        and what the transport raises. Cancelled, the reader is of no further use.
+        TooSlowError, and what the transport raises. Cancelled, the reader is of no further use.
         """
-        while self._end - self._start < _SIZE_BYTES:
-            if not await self._fill():
-                if self._end > self._start:
-                    raise RemoteProtocolError("the connection ended within a frame's size")
-                return None
+        with trio.fail_after(self._stall_s):
+            while self._end - self._start < _SIZE_BYTES:
+                if not await self._fill():
+                    if self._end > self._start:
+                        raise RemoteProtocolError("the connection ended within a frame's size")
+                    return None
         at = self._start
         size = int.from_bytes(self._buffer[at : at + _SIZE_BYTES], "big", signed=True)
         if not _SMALLEST <= size <= self._max_bytes:
@@ -48,7 +112,9 @@ class FrameReader:
                 f"a frame of {size} bytes: expected {_SMALLEST} to {self._max_bytes}"
             )
         self._start += _SIZE_BYTES
-        return await self._body(size)
+        await self._share.take(size)
+        with trio.fail_after(self._stall_s + size / _SLOWEST_BYTES_S):
+            return await self._body(size)
 
     async def _body(self, size: int) -> memoryview:
         taken = min(size, self._end - self._start)

@@ -46,6 +46,7 @@ class KafkaGroups:
                 request.protocol_type,
                 tuple(Protocol(each.name, bytes(each.metadata)) for each in request.protocols),
                 needs_id=call.version >= _WITH_MEMBER_ID_REQUIRED,
+                client_host="/" + call.host.rpartition(":")[0],  # as Kafka writes it
             )
             joined: Joined = await self._groups.perform(
                 asked.key, lambda engine: engine.kafka.join(asked)
@@ -220,6 +221,7 @@ def _member(found: DescribedMember) -> wire.DescribeGroupsResponseGroupMember:
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
+        client_host=member.client_host,
         member_metadata=found.metadata,
         member_assignment=member.assignment,
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.errors import PacelineError
-from paceline.types import LeaderEpoch, OffsetSpec
+from paceline.types import Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.frame import Frame
 from paceline.wire.native.data import (
     Fetch,
@@ -26,7 +26,8 @@ from paceline.wire.native.data import (
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.transport import FilePart
 from paceline_node.replication import lookups
-from paceline_node.replication.partition import FoundOffset, Partition
+from paceline_node.replication.lookups import FoundOffset
+from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
 
@@ -153,15 +154,17 @@ class FetchHandler:
 
     def list_offsets(self, request: ListOffsets, principal: Principal) -> ListOffsetsReply:
         """Offsets by time or symbol, each partition with its own error."""
-        return ListOffsetsReply(tuple(self._find(query, principal) for query in request.partitions))
+        return ListOffsetsReply(
+            tuple(self._find(query, request.isolation, principal) for query in request.partitions)
+        )
 
-    def _find(self, query: OffsetQuery, principal: Principal) -> OffsetFound:
+    def _find(self, query: OffsetQuery, isolation: Isolation, principal: Principal) -> OffsetFound:
         try:
             self._records.permit(principal, Operation.DESCRIBE, query.topic)
             partition = self._records.leader(
                 query.topic, query.partition, current_leader_epoch=query.current_leader_epoch
             )
-            offset, timestamp_ms, epoch = _find_offset(partition, query)
+            offset, timestamp_ms, epoch = _find_offset(partition, query, isolation)
         except PacelineError as error:
             leader, leader_epoch = self._records.leader_to_tell(error, query.topic, query.partition)
             return OffsetFound(
@@ -179,12 +182,12 @@ class FetchHandler:
         )
 
 
-def _find_offset(partition: Partition, query: OffsetQuery) -> FoundOffset:
+def _find_offset(partition: Partition, query: OffsetQuery, isolation: Isolation) -> FoundOffset:
     if query.spec == OffsetSpec.EPOCH_END:
         return lookups.epoch_end(partition, query.epoch)
     if query.spec == OffsetSpec.AHEAD:
         return lookups.ahead(partition, query.after_offset, query.ahead_bytes)
-    return partition.list_offset(query.spec)
+    return lookups.find_offset(partition, query.spec, isolation)
 
 
 class ParkedFetch:

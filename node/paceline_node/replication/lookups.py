@@ -1,14 +1,61 @@
-"""Looking about in a leader's log: where an epoch ends, how far so many bytes reach.
+"""Looking about in a leader's log: offsets by time, ends of epochs, how far so many bytes reach.
 
-For readers that plan before they read (spec spark 7: R6, R8). Answers come from the epoch table
-and the offset index; no record is looked at.
+For readers that plan before they read (spec spark 7: R6, R8), and ask for the largest timestamp
+(spec kafka 3). Answers come from the epoch table and the indexes; hardly a record is looked at.
 """
 
 from __future__ import annotations
 
-from paceline.errors import OffsetNotAvailable, UnknownLeaderEpoch
-from paceline.types import LeaderEpoch
-from paceline_node.replication.partition import FoundOffset, Partition
+from typing import NamedTuple
+
+from paceline.errors import InvalidRequest, OffsetNotAvailable, UnknownLeaderEpoch
+from paceline.types import Isolation, LeaderEpoch, OffsetSpec
+from paceline_node.replication.partition import Partition
+from paceline_node.storage.reading import largest_timestamp
+
+
+class FoundOffset(NamedTuple):
+    """An offset by time or symbol; offset -1 when no record is that late."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: LeaderEpoch
+
+
+def find_offset(
+    partition: Partition, spec: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+) -> FoundOffset:
+    """The offset for EARLIEST, LATEST or MAX_TIMESTAMP (the first of the readable records with the
+    largest timestamp), or of the first readable record at or after a time in ms.
+
+    Raises NotLeader, InvalidRequest for what is neither, and OffsetNotAvailable while a fresh
+    leader does not know the true high watermark (spec replication 3.2 rule 5).
+    """
+    partition.replica.check_leading()
+    epoch = partition.leader_epoch
+    log = partition.log
+    if spec == OffsetSpec.EARLIEST:
+        return FoundOffset(log.log_start_offset, -1, epoch)
+    end = _readable_end(partition, isolation)
+    if spec == OffsetSpec.LATEST:
+        return FoundOffset(end, -1, epoch)
+    if spec == OffsetSpec.MAX_TIMESTAMP:
+        spec = largest_timestamp(log.segments, log.log_start_offset, end)
+    elif spec < 0:
+        raise InvalidRequest(f"{partition}: {spec} is neither a time nor an offset's name")
+    found = log.offset_for_timestamp(spec) if spec >= 0 else None
+    if found is None or found[0] >= end:
+        return FoundOffset(-1, -1, epoch)
+    return FoundOffset(found[0], found[1], epoch)
+
+
+def _readable_end(partition: Partition, isolation: Isolation) -> int:
+    """Up to where (exclusive) clients read. Raises OffsetNotAvailable."""
+    if not partition.replica.high_watermark_is_true:
+        raise OffsetNotAvailable(f"{partition}: the high watermark is not confirmed yet")
+    if isolation == Isolation.READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
 
 
 def epoch_end(partition: Partition, epoch: LeaderEpoch) -> FoundOffset:
@@ -30,13 +77,11 @@ def ahead(partition: Partition, after_offset: int, size_bytes: int) -> FoundOffs
     """The end of the last batch that ends within ``size_bytes`` stored bytes from ``after_offset``
     on, of the first one if that is larger; at most the last stable offset.
 
-    Raises NotLeader, OffsetNotAvailable as :meth:`Partition.list_offset`, CorruptMessage where the
-    log is damaged.
+    Raises NotLeader, OffsetNotAvailable as :func:`find_offset`, CorruptMessage where the log is
+    damaged.
     """
     partition.replica.check_leading()
-    if not partition.replica.high_watermark_is_true:
-        raise OffsetNotAvailable(f"{partition}: the high watermark is not confirmed yet")
-    end = partition.last_stable_offset
+    end = _readable_end(partition, Isolation.READ_COMMITTED)
     offset = max(after_offset, partition.log_start_offset)
     left = size_bytes
     reached = offset

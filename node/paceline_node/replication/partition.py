@@ -24,7 +24,7 @@ from paceline.errors import (
     StorageFull,
     UnknownLeaderEpoch,
 )
-from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, OffsetSpec, TopicId
+from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import TopicConfig
@@ -44,7 +44,6 @@ from paceline_node.storage.reading import LogSlice
 
 __all__ = [
     "Done",
-    "FoundOffset",
     "Partition",
     "PartitionContext",
     "PartitionKey",
@@ -64,14 +63,6 @@ class ReadResult(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     log_end_offset: int
-    leader_epoch: LeaderEpoch
-
-
-class FoundOffset(NamedTuple):
-    """An offset by time or symbol; offset -1 when no record is that late."""
-
-    offset: int
-    timestamp_ms: int
     leader_epoch: LeaderEpoch
 
 
@@ -396,25 +387,6 @@ class Partition:
             self._readers.cancel(token)
         else:
             self._ack_watchers.pop(token, None)
-
-    def list_offset(self, spec: int) -> FoundOffset:
-        """The offset for an OffsetSpec, or of the first committed record at or after a time in ms.
-
-        Raises NotLeader, and OffsetNotAvailable while a fresh leader does not know the true high
-        watermark (3.2 rule 5).
-        """
-        self.replica.check_leading()
-        epoch = self.replica.leader_epoch
-        if spec == OffsetSpec.EARLIEST:
-            return FoundOffset(self.log.log_start_offset, -1, epoch)
-        if not self.replica.high_watermark_is_true:
-            raise OffsetNotAvailable(f"{self}: the high watermark is not confirmed yet")
-        if spec == OffsetSpec.LATEST:
-            return FoundOffset(self.last_stable_offset, -1, epoch)
-        found = self.log.offset_for_timestamp(spec)
-        if found is None or found[0] >= self.replica.high_watermark:
-            return FoundOffset(-1, -1, epoch)
-        return FoundOffset(found[0], found[1], epoch)
 
     # --- what moves offsets -------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ DEFAULT_KINDS = (
 """What a node serves when nothing is configured."""
 
 _NOT_YET = frozenset({"pravega"})
-_OVER_TLS = frozenset({ListenerKind.CURSUS})
+_OVER_TLS = frozenset({ListenerKind.CURSUS, ListenerKind.COORDINATOR})
 _OPTIONS = frozenset({"advertised", "tls"})
 _ALIASES = {"kafka": "coordinator"}  # SETTLED P10
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound

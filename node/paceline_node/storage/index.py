@@ -149,6 +149,14 @@ class TimeIndex:
         at = bisect_left(self._timestamps, timestamp_ms) - 1
         return self.base_offset + self._offsets[at] if at >= 0 else self.base_offset
 
+    def last_within(self, end_offset: int) -> tuple[int, int]:
+        """(largest timestamp, offset of its batch's last record) of the last entry below an
+        offset; (-1, base offset) when there is none."""
+        at = bisect_left(self._offsets, max(0, end_offset - self.base_offset)) - 1
+        if at < 0:
+            return -1, self.base_offset
+        return self._timestamps[at], self.base_offset + self._offsets[at]
+
     def truncate(self, offset: int) -> None:
         """Drop entries at or behind an offset."""
         keep = bisect_left(self._offsets, max(0, offset - self.base_offset))

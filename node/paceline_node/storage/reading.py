@@ -91,6 +91,36 @@ def offset_for_timestamp(
     return None
 
 
+def largest_timestamp(segments: Sequence[Segment], start_offset: int, end_offset: int) -> int:
+    """The largest time of the batches between two offsets; -1 when there is none. Damaged ranges
+    are passed over."""
+    largest = -1
+    for segment in segments:
+        outside = segment.next_offset <= start_offset or segment.base_offset >= end_offset
+        if outside or segment.max_timestamp <= largest:
+            continue
+        if segment.base_offset >= start_offset and segment.next_offset <= end_offset:
+            largest = segment.max_timestamp
+        else:
+            largest = max(largest, _largest_within(segment, start_offset, end_offset))
+    return largest
+
+
+def _largest_within(segment: Segment, start_offset: int, end_offset: int) -> int:
+    largest, known = -1, start_offset
+    if segment.base_offset >= start_offset:
+        # Entries tell the largest time so far; only what follows the last one has to be seen.
+        largest, known = segment.times.last_within(end_offset)
+    first = segment.find(segment.readable_from(known))
+    if first is None:
+        return largest
+    for step in segment.walk(Boundary(first.position, first.base_offset)):
+        if step.next_offset > end_offset:
+            break
+        largest = max(largest, segment.batch_timestamps(step.position)[1])
+    return largest
+
+
 def _first_record(
     segment: Segment, step: Step, timestamp_ms: int, start_offset: int
 ) -> tuple[int, int] | None:

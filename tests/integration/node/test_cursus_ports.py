@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import trio
-import trustme
 
 from paceline.errors import ConfigurationError
 from paceline.types import Acks
 from paceline_node.settings import InvalidSettings
+from tests.integration.node.certificates import Certificates
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered
 from tests.integration.node.nodes import listener_ports, lone_node, make_node
 
@@ -88,15 +88,9 @@ class Certified:
 
 @pytest.fixture
 def certified(tmp_path: Path) -> Certified:
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
-    chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
-    certificate.private_key_pem.write_to_path(str(key))
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    files = {"tls.certificate": str(chain), "tls.key": str(key), "tls.handshake_ms": "500"}
-    return Certified({**ONE, **files}, context)
+    certificates = Certificates(tmp_path)
+    context = ssl.create_default_context(cafile=certificates.authority)
+    return Certified({**ONE, **certificates.settings, "tls.handshake_ms": "500"}, context)
 
 
 def encrypt(client: CursusClient, certified: Certified) -> None:

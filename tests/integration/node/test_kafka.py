@@ -236,6 +236,25 @@ async def test_offsets_by_time_in_every_version(tmp_path) -> None:
                 assert found == {-1: 3, -2: 0, NOW + 1: 1, NOW + 5: -1}
 
 
+async def test_the_largest_timestamp_and_what_is_no_time_at_all(tmp_path) -> None:
+    async with node_and_client(tmp_path) as (_, client):
+
+        async def look_for(time: int, version: int = 7) -> tuple[int, int, int]:
+            asked = records.ListOffsetsRequestTopicPartition(partition_index=0, timestamp=time)
+            topic = records.ListOffsetsRequestTopic(name=TOPIC, partitions=(asked,))
+            answer = await client.ask(records.ListOffsetsRequest(topics=(topic,)), version)
+            part = answer.topics[0].partitions[0]
+            return part.error_code, part.offset, part.timestamp
+
+        assert await look_for(-3) == (0, -1, -1)
+        for times in ((5, 9, 7), (8, 9, 1), (2, 3, 4)):
+            made = [Record(-1, NOW + time, None, b"v") for time in times]
+            await client.ask(produce(build_batch(made)), 9)
+        assert await look_for(-3) == (0, 1, NOW + 9)
+        for time, version in ((-3, 6), (-4, 7), (-101, 7)):
+            assert (await look_for(time, version))[:2] == (ErrorCode.INVALID_REQUEST, -1)
+
+
 async def test_other_protocols_read_it_and_are_read(tmp_path) -> None:
     async with node_and_client(tmp_path) as (node, client):
         await client.ask(produce(data_of(9, 1)), 9)
@@ -375,6 +394,7 @@ async def test_a_group_from_joining_to_leaving(tmp_path) -> None:
         [told] = (await client.ask(groups.DescribeGroupsRequest(groups=("g",)), 5)).groups
         assert (told.group_state, len(told.members)) == ("Stable", 1)
         assert bytes(told.members[0].member_assignment) == b"all of it"
+        assert (told.members[0].client_id, told.members[0].client_host) == ("c1", "/127.0.0.1")
         leave = groups.LeaveGroupRequest(group_id="g", member_id=member)
         assert (await client.ask(leave, 2)).error_code == 0
         [listed] = (await client.ask(groups.ListGroupsRequest(), 4)).groups
@@ -456,8 +476,19 @@ async def test_unknown_versions_of_api_versions_are_answered(tmp_path) -> None:
                 RequestHeader(24, 3, 1, "c"), transactions.AddPartitionsToTxnRequest()
             )
         ),
+        b"\0\x50\0\0\0\3\0\x01\0\0\0\1\xff\xff\0\x20\0\0" + bytes(0x50_0000 - 14),
     ],
-    ids=["huge", "negative", "one byte", "no header", "api", "version", "count", "not served"],
+    ids=[
+        "huge",
+        "negative",
+        "one byte",
+        "no header",
+        "api",
+        "version",
+        "count",
+        "not served",
+        "large",
+    ],
 )
 async def test_frames_that_close_the_connection_and_harm_nobody(tmp_path, frame: bytes) -> None:
     async with node_and_client(tmp_path) as (node, client):

@@ -21,6 +21,7 @@ from paceline.types import Acks, OffsetSpec
 from paceline.wire.native.admin import DeleteTopic
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline.wire.records import decode_records
+from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition
 from tests.integration.replication.cluster import (
     TestCluster,
@@ -233,10 +234,10 @@ async def test_reads_offsets_and_long_polls(tmp_path: Path) -> None:
         leader.cancel(token)
         await produce(leader, batch(b"a"))
         assert woken == ["first"]
-        assert leader.list_offset(OffsetSpec.EARLIEST).offset == 0
-        assert leader.list_offset(OffsetSpec.LATEST).offset == 1
-        assert leader.list_offset(1000)[:2] == (0, 1000)
-        assert leader.list_offset(5000).offset == -1
+        assert find_offset(leader, OffsetSpec.EARLIEST).offset == 0
+        assert find_offset(leader, OffsetSpec.LATEST).offset == 1
+        assert find_offset(leader, 1000)[:2] == (0, 1000)
+        assert find_offset(leader, 5000).offset == -1
         with pytest.raises(OffsetOutOfRange):
             leader.read(2, 100)
         assert leader.read(1, 100).slice is None

@@ -289,12 +289,12 @@ def test_port_zero_is_advertised_as_bound() -> None:
 
 def test_kafka_is_another_name_of_coordinator() -> None:
     assert Listener.parse("kafka://h:9192") == Listener.parse("coordinator://h:9192")
+    assert Listener.parse("kafka+tls://h:9192").tls
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("kafka+tls://h:9192", "kafka+tls:// is not served by this version"),
         ("v1+tls://h:9092", "v1+tls:// is not served by this version"),
         ("ftp://h:21", "unknown scheme, expected coordinator, cursus"),
         ("h:9092", "unknown scheme"),

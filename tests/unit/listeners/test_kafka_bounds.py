@@ -1,0 +1,157 @@
+"""What one Kafka connection may take of a node: memory for frames and answers, and time."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MemoryReceiveStream, memory_stream_pair, wait_all_tasks_blocked
+
+from paceline.errors import RemoteProtocolError
+from paceline_node.listeners.kafka_frames import FrameBudget, FrameReader, FrameShare
+from paceline_node.listeners.kafka_outbox import Outbox
+from paceline_node.peers.transport import FilePart, StreamTransport
+from paceline_node.storage.memory import MemoryDisk
+
+MIB = 1024 * 1024
+STALL_S = 10.0
+
+
+class Peer:
+    """A frame reader, and the stream of whoever sends to it."""
+
+    def __init__(self, budget: FrameBudget) -> None:
+        ours, self.theirs = memory_stream_pair()
+        self.share = FrameShare(budget)
+        self.reader = FrameReader(
+            StreamTransport(ours), self.share, max_bytes=8 * MIB, stall_s=STALL_S
+        )
+
+    async def send(self, data: bytes) -> None:
+        await self.theirs.send_all(data)
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+async def test_a_frame_that_stops_arriving_is_given_up(autojump_clock) -> None:
+    for begin in (b"\0", b"\0\0\0\x64", b"\0\0\0\x64abc", (MIB).to_bytes(4, "big") + b"x"):
+        peer = Peer(FrameBudget(MIB))
+        await peer.send(begin)
+        await peer.reader.begin()
+        with pytest.raises(trio.TooSlowError):
+            await peer.reader.receive()
+
+
+async def test_a_slow_client_may_finish_a_large_frame(autojump_clock) -> None:
+    peer = Peer(FrameBudget(MIB))
+    body = bytes(MIB)
+
+    async def trickle() -> None:
+        data = framed(body)
+        for at in range(0, len(data), 128 * 1024):
+            await peer.send(data[at : at + 128 * 1024])
+            await trio.sleep(STALL_S * 0.3)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trickle)
+        assert await peer.reader.receive() == body
+
+
+async def test_large_frames_of_all_connections_share_a_budget(autojump_clock) -> None:
+    budget = FrameBudget(2 * MIB)
+    first, second, small = Peer(budget), Peer(budget), Peer(budget)
+    large = framed(bytes(3 * MIB // 2))
+    await first.send(large)
+    assert await first.reader.receive() is not None
+    got: list[memoryview | None] = []
+
+    async def receive() -> None:
+        got.append(await second.reader.receive())
+
+    async with trio.open_nursery() as nursery:
+        await second.send(large)
+        nursery.start_soon(receive)
+        await wait_all_tasks_blocked()
+        assert got == []
+        await small.send(framed(b"heartbeat"))
+        assert await small.reader.receive() == b"heartbeat"
+        first.share.give(3 * MIB // 2)
+    assert len(got) == 1
+    second.share.close()
+    assert budget.held_bytes == 0
+
+
+async def test_a_connection_that_ends_within_a_frame_gives_its_share_back(autojump_clock) -> None:
+    budget = FrameBudget(MIB)
+    peer = Peer(budget)
+    await peer.send(MIB.to_bytes(4, "big") + b"begin")
+    peer.theirs.send_stream.close()
+    with pytest.raises(RemoteProtocolError, match="before a frame's end"):
+        await peer.reader.receive()
+    peer.share.close()
+    assert budget.held_bytes == 0
+
+
+async def test_answers_in_memory_hold_requests_back_by_their_bytes() -> None:
+    outbox = Outbox(max_unsent=64, max_bytes=MIB, stall_s=STALL_S)
+    ours, theirs = memory_stream_pair()
+    outbox.place().put([bytes(2 * MIB)])
+    passed = trio.Event()
+
+    async def next_request() -> None:
+        await outbox.room()
+        passed.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(next_request)
+        await wait_all_tasks_blocked()
+        assert not passed.is_set()
+        nursery.start_soon(outbox.run, StreamTransport(ours))
+        await take(theirs.receive_stream, 2 * MIB)
+        await passed.wait()
+        assert outbox.unsent_bytes == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slow_reader_is_kept_and_one_that_takes_nothing_is_not(autojump_clock) -> None:
+    file = MemoryDisk().create("log")
+    stored = bytes(range(256)) * (4 * MIB // 256)
+    file.append([stored])
+    outbox = Outbox(max_unsent=64, max_bytes=MIB, stall_s=STALL_S)
+    stream = _SlowStream(seconds_per_mib=0.6 * STALL_S)
+    outbox.place().put([bytes(2 * MIB), FilePart(file, 0, 4 * MIB)])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, StreamTransport(stream))
+        await outbox.emptied()
+        nursery.cancel_scope.cancel()
+    assert stream.taken == bytes(2 * MIB) + stored
+    outbox.place().put([b"answer"])
+    with pytest.raises(trio.TooSlowError):
+        await outbox.run(StreamTransport(_SlowStream(seconds_per_mib=1e12)))
+
+
+async def take(stream: MemoryReceiveStream, count: int) -> None:
+    while count:
+        count -= len(await stream.receive_some(count))
+
+
+class _SlowStream(trio.abc.Stream):
+    """Takes bytes at a steady pace."""
+
+    def __init__(self, seconds_per_mib: float) -> None:
+        self._pace = seconds_per_mib / MIB
+        self.taken = bytearray()
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.sleep(len(data) * self._pace)
+        self.taken += data
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        raise AssertionError("nobody reads here")
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()

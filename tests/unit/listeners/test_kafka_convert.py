@@ -1,0 +1,114 @@
+"""Batches that a Kafka client could not read, made anew."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from paceline.errors import CorruptMessage
+from paceline.types import Compression
+from paceline.wire.batch import (
+    BatchExtension,
+    PayloadKind,
+    ProducerNamespace,
+    build_batch,
+    build_raw_batch,
+    iter_batches,
+)
+from paceline.wire.batch_header import HEADER_BYTES
+from paceline.wire.compression import compress
+from paceline.wire.records import Record, decode_records
+from paceline_node.listeners.kafka_convert import Converter
+from paceline_node.peers.transport import FilePart
+from paceline_node.storage.memory import MemoryDisk
+
+HANG_S = 20
+EXTENSION = BatchExtension(
+    kind=PayloadKind.RECORDS,
+    namespace=ProducerNamespace.CURSUS,
+    producer_key=bytes(16),
+    producer_epoch=0,
+    first_sequence=0,
+    last_sequence=9,
+    base_position=0,
+    event_count=0,
+)
+
+
+def thinned(codec: Compression) -> bytes:
+    """What compaction may leave of a batch of ten of another protocol: two records."""
+    dense = build_batch([Record(-1, 1000 + i, b"k%d" % i, b"v%d" % i) for i in range(10)])
+    spans = _records_bytes(bytes(dense[HEADER_BYTES:]))
+    payload = spans[3] + spans[7]
+    return bytes(
+        build_raw_batch(
+            compress(codec, payload) if codec else payload,
+            record_count=2,
+            last_offset_delta=9,
+            attributes=int(codec),
+            base_timestamp=1000,
+            max_timestamp=1009,
+            base_offset=100,
+            leader_epoch=5,
+            extension=EXTENSION,
+        )
+    )
+
+
+def _records_bytes(payload: bytes) -> list[bytes]:
+    found = []
+    while payload:
+        size = (payload[0] >> 1) + 1
+        found.append(payload[:size])
+        payload = payload[size:]
+    return found
+
+
+async def converted(data: bytes) -> bytes:
+    file = MemoryDisk().create("log")
+    file.append([data])
+    with trio.fail_after(HANG_S):
+        made = await Converter().batches(FilePart(file, 0, len(data)))
+    assert isinstance(made, bytes)
+    return made
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+async def test_a_thinned_batch_keeps_the_records_it_has(codec: Compression) -> None:
+    made = await converted(thinned(codec))
+    [(at, header)] = iter_batches(made)
+    assert (header.base_offset, header.last_offset, header.is_extended) == (100, 109, False)
+    assert header.compression == codec
+    assert [(each.offset, each.timestamp_ms, each.value) for each in decode_records(made, at)] == [
+        (103, 1003, b"v3"),
+        (107, 1007, b"v7"),
+    ]
+
+
+async def test_what_holds_no_record_is_an_empty_batch() -> None:
+    seal = build_raw_batch(
+        b"",
+        record_count=0,
+        last_offset_delta=0,
+        base_offset=7,
+        extension=EXTENSION._replace(kind=PayloadKind.SEAL),
+    )
+    [(_, header)] = iter_batches(await converted(bytes(seal)))
+    assert (header.base_offset, header.record_count, header.is_extended) == (7, 0, False)
+
+
+async def test_sizes_that_do_not_add_up_are_told_and_not_waited_for() -> None:
+    good = bytes(build_batch([Record(-1, 1, None, b"v" * 100)]))
+    wrong = bytearray(good + good)
+    wrong[8:12] = (len(wrong) - 12 - 30).to_bytes(4, "big")
+    with pytest.raises(CorruptMessage, match="30 bytes are left"):
+        await converted(bytes(wrong))
+
+
+async def test_an_answer_holds_no_more_than_so_much_of_what_was_made() -> None:
+    one = thinned(Compression.NONE)
+    data = one * (3 * 1024 * 1024 // len(one))
+    made = await converted(data)
+    assert 0 < len(made) < 1024 * 1024
+    for at, _ in iter_batches(made):
+        assert len(decode_records(made, at)) == 2
