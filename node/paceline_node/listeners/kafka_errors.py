@@ -26,6 +26,9 @@ OURS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.SEGMENT_SEALED: ErrorCode.POLICY_VIOLATION,
         ErrorCode.PARTITION_NOT_OWNED: ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.OFFSET_REGRESSION: ErrorCode.INVALID_REQUEST,
+        ErrorCode.TRANSACTION_TOO_LARGE: ErrorCode.POLICY_VIOLATION,
+        ErrorCode.ALREADY_COMMITTED: ErrorCode.INVALID_REQUEST,
+        ErrorCode.SINK_CONFLICT: ErrorCode.INVALID_REQUEST,
     }
 )
 """Every number of ours that is none of Kafka's."""
