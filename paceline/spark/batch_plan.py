@@ -1,0 +1,56 @@
+"""The plan of a batch query over records: what lies between the two bounds, now."""
+
+from __future__ import annotations
+
+from paceline.spark import bounds
+from paceline.spark.cluster import Cluster
+from paceline.spark.errors import PacelineDataLoss
+from paceline.spark.facts import Facts
+from paceline.spark.options import SourceOptions
+from paceline.spark.planning import ReadRange, split
+from paceline.types import TopicPartition
+
+
+def plan(options: SourceOptions) -> list[ReadRange]:
+    """The ranges to read. Raises PacelineDataLoss when the start names offsets that are gone,
+    OptionError."""
+    cluster = Cluster(options)
+    try:
+        return cluster.retrying(lambda: _plan(options, cluster))
+    finally:
+        cluster.close()
+
+
+def _plan(options: SourceOptions, cluster: Cluster) -> list[ReadRange]:
+    facts = cluster.facts({})
+    cluster.require(facts.ids)
+    starts = bounds.resolve(options, cluster, facts)
+    ends = bounds.resolve_end(options, cluster, facts)
+    ranges = [
+        ReadRange(
+            at.topic,
+            at.partition,
+            _begin(at, start, ends[at], facts, options),
+            min(ends[at], facts.partitions[at].end),
+            facts.ids[at.topic],
+            facts.partitions[at].epoch,
+        )
+        for at, start in starts.items()
+    ]
+    return split(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records=options.max_records_per_partition,
+    )
+
+
+def _begin(at: TopicPartition, start: int, end: int, facts: Facts, options: SourceOptions) -> int:
+    """``start``, or where the log begins now if the query may go on without what is gone."""
+    log_start = facts.partitions[at].log_start
+    if start >= log_start or end <= start:
+        return start
+    if options.fail_on_data_loss:
+        raise PacelineDataLoss(
+            "D1", f"{at}: offsets [{start}, {log_start}) are gone (log starts at {log_start})"
+        )
+    return log_start

@@ -1,0 +1,45 @@
+"""What can go wrong in the pipeline itself, besides what a broker answers.
+
+These refine errors of ``paceline.errors`` and keep their codes.
+"""
+
+from __future__ import annotations
+
+from paceline.errors import (
+    ConfigurationError,
+    CorruptMessage,
+    OffsetOutOfRange,
+    PacelineError,
+    RequestTimedOut,
+)
+
+
+class OptionError(ConfigurationError, ValueError):
+    """An option is missing, unknown or malformed; the sentence names it."""
+
+
+class PacelineDataLoss(OffsetOutOfRange):
+    """Records that the query was going to read are gone; ``rule`` is D1..D7 (spec spark 6)."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(
+            f"{rule} {what}. Set failOnDataLoss=false to go on without them, or start a new "
+            "checkpoint."
+        )
+        self.rule = rule
+        self.what = what
+
+    def __reduce__(self) -> tuple[type[PacelineDataLoss], tuple[str, str]]:
+        return PacelineDataLoss, (self.rule, self.what)
+
+
+class PacelineReadTimeout(RequestTimedOut):
+    """A task got nothing from its partition for ``consumer.pollTimeoutMs``."""
+
+
+class PacelineCorruptBatch(CorruptMessage):
+    """A stored batch does not hold, not even after it was fetched again."""
+
+
+class SinkConflict(PacelineError):
+    """The broker's state of this sink belongs to another query, or a newer run has taken over."""

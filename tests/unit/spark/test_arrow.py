@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pyarrow as pa
+
+from paceline.spark.arrow import HEADERS, RecordColumns, schema
+from paceline.spark.options import ARROW_COLUMNS
+from paceline.types import TopicPartition
+from paceline.wire.batch import build_batch, read_header
+from paceline.wire.records import Record, decode_records
+
+AT = TopicPartition("orders", 3)
+
+
+def collect(batches: list[list[Record]], columns=ARROW_COLUMNS, *, rows=100, size=10**9):
+    made = RecordColumns(AT, columns, rows=rows, size_bytes=size)
+    out: list[pa.RecordBatch] = []
+    offset = 0
+    for records in batches:
+        stored = build_batch(records, base_offset=offset, leader_epoch=7)
+        offset += len(records)
+        out += made.add(read_header(stored), decode_records(stored))
+    return [*out, *made.rest()]
+
+
+def test_every_column_byte_for_byte() -> None:
+    records = [
+        Record(-1, 1_700_000_000_123, b"k\xff", b"\x00v", (("a", b"\xfe"), ("a", None))),
+        Record(-1, -1, None, None),
+        Record(-1, 5, b"", b"", (("n\udcff", b""),)),
+    ]
+    [batch] = collect([records])
+    assert batch.schema == schema(ARROW_COLUMNS)
+    rows = batch.to_pydict()
+    assert rows["key"] == [b"k\xff", None, b""]
+    assert rows["value"] == [b"\x00v", None, b""]
+    assert rows["topic"] == ["orders"] * 3
+    assert rows["partition"] == [3] * 3
+    assert rows["offset"] == [0, 1, 2]
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [
+        1_700_000_000_123_000,
+        None,
+        5_000,
+    ]
+    assert rows["timestampType"] == [0, -1, 0]
+    assert rows["headers"] == [
+        [{"key": "a", "value": b"\xfe"}, {"key": "a", "value": None}],
+        None,
+        [{"key": "n\ufffd", "value": b""}],
+    ]
+    assert rows["leaderEpoch"] == [7] * 3
+
+
+def test_only_the_columns_asked_for() -> None:
+    [batch] = collect([[Record(-1, 1, b"k", b"v")]], ("offset", "value"))
+    assert batch.schema.names == ["offset", "value"]
+    assert not batch.schema.field("offset").nullable
+
+
+def test_headers_of_a_batch_without_any_are_null() -> None:
+    [batch] = collect([[Record(-1, 1, b"k", b"v")] * 2])
+    assert batch.column("headers").type == HEADERS
+    assert batch.column("headers").null_count == 2
+
+
+def test_batches_close_at_rows_or_bytes_and_lose_nothing() -> None:
+    stored = [[Record(-1, 1, None, bytes(100))] * 30 for _ in range(10)]
+    by_rows = collect(stored, rows=64)
+    assert [batch.num_rows for batch in by_rows] == [64, 64, 64, 64, 44]
+    by_size = collect(stored, size=6000)
+    assert max(batch.num_rows for batch in by_size) <= 60
+    for cut in (by_rows, by_size):
+        offsets = [offset for batch in cut for offset in batch.column("offset").to_pylist()]
+        assert offsets == list(range(300))
+
+
+def test_nothing_gives_nothing() -> None:
+    assert collect([]) == []
