@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.errors import ErrorCode
+from paceline.types import NO_NODE
 from paceline.wire.peer.control import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -18,7 +19,7 @@ from paceline.wire.peer.control import (
 )
 from paceline_node.controller import reassignment
 from paceline_node.controller.context import Context, Draft, Outcome
-from paceline_node.controller.partition_change import Change
+from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import Partition
 from paceline_node.controller.topic_config import min_insync_replicas
 
@@ -52,6 +53,8 @@ def _alter(
         error = check(request, proposal, partition, draft)
         if error is not ErrorCode.NONE:
             return error
+    if proposal.relinquish:
+        return _relinquish(partition, draft)
     if not all(_eligible(member, draft) for member in proposal.isr):
         # The leader may have another copy of this proposal under way, which could be accepted
         # later; the new partition epoch kills it (3.6).
@@ -60,6 +63,21 @@ def _alter(
     change = Change(isr=[member.node_id for member in proposal.isr])
     configured = min_insync_replicas(topic.configs)
     draft.change(partition, reassignment.completed(partition, change, configured))
+    return ErrorCode.NONE
+
+
+def _relinquish(partition: Partition, draft: Draft) -> ErrorCode:
+    """The leader sees this controller but no follower: treat it as fenced for this partition, so
+    that somebody else may gather the others (5.6). It stays in the ELR: it is complete."""
+    others = Change(
+        isr=[node for node in partition.isr if node != partition.leader],
+        passed_over=partition.leader,
+    )
+    changed = change_partition(partition, draft, others)
+    if len(partition.isr) >= partition.min_isr or changed is None or changed.leader == NO_NODE:
+        draft.change(partition, Change(bump=True))  # kills other copies, and tells the leader
+        return ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    draft.put(changed)
     return ErrorCode.NONE
 
 
@@ -105,10 +123,14 @@ def _well_formed(
 ) -> ErrorCode:
     nodes = {member.node_id for member in proposal.isr}
     valid = (
-        nodes <= set(partition.replicas)
-        and partition.leader in nodes
-        and len(nodes) == len(proposal.isr)
-        and all(m.broker_epoch >= 0 or m.node_id in partition.isr for m in proposal.isr)
+        not nodes
+        if proposal.relinquish
+        else (
+            nodes <= set(partition.replicas)
+            and partition.leader in nodes
+            and len(nodes) == len(proposal.isr)
+            and all(m.broker_epoch >= 0 or m.node_id in partition.isr for m in proposal.isr)
+        )
     )
     return ErrorCode.NONE if valid else ErrorCode.INVALID_REQUEST
 

@@ -43,7 +43,8 @@ class Change:
     """What a caller wants of a partition; None leaves a value as it is.
 
     ``untrusted`` members lose their place in the ELR (they go to the LKELR). ``leader`` is elected
-    by force and must be electable and in the new ISR. ``bump`` raises the partition epoch even if
+    by force and must be electable and in the new ISR. ``passed_over`` is not elected this time,
+    electable or not. ``bump`` raises the partition epoch even if
     nothing else changes (a refused proposal, 3.6). ``resign`` makes the present leader step down
     even if nobody can take over. ``replicas`` with ``adding`` and ``removing`` are those of a
     reassignment.
@@ -53,6 +54,7 @@ class Change:
     untrusted: frozenset[NodeId] = frozenset()
     min_isr: int | None = None
     leader: NodeId | None = None
+    passed_over: NodeId | None = None
     bump: bool = False
     resign: bool = False
     marks: Sequence[NodeId] | None = None
@@ -81,7 +83,8 @@ def change_partition(
     wanted_marks = partition.marks if change.marks is None else change.marks
     marks = tuple(node for node in replicas if node in wanted_marks)
     members = _membership(partition, change, replicas, min_isr)
-    members = _elected(members, electorate, min_isr, marks, resign=change.resign)
+    barred = marks if change.passed_over is None else (*marks, change.passed_over)
+    members = _elected(members, electorate, min_isr, barred, resign=change.resign)
     if change.leader is not None:
         assert change.leader in members.isr, f"{change.leader} elected from outside the ISR"
         assert electorate.electable(change.leader), f"{change.leader} elected while not active"
@@ -167,19 +170,19 @@ def _elected(
     members: _Membership,
     electorate: Electorate,
     min_isr: int,
-    marks: tuple[NodeId, ...],
+    barred: tuple[NodeId, ...],
     *,
     resign: bool,
 ) -> _Membership:
     """The same members with a leader that may lead: ISR first, then, if it is empty, the ELR."""
-    if members.leader in members.isr and members.leader not in marks and not resign:
+    if members.leader in members.isr and members.leader not in barred and not resign:
         return members
-    chosen = _candidate(members.isr, electorate, marks)
+    chosen = _candidate(members.isr, electorate, barred)
     if chosen is not None:
         return replace(members, leader=chosen)
     if members.isr:
         return replace(members, leader=NO_NODE)
-    chosen = _candidate(members.elr, electorate, marks)
+    chosen = _candidate(members.elr, electorate, barred)
     if chosen is None:
         return replace(members, leader=NO_NODE)
     if min_isr <= 1:
@@ -189,10 +192,10 @@ def _elected(
 
 
 def _candidate(
-    pool: tuple[NodeId, ...], electorate: Electorate, marks: tuple[NodeId, ...]
+    pool: tuple[NodeId, ...], electorate: Electorate, barred: tuple[NodeId, ...]
 ) -> NodeId | None:
     """First electable, unmarked member; replica order is preference, healthy before degraded."""
-    candidates = [node for node in pool if node not in marks and electorate.electable(node)]
+    candidates = [node for node in pool if node not in barred and electorate.electable(node)]
     healthy = [node for node in candidates if not electorate.degraded(node)]
     return next(iter(healthy or candidates), None)
 

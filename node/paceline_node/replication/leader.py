@@ -19,6 +19,8 @@ from paceline_node.controller.records import Partition
 from paceline_node.replication.isr import FollowerProgress, committed_end
 
 PROPOSAL_RESEND_S = 0.5
+LONELY_LAGS = 2.0
+"""Lag times that a leader without enough followers waits before it lets another one try."""
 ALREADY_MEMBER = BrokerEpoch(-1)
 
 
@@ -40,11 +42,13 @@ Brokers = Mapping[NodeId, BrokerView]
 
 @dataclass(slots=True)
 class Proposal:
-    """An ISR change asked of the controller and not yet overtaken in the metadata log."""
+    """An ISR change asked of the controller and not yet overtaken in the metadata log; with
+    ``relinquish``: that another replica leads."""
 
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[IsrMember, ...]
+    relinquish: bool = False
     sent_at: float | None = None
 
 
@@ -61,6 +65,7 @@ class LeaderState:
         self.took_office_at = now
         self.followers: dict[NodeId, FollowerProgress] = {}
         self.pending: Proposal | None = None
+        self._short_since: float | None = None
         self.registration = registration
         self._isr_size = 0
         self._others: tuple[NodeId, ...] = ()
@@ -182,6 +187,34 @@ class LeaderState:
         self._propose(tuple(IsrMember(node, ALREADY_MEMBER) for node in staying))
         return True
 
+    def consider_relinquish(self, now: float, lag_max_s: float, brokers: Brokers) -> bool:
+        """Propose that another replica leads; whether a proposal was made (5.6).
+
+        That is when the ISR has been below the minimum for twice the lag time, no follower has
+        fetched meanwhile, and a complete one is alive. A follower that fetches is on its way back:
+        then waiting loses nothing, while another leader would not have what was written to this
+        one with acks=1.
+        """
+        if len(self.registration.isr) >= self.registration.min_isr:
+            self._short_since = None
+            return False
+        if self._short_since is None:
+            self._short_since = now
+        since = now - LONELY_LAGS * lag_max_s
+        if self.pending is not None or self._short_since > since:
+            return False
+        if any(known.last_fetch > since for known in self.followers.values()):
+            return False
+        if not any(_is_alive(node, brokers) for node in self.registration.elr):
+            return False
+        self._short_since = now  # should it be refused, ask again after as long
+        registration = self.registration
+        self.pending = Proposal(
+            self.leader_epoch, registration.partition_epoch, (), relinquish=True
+        )
+        self._recount()
+        return True
+
     def _lags(self, node: NodeId, leader_end: int, now: float, lag_max_s: float) -> bool:
         known = self.followers.get(node)
         if known is None:
@@ -202,3 +235,8 @@ class LeaderState:
             return None
         pending.sent_at = now
         return pending
+
+
+def _is_alive(node: NodeId, brokers: Brokers) -> bool:
+    broker = brokers.get(node)
+    return broker is not None and not broker.fenced and not broker.in_controlled_shutdown

@@ -93,7 +93,9 @@ class Proposals:
             due = leader.proposal_due(now)
             if due is not None and len(proposals) < _MAX_PER_REQUEST:
                 proposals.append(
-                    PartitionProposal(*key, due.leader_epoch, due.partition_epoch, due.isr)
+                    PartitionProposal(
+                        *key, due.leader_epoch, due.partition_epoch, due.isr, due.relinquish
+                    )
                 )
         if not proposals:
             return None

@@ -336,10 +336,12 @@ class Replica:
         )
 
     def consider_shrink(self, now: float, lag_max_s: float) -> bool:
-        """Propose the ISR without lagging members; called every half lag time (3.6)."""
+        """Propose the ISR without lagging members, or, alone for long, that another replica leads;
+        called every half lag time (3.6)."""
         leader = self.leader
-        return leader is not None and leader.consider_shrink(
-            self.log.log_end_offset, now, lag_max_s
+        return leader is not None and (
+            leader.consider_shrink(self.log.log_end_offset, now, lag_max_s)
+            or leader.consider_relinquish(now, lag_max_s, self._brokers)
         )
 
     # --- follower (3.4) --------------------------------------------------------------------------

@@ -79,13 +79,15 @@ class IsrMember(Message):
 
 @dataclass(frozen=True, slots=True)
 class PartitionProposal(Message):
-    """A leader's wish to change the ISR, valid only on exactly these epochs (I13)."""
+    """A leader's wish to change the ISR, valid only on exactly these epochs (I13). With
+    ``relinquish`` it wishes another complete replica to lead, and ``isr`` is empty."""
 
     topic_id: TopicId
     partition: int
     leader_epoch: LeaderEpoch
     partition_epoch: PartitionEpoch
     isr: tuple[IsrMember, ...]
+    relinquish: bool = False
 
 
 @dataclass(frozen=True, slots=True)

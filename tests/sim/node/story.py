@@ -24,6 +24,8 @@ from paceline_node.replication.partition import Partition as HostedPartition
 
 SESSION_S = 1.2
 """``broker.session_ms`` of the simulated clusters."""
+LAG_S = 1.5
+"""``replication.lag_max_ms`` of the simulated clusters."""
 TOPIC = "orders"
 
 Script = Callable[["Story"], Awaitable[None]]
@@ -200,4 +202,4 @@ class Story:
         self.run.is_over = True
 
 
-__all__ = ["SESSION_S", "TOPIC", "Story", "Violation", "plan_of", "play"]
+__all__ = ["LAG_S", "SESSION_S", "TOPIC", "Story", "Violation", "plan_of", "play"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from paceline_cluster.sim.machine import Machine
-from tests.sim.node.story import SESSION_S, Story, plan_of, play
+from tests.sim.node.story import LAG_S, SESSION_S, Story, plan_of, play
 
 
 def test_row_06_leader_alone_with_clients() -> None:
@@ -95,6 +95,27 @@ def test_row_09_no_follower_can_reach_the_leader() -> None:
         story.cut(story.followers, [leader])
         await story.until("alone", lambda: story.isr == {leader.number})
         story.check(bool(story.registered.elr), f"nobody eligible: {story.registered}")
+        story.heal()
+        await story.in_sync()
+
+    play(script, plan_of(nodes=5, partitions=3))
+
+
+def test_row_09_a_leader_that_no_follower_reaches_lets_another_one_lead() -> None:
+    async def script(story: Story) -> None:
+        for number in range(3):
+            story.partition = number
+            if story.controller not in story.followers:
+                break
+        else:
+            raise AssertionError("no partition fits")
+        leader = story.leader
+        story.cut(story.followers, [leader])
+        await story.until("alone", lambda: story.isr == {leader.number})
+        took = await story.led_by_another(leader, within=4 * LAG_S)
+        story.check(took > LAG_S, f"given up after {took:.2f} s already")
+        await story.until("two in sync", lambda: len(story.isr) == 2)
+        await story.acknowledged(20)
         story.heal()
         await story.in_sync()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -146,3 +147,35 @@ def test_repeated_proposal_that_changes_nothing_is_fine() -> None:
     image = bench.image
     assert bench.propose((0, 1)) == ErrorCode.NONE
     assert bench.image is image
+
+
+def relinquish(bench: Bench) -> int:
+    request = bench.proposal(bench.partition(), ())
+    [proposal] = request.proposals
+    wish = replace(request, proposals=(replace(proposal, relinquish=True),))
+    reply = bench.ask(wish)
+    assert isinstance(reply, AlterPartitionResponse)
+    return reply.results[0].error
+
+
+def test_a_leader_that_relinquishes_stays_eligible() -> None:
+    bench = led_by_0()
+    assert bench.propose((0,)) == ErrorCode.NONE
+    epoch = bench.partition().leader_epoch
+    assert relinquish(bench) == ErrorCode.NONE
+    after = bench.partition()
+    assert (after.leader, after.isr, after.elr) == (1, (1,), (0,))
+    assert after.leader_epoch == epoch + 1
+
+
+def test_relinquishing_is_refused_where_nobody_can_take_over() -> None:
+    """The partition epoch moves on all the same: the leader learns of it by the metadata."""
+    bench = led_by_0((0, 1, 2))
+    before = bench.partition()
+    assert relinquish(bench) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "enough are in sync"
+    bench.fence(1)
+    bench.fence(2)
+    assert relinquish(bench) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "all others are dead"
+    after = bench.partition()
+    assert (after.leader, after.isr, after.leader_epoch) == (0, (0,), before.leader_epoch)
+    assert after.partition_epoch == before.partition_epoch + 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -148,6 +149,48 @@ def test_fresh_leader_counts_silence_from_taking_office() -> None:
     assert state.consider_shrink(0, 103.5, 3.0)
     assert state.pending is not None
     assert [member.node_id for member in state.pending.isr] == [0]
+
+
+def lonely(elr: tuple[int, ...] = (1,)) -> LeaderState:
+    """A leader in office since 0 with nobody beside it in the ISR."""
+    left = replace(registration(isr=(0,)), elr=tuple(NodeId(node) for node in elr))
+    return LeaderState(ME, left, 0, 0.0)
+
+
+def test_a_leader_alone_for_twice_the_lag_time_relinquishes() -> None:
+    state = lonely()
+    assert not state.consider_relinquish(10.0, 3.0, brokers())
+    assert not state.consider_relinquish(15.9, 3.0, brokers())
+    assert state.consider_relinquish(16.1, 3.0, brokers())
+    assert state.pending is not None
+    assert (state.pending.relinquish, state.pending.isr) == (True, ())
+    assert state.maximal_isr == {0}
+    # Refused: the partition epoch moves on, and it is asked again after as long.
+    state.adopt(next_registration(state.registration))
+    assert state.pending is None
+    assert not state.consider_relinquish(18.0, 3.0, brokers())
+    assert state.consider_relinquish(22.2, 3.0, brokers())
+
+
+def test_a_leader_with_a_follower_on_its_way_back_stays() -> None:
+    state = lonely()
+    assert not state.consider_relinquish(10.0, 3.0, brokers())
+    observe(state, 2, 0, 0, now=14.0)
+    assert not state.consider_relinquish(19.9, 3.0, brokers())
+    assert state.consider_relinquish(20.1, 3.0, brokers())
+
+
+def test_a_leader_stays_where_nobody_complete_is_alive_or_enough_are_in_sync() -> None:
+    state = lonely()
+    dead = {NodeId(1): broker(1, fenced=True), NodeId(2): broker(2)}
+    assert not state.consider_relinquish(0.0, 3.0, dead)
+    assert not state.consider_relinquish(50.0, 3.0, dead)
+    state.adopt(next_registration(state.registration, isr=(NodeId(0), NodeId(1)), elr=()))
+    assert not state.consider_relinquish(60.0, 3.0, brokers())
+    state.adopt(next_registration(state.registration, isr=(NodeId(0),), elr=(NodeId(1),)))
+    assert not state.consider_relinquish(61.0, 3.0, brokers()), "it counts anew"
+    assert not state.consider_relinquish(66.5, 3.0, brokers())
+    assert state.consider_relinquish(67.5, 3.0, brokers())
 
 
 def test_proposal_is_sent_at_once_and_repeated_unchanged() -> None:

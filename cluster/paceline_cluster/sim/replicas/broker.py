@@ -367,7 +367,12 @@ class SimBroker:
         if due is None or registration is None:
             return
         proposal = control.PartitionProposal(
-            registration.topic_id, 0, due.leader_epoch, due.partition_epoch, due.isr
+            registration.topic_id,
+            0,
+            due.leader_epoch,
+            due.partition_epoch,
+            due.isr,
+            due.relinquish,
         )
         request = control.AlterPartitionRequest(self.node, self.broker_epoch, (proposal,))
         life = self.life
