@@ -21,6 +21,9 @@ Act = Callable[[Fleet, Sequence[int], Mapping[str, float]], Awaitable[None]]
 """(the cluster, the nodes, the fault's own numbers)."""
 
 
+_SLOWEST_CLOCK = 0.01
+
+
 class Part(enum.Enum):
     """What of a node a fault takes hold of; two faults that hold the same do not overlap there."""
 
@@ -28,6 +31,7 @@ class Part(enum.Enum):
     LINKS = "links"
     DISK = "disk"
     CLOCK = "clock"
+    PACE = "pace"
     LEADERSHIP = "leadership"
 
 
@@ -186,6 +190,16 @@ async def _set_right(fleet: Fleet, nodes: Sequence[int], _: Mapping[str, float])
         fleet.pages[node].wall_offset_ms = 0
 
 
+async def _hurry(fleet: Fleet, nodes: Sequence[int], numbers: Mapping[str, float]) -> None:
+    for node in nodes:
+        fleet.pages[node].clock_rate = max(numbers["rate"], _SLOWEST_CLOCK)
+
+
+async def _in_time(fleet: Fleet, nodes: Sequence[int], _: Mapping[str, float]) -> None:
+    for node in nodes:
+        fleet.pages[node].clock_rate = 1.0
+
+
 async def _nothing(_fleet: Fleet, _nodes: Sequence[int], _: Mapping[str, float]) -> None:
     """An instant fault has no end."""
 
@@ -261,6 +275,13 @@ KINDS: dict[str, FaultKind] = {
         _jump,
         _set_right,
         {"jump_ms": 3_600_000},
+    ),
+    "clock-rate": FaultKind(
+        "the monotonic clock goes too fast or too slow: all time-outs with it",
+        Part.PACE,
+        _hurry,
+        _in_time,
+        {"rate": 1.05},
     ),
 }
 """Every kind by the name it has in scenarios."""

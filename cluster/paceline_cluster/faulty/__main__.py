@@ -10,16 +10,19 @@ def main() -> None:
     """Run the node's own process with an Env that fails on command."""
     # As in paceline_node.__main__: structlog goes without rich, which is dear to load.
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+    from paceline_cluster.faulty.clock import SkewedClock
     from paceline_cluster.faulty.world import faulty_env, read_world
     from paceline_node.app.process import command
     from paceline_node.env import Env
     from paceline_node.settings import Settings
 
-    def make_env(settings: Settings) -> Env:
-        # The launcher starts a node in the folder of its configuration.
-        return faulty_env(settings, *read_world(Path.cwd()))
+    # The launcher starts a node in the folder of its configuration.
+    page, routes = read_world(Path.cwd())
 
-    command(make_env)()
+    def make_env(settings: Settings) -> Env:
+        return faulty_env(settings, page, routes)
+
+    command(make_env, clock=SkewedClock(lambda: page.clock_rate))()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The page through which a node's faults are switched from outside, while it runs.
 
-A file of 40 bytes that both sides map; the node looks at it whenever it touches its disk or its
+A file of 48 bytes that both sides map; the node looks at it whenever it touches its disk or its
 wall clock, so a fault begins and ends at once, without a task or a socket in the node.
 Little-endian:
 
@@ -10,6 +10,7 @@ Little-endian:
     20  4  i32  syncs that are still to fail with EIO, one after the other
     24  8  f64  added to every sync, seconds
     32  8  i64  free bytes that the disk shows; -1: what is really free
+    40  8  f64  how fast the monotonic clock goes; 1: as it should
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import struct
 from pathlib import Path
 
 MAGIC = b"PACEFLT1"
-_SIZE = 40
+_SIZE = 48
 _I64 = struct.Struct("<q")
 _I32 = struct.Struct("<i")
 _F64 = struct.Struct("<d")
-_WALL, _WRITES, _SYNCS, _DELAY, _FREE = 8, 16, 20, 24, 32
+_WALL, _WRITES, _SYNCS, _DELAY, _FREE, _RATE = 8, 16, 20, 24, 32, 40
 
 
 class ControlPage:
@@ -59,6 +60,7 @@ class ControlPage:
         self.sync_failures = 0
         self.sync_delay_s = 0.0
         self.free_bytes = None
+        self.clock_rate = 1.0
 
     @property
     def wall_offset_ms(self) -> int:
@@ -105,3 +107,12 @@ class ControlPage:
     @free_bytes.setter
     def free_bytes(self, value: int | None) -> None:
         _I64.pack_into(self._map, _FREE, -1 if value is None else value)
+
+    @property
+    def clock_rate(self) -> float:
+        """How fast the monotonic clock goes, above 0."""
+        return float(_F64.unpack_from(self._map, _RATE)[0])
+
+    @clock_rate.setter
+    def clock_rate(self, value: float) -> None:
+        _F64.pack_into(self._map, _RATE, value)

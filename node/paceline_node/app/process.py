@@ -91,8 +91,11 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def command(make_env: Callable[[Settings], Env] = real_env) -> click.Command:
-    """The node's command line; ``make_env`` is the outside world that its node gets."""
+def command(
+    make_env: Callable[[Settings], Env] = real_env, *, clock: trio.abc.Clock | None = None
+) -> click.Command:
+    """The node's command line; ``make_env`` is the outside world that its node gets, ``clock`` its
+    time (None: trio's own)."""
 
     @click.command(name="paceline-node")
     @click.option(
@@ -106,13 +109,14 @@ def command(make_env: Callable[[Settings], Env] = real_env) -> click.Command:
     @click.option("--print-config", "print_only", is_flag=True, help="Print all settings and end.")
     def main(config: Path | None, flags: tuple[str, ...], print_only: bool) -> None:
         """Run one Paceline broker."""
-        _run(make_env, config, flags, print_only=print_only)
+        _run(make_env, clock, config, flags, print_only=print_only)
 
     return main
 
 
 def _run(
     make_env: Callable[[Settings], Env],
+    clock: trio.abc.Clock | None,
     config: Path | None,
     flags: tuple[str, ...],
     *,
@@ -136,7 +140,9 @@ def _run(
     gc.collect()
     gc.freeze()
     try:
-        trio.run(_serve, settings, make_env, read, threshold, strict_exception_groups=True)
+        trio.run(
+            _serve, settings, make_env, read, threshold, clock=clock, strict_exception_groups=True
+        )
     except (Exception, BaseExceptionGroup) as group:  # noqa: BLE001  the last place to name it
         _explain(_known_error(group), group)
 

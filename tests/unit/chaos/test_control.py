@@ -19,20 +19,21 @@ def test_both_sides_see_what_either_writes(tmp_path: Path) -> None:
     mine.sync_failures = 2
     mine.sync_delay_s = 0.25
     mine.free_bytes = 0
+    mine.clock_rate = 0.95
     assert (theirs.wall_offset_ms, theirs.write_errno) == (-3_600_000, errno.ENOSPC)
-    assert (theirs.sync_delay_s, theirs.free_bytes) == (0.25, 0)
+    assert (theirs.sync_delay_s, theirs.free_bytes, theirs.clock_rate) == (0.25, 0, 0.95)
     theirs.sync_failures -= 1
     assert mine.sync_failures == 1
     mine.heal()
     assert (theirs.wall_offset_ms, theirs.write_errno, theirs.sync_failures) == (0, 0, 0)
-    assert theirs.free_bytes is None
+    assert (theirs.free_bytes, theirs.clock_rate) == (None, 1.0)
     mine.close()
     theirs.close()
 
 
 def test_another_file_is_no_page(tmp_path: Path) -> None:
     path = tmp_path / "other"
-    path.write_bytes(bytes(40))
+    path.write_bytes(bytes(48))
     with pytest.raises(ValueError, match="is no page of faults"):
         ControlPage(path)
 

@@ -103,5 +103,5 @@ def test_built_in_scenarios_together_use_every_kind() -> None:
     assert used == set(KINDS)
     assert all(scenario.description for scenario in scenarios)
     assert named("mixed").name == "mixed"
-    with pytest.raises(BadScenario, match="there is no scenario 'nope'; there are disk"):
+    with pytest.raises(BadScenario, match="there is no scenario 'nope'; there are clocks, disk"):
         named("nope")
