@@ -50,8 +50,12 @@ from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.security.tls import server_context
+from paceline_node.services.producer_expiry import (
+    NumberedProducers,
+    ProducerExpiry,
+    SegmentWriters,
+)
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.segment_expiry import SegmentExpiry
 from paceline_node.services.surface import Surface
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
@@ -85,11 +89,19 @@ class Frontend:
         self._native = self._make_native(meta, software, replicas)
         self._kafka = self._make_kafka(env, replicas)
         self._segment = self._make_segment(env, replicas)
-        self._segment_expiry = SegmentExpiry(
-            env,
-            surface.segments,
-            ttl_ms=settings.segment.writer_ttl_ms,
-            pause_s=settings.segment.writer_check_ms / 1000,
+        self._expiries = (
+            ProducerExpiry(
+                env,
+                SegmentWriters(surface.segments),
+                ttl_ms=settings.segment.writer_ttl_ms,
+                pause_s=settings.segment.writer_check_ms / 1000,
+            ),
+            ProducerExpiry(
+                env,
+                NumberedProducers(env, replicas.table),
+                ttl_ms=settings.cursus.producer_ttl_ms,
+                pause_s=settings.cursus.producer_check_ms / 1000,
+            ),
         )
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         self._v1 = self._make_v1(env, Router(env, store, routing))
@@ -256,7 +268,8 @@ class Frontend:
 
     async def start(self, nursery: trio.Nursery, bound: Sequence[BoundListener]) -> None:
         """Serve every client listener in ``nursery``."""
-        await nursery.start(self._segment_expiry.run)
+        for expiry in self._expiries:
+            await nursery.start(expiry.run)
         for item in bound:
             match item.config.kind:
                 case ListenerKind.V1:

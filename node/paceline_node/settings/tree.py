@@ -356,6 +356,12 @@ class CursusSettings:
         "Registered compressors (entry points of group paceline.cursus.compressors) to try, in "
         "this order, on frames that are nothing else.",
     )
+    producer_ttl_ms: int = setting(
+        30 * 60_000, "Silence after which a numbering producer is forgotten.", low=1000
+    )
+    producer_check_ms: int = setting(
+        60_000, "How often forgetting is looked at.", low=100, high=_HOUR_MS
+    )
     non_utf8: NonUtf8 = setting(
         NonUtf8.RAW,
         "What readers get of a payload that is not UTF-8, on which clients for Python stop: its "

@@ -9,14 +9,16 @@ batches overtook each other. Two policies read the same state:
     window   a number that was never stored is stored, whatever came before it
 
 Of an extended batch (``paceline/wire/batch_header.py``) they use the producer key and epoch and the
-first and last number of its records, which are in a row.
+first and last number of its records, which are in a row. A batch of kind EXPIRE without records
+says from which time on producers are remembered (its first number, ms): every replica forgets the
+same ones at the same place, and none by a clock of its own.
 """
 
 from __future__ import annotations
 
 import enum
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -120,6 +122,13 @@ def with_run(runs: tuple[Run, ...], first: int, last: int) -> tuple[Run, ...]:
         first, last = min(first, runs[end][0]), max(last, runs[end][1])
         end += 1
     return (*runs[:start], (first, last), *runs[end:])
+
+
+def silent(states: Iterable[tuple[NumberedKey, object]], cutoff_ms: int) -> Iterator[NumberedKey]:
+    """Producers of this kind whose last batch is older than ``cutoff_ms``."""
+    for key, state in states:
+        if isinstance(state, NumberedState) and state.last_timestamp < cutoff_ms:
+            yield key
 
 
 def contains(runs: Sequence[Run], sequence: int) -> bool:

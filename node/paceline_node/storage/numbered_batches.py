@@ -78,6 +78,27 @@ def build_batches(records: NumberedRecords, *, timestamp_ms: int) -> Iterator[Bu
         yield BuiltBatch(data, read_header(data), start, stop)
 
 
+def expire_batch(cutoff_ms: int, timestamp_ms: int) -> bytearray:
+    """The record, empty to readers, that forgets producers silent since before ``cutoff_ms``."""
+    return build_raw_batch(
+        b"",
+        record_count=0,
+        last_offset_delta=0,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        extension=BatchExtension(
+            PayloadKind.EXPIRE,
+            ProducerNamespace.CURSUS,
+            producer_key=bytes(16),
+            producer_epoch=-1,
+            first_sequence=cutoff_ms,
+            last_sequence=cutoff_ms,
+            base_position=0,
+            event_count=0,
+        ),
+    )
+
+
 def _sizes(records: NumberedRecords) -> list[int]:
     sizes = [len(value) + _RECORD_OVERHEAD for value in records.values]
     if records.keys is not None:

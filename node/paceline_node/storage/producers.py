@@ -33,7 +33,7 @@ from paceline.errors import (
     OutOfOrderSequence,
     UnknownProducerId,
 )
-from paceline.wire.batch_header import BatchExtension, BatchHeader, ProducerNamespace
+from paceline.wire.batch_header import BatchExtension, BatchHeader, PayloadKind, ProducerNamespace
 from paceline_node.storage import numbered, segment_state
 from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.segment_state import SegmentMarks, WriterState
@@ -116,6 +116,7 @@ class ProducerTable:
         self._journal: deque[_Undo] = deque(maxlen=journal_batches)
         self._marks: list[tuple[int, dict[ProducerKey, State]]] = []
         self._undoable_from = 0  # updates at or above this offset are all in the journal
+        self._forgot_at = -1  # where a producer was forgotten last: nothing in the table shows it
 
     def __len__(self) -> int:
         return len(self._states)
@@ -211,6 +212,10 @@ class ProducerTable:
     ) -> None:
         """As :meth:`update`, for an extended batch."""
         if extension.namespace is ProducerNamespace.CURSUS:
+            if extension.kind is PayloadKind.EXPIRE:
+                for key in list(numbered.silent(self._states.items(), extension.first_sequence)):
+                    self._put(key, None, base_offset)
+                return
             key = numbered.table_key(extension.producer_key)
             known = self.numbered(key)
             self._put(key, numbered.after(known, header, extension, base_offset), base_offset)
@@ -226,6 +231,7 @@ class ProducerTable:
         self._journal.append(_Undo(base_offset, key, self._states.get(key)))
         if state is None:
             self._states.pop(key, None)
+            self._forgot_at = base_offset
         else:
             self._states[key] = state
 
@@ -248,7 +254,9 @@ class ProducerTable:
                 else:
                     self._states[undo.key] = undo.former
             return offset
-        if all(state.last_offset < offset for state in self._states.values()):
+        if self._forgot_at < offset and all(
+            state.last_offset < offset for state in self._states.values()
+        ):
             return offset
         marks = self._marks
         start, states = marks[-1] if marks else (0, {})
@@ -263,6 +271,7 @@ class ProducerTable:
         self._marks = []
         self._journal.clear()
         self._undoable_from = offset
+        self._forgot_at = -1
 
     def snapshot(self) -> bytes:
         """The whole table; equal tables give equal bytes."""

@@ -271,6 +271,31 @@ async def test_idempotent_and_strict(client: CursusClient) -> None:
     assert await put(1, 4) == "3"
 
 
+async def test_silent_producers_are_forgotten_by_a_record(tmp_path: Path) -> None:
+    flags = {**ONE, "cursus.producer_ttl_ms": "1000", "cursus.producer_check_ms": "100"}
+    async with (
+        lone_node(tmp_path, flags) as node,
+        CursusClient(node.addresses["cursus"]) as client,
+    ):
+        await client.ok("CREATE topic=s partitions=1 idempotent=true")
+        await client.produce(batch("s", numbered(1, 3)))
+        sent, gap = 0, ""
+        with trio.fail_after(60):
+            while "idempotency_gap producer=p expected=1 got=4" not in gap:
+                sent += 1
+                busy = await client.produce(batch("s", numbered(sent, 1, producer="busy")))
+                assert busy["status"] == "OK"
+                await trio.sleep(0.05)
+                if sent % 20 == 0:
+                    partition = node.node.broker.replicas.table.get("s", 0)  # type: ignore[union-attr]
+                    assert partition is not None
+                    if len(partition.log.producers) == 1:
+                        gap = (await client.produce(batch("s", numbered(4, 1))))["error"]
+        told = await client.read("CONSUME s 0 0")
+        assert payloads(told)[:3] == [b"1", b"2", b"3"]
+        assert len(told) == 3 + sent
+
+
 async def test_too_few_replicas_are_named(tmp_path: Path) -> None:
     """A lone node with the replication factor of a cluster refuses acks=all honestly."""
     async with (

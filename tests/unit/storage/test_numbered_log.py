@@ -16,7 +16,8 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.numbered import Number, Rule, producer_key, select_new, table_key
-from paceline_node.storage.numbered_batches import NumberedRecords, build_batches
+from paceline_node.storage.numbered_batches import NumberedRecords, build_batches, expire_batch
+from paceline_node.storage.producers import ProducerTable
 from tests.unit.storage.world import PATH, flush, new_log, reopen
 
 FINE = LogSettings(segment_bytes=2000, index_interval_bytes=150, retention_ms=None)
@@ -26,13 +27,17 @@ def number(sequence: int, producer: str = "a", epoch: int = 1) -> Number:
     return Number(producer_key(producer.encode()), producer, epoch, sequence)
 
 
-def append(log: Log, numbers: list[Number | None]) -> int:
+def append(log: Log, numbers: list[Number | None], now_ms: int = 5) -> int:
     """Append what is new; how many records that were."""
     new = select_new(numbers, log.producers.numbered, Rule.WINDOW)
     records = NumberedRecords(numbers, [b"v" * 9] * len(numbers)).chosen(new)
-    for built in build_batches(records, timestamp_ms=5):
-        log.append_leader(built.data, 0, 5)
+    for built in build_batches(records, timestamp_ms=now_ms):
+        log.append_leader(built.data, 0, now_ms)
     return len(new)
+
+
+def expire(log: Log, cutoff_ms: int, now_ms: int) -> None:
+    log.append_leader(expire_batch(cutoff_ms, now_ms), 0, now_ms)
 
 
 def runs(log: Log, producer: str = "a") -> tuple[tuple[int, int], ...]:
@@ -43,9 +48,11 @@ def runs(log: Log, producer: str = "a") -> tuple[tuple[int, int], ...]:
 async def filled(disk: MemoryDisk, seed: int) -> Log:
     rng = random.Random(seed)
     log = await new_log(disk, FINE)
-    for _ in range(50):
-        first, who = rng.randint(1, 40), rng.choice("ab")
-        append(log, [number(first + at, who) for at in range(rng.randint(1, 5))])
+    for now_ms in range(50):
+        first, who = rng.randint(1, 40), rng.choice("ab" if now_ms > 5 else "abc")
+        append(log, [number(first + at, who) for at in range(rng.randint(1, 5))], now_ms)
+        if now_ms == 40:
+            expire(log, 10, now_ms)
     return log
 
 
@@ -55,6 +62,7 @@ async def test_a_restart_knows_the_same(how: str) -> None:
     log = await filled(disk, 1)
     table = log.producers.snapshot()
     assert len(runs(log)) > 1
+    assert not runs(log, "c"), "silent since 5 ms"
     await flush(log, disk)
     if how == "killed":
         log.abandon()
@@ -77,8 +85,11 @@ async def test_truncation_takes_the_numbers_back() -> None:
         rng = random.Random(seed)
         log = await new_log(MemoryDisk(), FINE)
         states = [(0, log.producers.snapshot())]
-        for _ in range(40):
-            append(log, [number(rng.randint(1, 60), rng.choice("ab"))])
+        for now_ms in range(40):
+            if rng.random() < 0.2:
+                expire(log, now_ms - rng.randint(1, 5), now_ms)
+            else:
+                append(log, [number(rng.randint(1, 60), rng.choice("abc"))], now_ms)
             states.append((log.log_end_offset, log.producers.snapshot()))
         for _ in range(3):
             end, table = states[rng.randrange(len(states))]
@@ -86,6 +97,20 @@ async def test_truncation_takes_the_numbers_back() -> None:
             assert log.producers.snapshot() == table
             states = [each for each in states if each[0] <= end]
         log.abandon()
+
+
+async def test_what_was_forgotten_comes_back_when_its_record_goes() -> None:
+    """Also behind more updates than can be undone one by one."""
+    log = await new_log(MemoryDisk(), FINE)
+    log.producers = ProducerTable(journal_batches=2)
+    for who in "abcd":
+        append(log, [number(1, who)], 1)
+    before, end = log.producers.snapshot(), log.log_end_offset
+    expire(log, 2, 9)
+    assert not len(log.producers)
+    log.truncate(end)
+    assert log.producers.snapshot() == before
+    log.abandon()
 
 
 # --- batches --------------------------------------------------------------------------------------
