@@ -24,9 +24,14 @@ def chosen(
 
 def _installed(names: Sequence[str]) -> CompressorRegistry:
     registry = CompressorRegistry()
-    for point in entry_points(group=GROUP):
-        if point.name not in names:
-            continue
+    points = {point.name: point for point in entry_points(group=GROUP)}
+    for name in names:
+        point = points.get(name)
+        if point is None:
+            raise ConfigurationError(
+                f"cursus.compressors: {name!r} is no entry point of group {GROUP}; "
+                f"installed: {', '.join(sorted(points)) or 'none'}"
+            )
         try:
             loaded = point.load()
             registry.register(loaded() if isinstance(loaded, type) else loaded)
