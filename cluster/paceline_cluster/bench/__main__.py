@@ -15,13 +15,13 @@ import trio
 
 from paceline.client import Client, ClientSettings, connect
 from paceline.version import __version__
-from paceline_cluster.bench import cpu, latency, moments, rig, segments, throughput
+from paceline_cluster.bench import cpu, cursus, latency, moments, rig, segments, throughput
 from paceline_cluster.bench import groups as consumer_groups
 from paceline_cluster.bench.figures import Aim, Figure, table
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.cli.output import Printer, output_option
 
-GROUPS = ("start", "latency", "produce", "consume", "segments", "groups", "failover")
+GROUPS = ("start", "latency", "produce", "consume", "segments", "cursus", "groups", "failover")
 RATE_AIM = Aim(8000, at_least=True)
 SINGLE_WRITES = 3000
 WINDOWED_WRITES = 30_000
@@ -29,6 +29,9 @@ WINDOW = 64
 SIZES = (100, 1024)
 PARTITIONS = (1, 12)
 EVENT_SIZES = (100, 10 * 1024)
+CURSUS_NODES = (1, 3)
+CURSUS_BATCHES_PER_S = 5
+"""To each partition: 60,000 records for each second asked for."""
 BATCHES = ((256 << 10, 12), (1 << 20, 12), (1 << 20, 1))
 
 
@@ -56,8 +59,14 @@ def main(
     base = directory.resolve() / f"bench-{os.getpid()}"
     environment = _environment()
     printer.say(", ".join(f"{key} {value}" for key, value in environment.items()))
-    with rig.cluster(base) as made:
-        figures = trio.run(_measure, made, groups, seconds, failovers, printer.say)
+    figures: list[Figure] = []
+    if groups != {"cursus"}:
+        with rig.cluster(base) as made:
+            figures += trio.run(_measure, made, groups, seconds, failovers, printer.say)
+    if "cursus" in groups:
+        for nodes in CURSUS_NODES:
+            with rig.cluster(base, nodes) as made:
+                figures += trio.run(_cursus, made, seconds, printer.say)
     data = {"environment": environment, "figures": [figure.to_json() for figure in figures]}
     printer.result(data, table(figures))
 
@@ -110,6 +119,15 @@ async def _measure(
         await _protocols(client, made, groups, seconds, add)
         if "failover" in groups:
             add(await moments.failover(client, made, times=failovers))
+    return figures
+
+
+async def _cursus(made: Rig, seconds: float, say: Callable[[str], None]) -> list[Figure]:
+    """On a cluster of its own, that nothing else has written to."""
+    await trio.to_thread.run_sync(made.up)
+    figures = await cursus.measure(made, batches=max(1, round(seconds * CURSUS_BATCHES_PER_S)))
+    for figure in figures:
+        say(f"{figure.name}: {figure.value:g} {figure.unit}")
     return figures
 
 

@@ -20,10 +20,11 @@ NODES = 3
 
 
 class Rig:
-    """A running cluster of three processes in a directory of its own."""
+    """A running cluster, of three processes if not said otherwise, in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, nodes: int = NODES) -> None:
         self.directory = directory
+        self._nodes = nodes
 
     @property
     def state(self) -> ClusterState:
@@ -46,7 +47,7 @@ class Rig:
             raise NodeEnded(f"paceline {' '.join(words)}: exit code {result.returncode}\n{text}")
 
     def up(self) -> None:
-        self.paceline("up", "--detach", "--any-port", "--nodes", str(NODES))
+        self.paceline("up", "--detach", "--any-port", "--nodes", str(self._nodes))
 
     def kill(self, node_id: int) -> float:
         """SIGKILL a node; returns the monotonic time just before."""
@@ -74,10 +75,10 @@ def _resident_mib(entry: NodeEntry) -> float:
 
 
 @contextmanager
-def cluster(base: Path) -> Iterator[Rig]:
+def cluster(base: Path, nodes: int = NODES) -> Iterator[Rig]:
     """A cluster below ``base`` (created), stopped and removed at the end."""
     base.mkdir(parents=True)
-    rig = Rig(base / "cluster")
+    rig = Rig(base / "cluster", nodes)
     try:
         yield rig
     finally:
