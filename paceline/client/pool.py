@@ -195,6 +195,10 @@ class ConnectionPool:
             attempt.error = slot.failure = error
             slot.retry_at = trio.current_time() + self._backoff.pause_s(slot.failures)
             slot.failures += 1
+        except trio.Cancelled:
+            # Who waits for it, shielded, must not take it for a success, and try again at once.
+            attempt.error = ConnectionLost("the client ends", was_sent=False)
+            raise
         else:
             slot.connection, slot.failure, slot.failures = connection, None, 0
             if connection.hello is not None:

@@ -3,50 +3,79 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import trio
 
 from paceline.client import Client, ConsumedBatch, GroupConsumer, GroupSettings, RebalanceListener
 from paceline.errors import PacelineError
 from paceline.types import TopicPartition
-from paceline_cluster.chaos.reader import note_batch
-from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.checker import events
+from paceline_cluster.checker.events import Event
 
 GROUP = "auditors"
 _PAUSE_S = 0.05
 _COMMIT = 0.3
 """How likely a member commits after a batch."""
 _ASK_S = 0.5
+_MEMBERSHIP = GroupSettings(auto_commit_s=None, session_timeout_s=6.0)
+
+NoteBatch = Callable[[str, ConsumedBatch], None]
+"""(reader, batch): a reader was given a batch."""
+
+
+class Teller(Protocol):
+    """Whoever writes the history: of real processes, or of simulated ones."""
+
+    @property
+    def t(self) -> float:
+        """Seconds since the history began."""
+
+    def say(self, event: Event) -> None:
+        """Append an event."""
+
+    def next_op(self) -> int:
+        """A number for a question to a group."""
 
 
 class Member(RebalanceListener):
-    """Reads what its group assigns to it, and commits now and then, each partition by itself."""
+    """Reads what its group assigns to it, and commits now and then, each partition by itself.
+
+    ``membership`` must leave committing to the program."""
 
     def __init__(
-        self, name: str, topic: str, client: Client, recorder: Recorder, rng: random.Random
+        self,
+        name: str,
+        topic: str,
+        client: Client,
+        recorder: Teller,
+        rng: random.Random,
+        note: NoteBatch,
+        *,
+        membership: GroupSettings = _MEMBERSHIP,
     ) -> None:
         self._name = name
         self._topic = topic
         self._client = client
         self._recorder = recorder
         self._rng = rng
+        self._note = note
+        self._membership = membership
         self._consumer: GroupConsumer | None = None
         self._join = -1
 
     async def run(self) -> None:
         """Be a member until cancelled, which is a crash: nothing more is committed."""
-        membership = GroupSettings(auto_commit_s=None, session_timeout_s=6.0)
         while True:
             try:
                 async with self._client.consumer(
-                    self._topic, group=GROUP, membership=membership, listener=self
+                    self._topic, group=GROUP, membership=self._membership, listener=self
                 ) as consumer:
                     self._consumer = consumer
                     self._ask_to_join()
                     async for batch in consumer.batches():
-                        note_batch(self._recorder, self._name, batch)
+                        self._note(self._name, batch)
                         if self._rng.random() < _COMMIT:
                             await self._commit(consumer, batch)
             except PacelineError:
@@ -84,7 +113,7 @@ class Member(RebalanceListener):
             recorder.say(events.CommitOk(recorder.t, op))
 
 
-async def ask_offsets(client: Client, topic: str, partitions: int, recorder: Recorder) -> None:
+async def ask_offsets(client: Client, topic: str, partitions: int, recorder: Teller) -> None:
     """Ask once what the group has committed. Raises PacelineError."""
     asked = [recorder.next_op() for _ in range(partitions)]
     for partition, op in enumerate(asked):
@@ -96,7 +125,7 @@ async def ask_offsets(client: Client, topic: str, partitions: int, recorder: Rec
         recorder.say(events.OffsetTold(recorder.t, op, offset))
 
 
-async def keep_asking(client: Client, topic: str, partitions: int, recorder: Recorder) -> None:
+async def keep_asking(client: Client, topic: str, partitions: int, recorder: Teller) -> None:
     """Ask again and again, until cancelled."""
     while True:
         try:

@@ -13,7 +13,7 @@ from paceline.client import Client, connect
 from paceline.errors import PacelineError
 from paceline.types import Acks
 from paceline_cluster.chaos.member import Member, ask_offsets, keep_asking
-from paceline_cluster.chaos.reader import Reader, read_everything
+from paceline_cluster.chaos.reader import Reader, note_batch, read_everything
 from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.chaos.writer import Writer, WriterSpec
 
@@ -93,7 +93,10 @@ class Workload:
 
     async def _join(self, name: str) -> None:
         async def be_member(client: Client, life: int) -> None:
-            member = Member(f"{name}.{life}", SAFE_TOPIC, client, self._recorder, self._fork())
+            note = partial(note_batch, self._recorder)
+            member = Member(
+                f"{name}.{life}", SAFE_TOPIC, client, self._recorder, self._fork(), note
+            )
             await self._until_crash(member.run)
 
         await self._lives(be_member)

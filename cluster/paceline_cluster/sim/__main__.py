@@ -62,7 +62,13 @@ def main(
     if seeds is None and minutes is None:
         raise click.UsageError("say how many: --seeds N or --minutes M (or --replay SEED)")
     batch = Batch(
-        jobs_of(tier, profiles, first), workers, results, minutes=minutes, seeds=seeds, say=_say
+        jobs_of(tier, profiles, first),
+        workers,
+        results,
+        minutes=minutes,
+        seeds=seeds,
+        renew_after=25 if tier == NODE else 1000,
+        say=_say,
     )
     told = summary(batch.run())
     text = json.dumps(told, indent=2)

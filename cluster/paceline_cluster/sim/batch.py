@@ -53,7 +53,11 @@ def read_results(path: Path) -> list[Result]:
 
 @dataclass
 class Batch:
-    """``seeds`` new seeds, or as many as ``minutes`` allow; the first failures end it."""
+    """``seeds`` new seeds, or as many as ``minutes`` allow; the first failures end it.
+
+    A worker process is replaced after ``renew_after`` seeds: whole nodes leave much behind, cores
+    are done sooner than a new process has imported everything.
+    """
 
     jobs: Iterator[Job]
     workers: int
@@ -61,6 +65,7 @@ class Batch:
     minutes: float | None = None
     seeds: int | None = None
     stop_after_failures: int = 5
+    renew_after: int = 25
     say: Callable[[Result], None] = field(default=lambda result: None)
 
     def run(self) -> list[Result]:
@@ -76,7 +81,7 @@ class Batch:
             ProcessPoolExecutor(
                 self.workers,
                 mp_context=multiprocessing.get_context("spawn"),
-                max_tasks_per_child=25,
+                max_tasks_per_child=self.renew_after,
             ) as pool,
         ):
             running: set[Future[Result]] = set()

@@ -24,15 +24,19 @@ class LossBudget:
 
     def may_lose(self, machine: Machine) -> bool:
         """Whether ``machine`` may lose data now."""
-        newest = self._oracle.metadata.newest
         for number in sorted(self._lossy):
-            if newest is not None and self._is_back(self._machines[number], newest):
+            if self.is_back(self._machines[number]):
                 self._lossy.discard(number)
         return len(self._lossy | {machine.number}) <= self._limit
 
     def lost(self, machine: Machine) -> None:
         """``machine`` has lost data."""
         self._lossy.add(machine.number)
+
+    def is_back(self, machine: Machine) -> bool:
+        """Whether ``machine`` is everywhere again, as far as anybody knows."""
+        newest = self._oracle.metadata.newest
+        return newest is not None and self._is_back(machine, newest)
 
     def _is_back(self, machine: Machine, image: Image) -> bool:
         broker = None if machine.node is None else machine.node.broker

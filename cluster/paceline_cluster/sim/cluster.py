@@ -36,6 +36,8 @@ CHAOS_TIMING = {
     "replication.backoff_max_ms": "200",
     "log.checkpoint_ms": "1000",
     "controller.noop_interval_ms": "500",
+    "groups.session_min_ms": "1000",
+    "v1.session_timeout_ms": "2000",
     "disk.min_free_bytes": "0",
 }
 """About the chaos-test profile of spec replication 3.7: more happens in a virtual second than with
@@ -44,10 +46,12 @@ production's timing. What only says that nothing happened is rarer than there.""
 
 @dataclass(frozen=True)
 class Shape:
-    """A cluster's size and settings. ``settings`` come on top of the timing of the chaos tests."""
+    """A cluster's size and settings. ``settings`` come on top of the timing of the chaos tests;
+    ``spares`` are machines that join later, if at all."""
 
     nodes: int = 3
     voters: int = 3
+    spares: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -84,7 +88,7 @@ class SimCluster:
                 self._make_node,
                 note,
             )
-            for number in range(shape.nodes)
+            for number in range(shape.nodes + shape.spares)
         ]
 
     def _uuid(self, rng: random.Random) -> UUID:
@@ -108,6 +112,11 @@ class SimCluster:
         ).listeners
         node = replace(self._base.node, id=machine.number, data_dir=Path(f"n{machine.number}"))
         return Node(replace(self._base, node=node, listeners=listeners), env)
+
+    @property
+    def members(self) -> list[Machine]:
+        """The machines on which a process was ever started."""
+        return [machine for machine in self.machines if machine.lives]
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -136,6 +145,7 @@ class SimCluster:
         """Replace the disk of a machine without a process, as ``node format --replace``."""
         assert not machine.is_up, f"{machine} is running"
         self._note(f"n{machine.number} gets an empty disk")
+        machine.wipes += 1
         machine.disk.wipe()
         await self._format(machine, self._uuid(self._rng), ())
 
@@ -144,7 +154,7 @@ class SimCluster:
     @property
     def bootstrap(self) -> list[str]:
         """Where native clients begin."""
-        return [f"{machine.host}:{NATIVE_PORT}" for machine in self.machines]
+        return [f"{machine.host}:{NATIVE_PORT}" for machine in self.members]
 
     def dial_from(self, host: str) -> Dial:
         """How a client on ``host`` connects."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import trio
 
@@ -16,17 +17,22 @@ from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.machine import Machine
+from paceline_cluster.sim.operator import Operator
 from paceline_cluster.sim.oracle import Oracle
 from paceline_cluster.sim.plan import Fault, Plan
 from paceline_node.replication.partition import PartitionKey
+
+_ROLL_S = 8.0
+"""How long a rolling restart waits for a node before it goes on to the next."""
+_LOOK_S = 0.1
 
 Told = Callable[[str, str, Sequence[int]], None]
 """(kind, target, nodes): what struck whom, for timeline and history."""
 
 
 class Faults:
-    """Strikes. ``keep_up`` tells whether machines that went down come back by themselves;
-    ``move`` and ``set_min_isr`` are what an operator would ask for."""
+    """Strikes. Machines that go down are started again by the run; ``operator`` asks the cluster
+    for changes."""
 
     def __init__(
         self,
@@ -35,7 +41,7 @@ class Faults:
         oracle: Oracle,
         budget: LossBudget,
         told: Told,
-        operator: Callable[[str, random.Random], None],
+        operator: Operator,
     ) -> None:
         self._plan = plan
         self._cluster = cluster
@@ -66,9 +72,13 @@ class Faults:
             "sync-error": self._sync_error,
             "rot": self._rot,
             "clock": self._clock,
-            "move": lambda rng: self._operator("move", rng),
-            "min-isr": lambda rng: self._operator("min-isr", rng),
+            "slow-controller": self._slow_controller,
+            "join": self._join,
+            "roll": self._roll,
         }
+        for wish in ("move", "min-isr", "remove-voter"):
+            self._kinds[wish] = partial(self._operate, wish)
+        self._rolls = False
 
     def strike(self, fault: Fault) -> None:
         """Carry a fault out, unless all is over."""
@@ -150,6 +160,35 @@ class Faults:
             self._note("suspend", machine, about=f"for {wait:.2f} s")
             machine.suspend()
             self._later(wait, machine.resume)
+
+    def _roll(self, rng: random.Random) -> None:
+        """One node after the other is stopped; the next when the one before is back in sync."""
+        if not self._rolls:
+            self._rolls = True
+            order = rng.sample(self._cluster.members, len(self._cluster.members))
+            self._note("roll", *order)
+            self._cluster.nursery.start_soon(self._roll_all, order)
+
+    async def _roll_all(self, machines: Sequence[Machine]) -> None:
+        for machine in machines:
+            life = machine.life
+            machine.stop()
+            if life is not None:
+                await life.ended.wait()
+            with trio.move_on_after(_ROLL_S):
+                while not self._budget.is_back(machine):  # noqa: ASYNC110  nobody tells
+                    await trio.sleep(_LOOK_S)
+        self._rolls = False
+
+    def _join(self, rng: random.Random) -> None:
+        """A machine that has never run joins the cluster."""
+        spares = [machine for machine in self._cluster.machines if not machine.lives]
+        if spares:
+            self._note("join", spares[0])
+            self._cluster.start(spares[0])
+
+    def _operate(self, wish: str, rng: random.Random) -> None:
+        self.struck += self._operator.ask(wish, rng)
 
     # --- machines ---------------------------------------------------------------------------------
 
@@ -241,6 +280,23 @@ class Faults:
         link.rate = rng.choice((0.0, 20_000.0))
         self._note("slow-link", *machines, about=f"+{link.extra_s} s, {link.rate:.0f} B/s")
         self._later(rng.uniform(0.5, 3.0), lambda: self._fabric.heal(a, b))
+
+    def _slow_controller(self, rng: random.Random) -> None:
+        """Whoever leads the quorum now hears everybody late: heartbeats, proposals, fetches."""
+        target = next((each for each in self._running() if _leads_quorum(each)), None)
+        if target is None:
+            return
+        sources = [each.host for each in self._cluster.members if each is not target]
+        late_s = rng.choice((0.1, 0.3, 0.8))
+        for host in sources:
+            self._fabric.link(host, target.host).extra_s = late_s
+        self._note("slow-controller", target, about=f"+{late_s} s")
+
+        def heal() -> None:
+            for host in sources:
+                self._fabric.heal(host, target.host)
+
+        self._later(rng.uniform(0.5, 3.0), heal)
 
     def _stall(self, rng: random.Random) -> None:
         """One direction of one connection stands still: newer connections overtake it."""

@@ -37,21 +37,33 @@ class Recorder:
         self.events: list[events.Event] = []
         self._streams = 0
         self._faults = 0
+        self._ops = 0
         self.acknowledged = 0
         self.unknown = 0
         self.refused = 0
         self.read = 0
 
-    def _add(self, event: events.Event) -> None:
+    @property
+    def t(self) -> float:
+        """Virtual time."""
+        return self._now()
+
+    def say(self, event: events.Event) -> None:
+        """Append an event."""
         self.events.append(event)
         self.checker.feed(event)
+
+    def next_op(self) -> int:
+        """A number for a question to a group."""
+        self._ops += 1
+        return self._ops
 
     # --- writes -----------------------------------------------------------------------------------
 
     def open(self, producer: str, where: str, acks: Acks, *, idempotent: bool) -> Stream:
         stream = Stream(self._streams)
         self._streams += 1
-        self._add(
+        self.say(
             events.Stream(
                 self._now(),
                 stream.number,
@@ -69,44 +81,44 @@ class Recorder:
         """``count`` records are about to be written: their first counter, and their values."""
         first = stream.next_counter
         stream.next_counter += count
-        self._add(events.Invoke(self._now(), stream.number, first, count))
+        self.say(events.Invoke(self._now(), stream.number, first, count))
         pad = b" " * padding
         return first, [b"%d.%d%s" % (stream.number, first + n, pad) for n in range(count)]
 
     def ok(self, stream: Stream, counter: int, offset: int, epoch: int) -> None:
         self.acknowledged += 1
-        self._add(events.Ok(self._now(), stream.number, counter, 1, offset, epoch))
+        self.say(events.Ok(self._now(), stream.number, counter, 1, offset, epoch))
 
     def fail(self, stream: Stream, counter: int, error: str) -> None:
         self.refused += 1
-        self._add(events.Fail(self._now(), stream.number, counter, 1, error))
+        self.say(events.Fail(self._now(), stream.number, counter, 1, error))
 
     def unknown_outcome(self, stream: Stream, counter: int, error: str) -> None:
         self.unknown += 1
-        self._add(events.Unknown(self._now(), stream.number, counter, 1, error))
+        self.say(events.Unknown(self._now(), stream.number, counter, 1, error))
 
     # --- reads ------------------------------------------------------------------------------------
 
     def seek(self, reader: str, where: str, offset: int) -> None:
-        self._add(events.Seek(self._now(), reader, where, offset))
+        self.say(events.Seek(self._now(), reader, where, offset))
 
     def given(
         self, reader: str, where: str, base: int, epoch: int, values: Iterable[bytes | None]
     ) -> None:
         runs = runs_of(values)
         self.read += sum(count for _, _, count in runs)
-        self._add(events.Read(self._now(), reader, where, base, epoch, runs))
+        self.say(events.Read(self._now(), reader, where, base, epoch, runs))
 
     def final(self, where: str, start: int, end: int) -> None:
-        self._add(events.Final(self._now(), where, start, end))
+        self.say(events.Final(self._now(), where, start, end))
 
     def final_read(self, where: str, base: int, epoch: int, values: Iterable[bytes | None]) -> None:
-        self._add(events.FinalRead(self._now(), where, base, epoch, runs_of(values)))
+        self.say(events.FinalRead(self._now(), where, base, epoch, runs_of(values)))
 
     # --- faults -----------------------------------------------------------------------------------
 
     def fault(self, kind: str, target: str, nodes: Iterable[int]) -> None:
-        self._add(events.Fault(self._now(), self._faults, kind, target, tuple(nodes)))
+        self.say(events.Fault(self._now(), self._faults, kind, target, tuple(nodes)))
         self._faults += 1
 
 

@@ -39,11 +39,24 @@ class Health:
         """Every process serves clients."""
         waiting = [
             machine.number
-            for machine in self._cluster.machines
+            for machine in self._cluster.members
             if machine.life is None or not machine.is_up or not machine.life.is_serving
         ]
         self._complaint = f"nodes {waiting} do not serve" if waiting else None
         return not waiting
+
+    def has_halted(self) -> bool:
+        """Whether more was lost than may be: the quorum's majority, or every complete replica of a
+        partition. The cluster waits for its operator then, and so it should."""
+        wiped = sum(machine.wipes > 0 for machine in self._cluster.members)
+        if wiped > self._plan.voters // 2:
+            return True
+        newest = self._oracle.metadata.newest
+        return newest is not None and any(
+            partition.leader == NO_NODE and not partition.isr and not partition.elr
+            for topic in newest.topics.values()
+            for partition in topic.partitions.values()
+        )
 
     def is_whole(self) -> bool:
         """Every partition has a leader and all its replicas in sync, and every process serves."""

@@ -256,6 +256,7 @@ class Machine:
         self.sync_s: tuple[float, float] = (0.0001, 0.0006)
         self.sites: frozenset[str] = frozenset()
         self.must_wipe = False
+        self.wipes = 0
         self.went_down: Callable[[Machine], None] = _nobody_cares
         self._rng = rng
         self._make_node = make_node

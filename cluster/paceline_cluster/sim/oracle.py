@@ -17,6 +17,7 @@ from paceline_cluster.sim.machine import Life, Machine, failure_of
 from paceline_cluster.sim.metadata_checks import MetadataChecks, find_partition
 from paceline_node.app.broker import Broker
 from paceline_node.controller.image import Image
+from paceline_node.controller.raft_types import Member
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition, PartitionKey
@@ -268,6 +269,15 @@ class Oracle:
             self.fail(
                 "I5", f"{partition}: {sorted(leader.maximal_isr)} lacks some of {sorted(electable)}"
             )
+
+    def voters(self) -> tuple[Member, ...]:
+        """The metadata quorum's voters, as its newest leader knows them; none without a leader."""
+        leading = [
+            broker.metadata.quorum
+            for watched in self._watched.values()
+            if (broker := watched.broker).metadata.quorum.is_leader
+        ]
+        return max(leading, key=lambda quorum: quorum.term).voters if leading else ()
 
     def is_damaged(self, machine: Machine) -> bool:
         """Whether a log that was damaged on purpose still is."""

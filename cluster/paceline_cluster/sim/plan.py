@@ -50,8 +50,10 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole run. ``writers`` and ``readers`` are counts of clients; ``pause_s`` bounds a writer's
-    pause between two writes."""
+    """A whole run. ``writers``, ``readers`` and so on are counts of clients (``line_``: of V1);
+    ``pause_s`` bounds a writer's pause between two writes. ``spares`` are machines that have a disk
+    but no process until a fault starts one. ``losses`` is how many machines may have lost data at a
+    time; above min ISR - 1 the cluster need not become whole again, but must not lie."""
 
     seed: int
     profile: str
@@ -65,6 +67,16 @@ class Plan:
     pause_s: float
     seconds: float
     faults: tuple[Fault, ...] = field(default=())
+    members: int = 0
+    line_writers: int = 0
+    line_members: int = 0
+    spares: int = 0
+    losses: int = 1
+
+    @property
+    def may_halt(self) -> bool:
+        """Whether more may be lost than the replicas can make up for."""
+        return any(self.losses >= topic.min_isr for topic in self.topics)
 
     @property
     def counts_durable(self) -> bool:
@@ -90,6 +102,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         for name in ("orders", "visits")[: rng.choice((1, 2))]
     )
     length = profile.seconds if seconds is None else seconds
+    company = random.Random(f"{seed}/{profile.name}/company")
     return Plan(
         seed=seed,
         profile=profile.name,
@@ -108,11 +121,16 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
             "raft.snapshot_records": str(rng.choice((20, 100, 5000))),
             "replication.fetch_partition_bytes": str(rng.choice((1024, 4096, 1024 * 1024))),
         },
-        writers=rng.randint(2, 4),
+        writers=rng.randint(2, 4) + profile.crowd,
         readers=rng.randint(1, 2),
-        pause_s=rng.choice((0.05, 0.1, 0.3)),
+        pause_s=0.002 if profile.crowd else rng.choice((0.05, 0.1, 0.3)),
         seconds=length,
         faults=_faults(seed, profile, length),
+        members=company.choice((0, 1, 2)),
+        line_writers=company.choice((0, 1, 1)),
+        line_members=company.choice((0, 1, 2)),
+        spares=profile.spares,
+        losses=profile.losses,
     )
 
 

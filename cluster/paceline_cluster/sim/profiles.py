@@ -13,7 +13,9 @@ _BOTH = (FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH, FlushMode.INTERVAL)
 @dataclass(frozen=True, slots=True)
 class Profile:
     """``faults`` are weights by kind (``faults.py``), one strikes every ``slot_s`` seconds; where
-    ``rough`` is off, the network is perfect besides."""
+    ``rough`` is off, the network is perfect besides. ``spares`` are machines that may join,
+    ``losses`` how many may have lost data at a time, ``crowd`` how many writers without pause come
+    on top of the others."""
 
     name: str
     about: str
@@ -23,6 +25,9 @@ class Profile:
     nodes: tuple[int, ...] = (3, 3, 3, 4, 5)
     flush_modes: tuple[FlushMode, ...] = _BOTH
     rough: bool = True
+    spares: int = 0
+    losses: int = 1
+    crowd: int = 0
 
 
 MIXED = Profile(
@@ -90,9 +95,65 @@ RESTART = Profile(
     {"stop": 60, "kill": 10, "suspend": 10, "move": 10, "clock": 10},
     slot_s=(0.3, 2.0),
 )
+SLOW_PROPOSAL = Profile(
+    "slow-proposal",
+    "the controller hears late, while replicas lose what they had",
+    {"slow-controller": 45, "wipe": 15, "power": 20, "suspend": 10, "move": 5, "min-isr": 5},
+    slot_s=(0.1, 0.8),
+)
+MEMBERSHIP = Profile(
+    "membership",
+    "nodes join, voters are taken out of the quorum, under kills and cuts",
+    {
+        "join": 12,
+        "remove-voter": 20,
+        "kill": 15,
+        "stop": 8,
+        "suspend": 10,
+        "cut": 15,
+        "power": 6,
+        "move": 8,
+    },
+    slot_s=(0.3, 1.5),
+    spares=2,
+    flush_modes=(FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH),
+)
+ROLLING = Profile(
+    "rolling",
+    "node after node is stopped and comes back, as an upgrade goes, while other things fail",
+    {"roll": 20, "cut": 10, "suspend": 10, "slow-disk": 10, "move": 5, "reset": 10, "kill": 5},
+    slot_s=(0.5, 3.0),
+)
+EXCESS = Profile(
+    "excess",
+    "more disks are lost than replicas can make up for: the cluster may halt, never lie",
+    {"wipe": 40, "power": 20, "kill": 15, "cut": 10, "suspend": 5},
+    losses=9,
+)
+FLOOD = Profile(
+    "flood",
+    "many more clients than the cluster can serve at once, and slow disks",
+    {"slow-disk": 30, "hang-disk": 10, "slow-link": 20, "kill": 10, "suspend": 10, "disk-full": 5},
+    slot_s=(0.3, 1.5),
+    crowd=6,
+)
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 
 PROFILES = {
     profile.name: profile
-    for profile in (MIXED, MOVER, LOSSY, POWER_ALL, FLAP, DISK, RESTART, QUIET)
+    for profile in (
+        MIXED,
+        MOVER,
+        LOSSY,
+        POWER_ALL,
+        FLAP,
+        DISK,
+        RESTART,
+        SLOW_PROPOSAL,
+        MEMBERSHIP,
+        ROLLING,
+        EXCESS,
+        FLOOD,
+        QUIET,
+    )
 }

@@ -12,21 +12,21 @@ from pathlib import Path
 import trio
 
 from paceline.client.client import Client
-from paceline.errors import PacelineError
-from paceline.types import NodeId, TopicPartition
 from paceline_cluster.checker.findings import Outcome as Judgement
 from paceline_cluster.sim import loop
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import Shape, SimCluster
+from paceline_cluster.sim.company import Company, Worker, gather, read_everything
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.liveness import Health
 from paceline_cluster.sim.machine import Machine
+from paceline_cluster.sim.operator import Operator
 from paceline_cluster.sim.oracle import Oracle, Violation
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.timeline import Timeline
-from paceline_cluster.sim.workload import KINDS, Reader, Writer, read_all, while_connected
+from paceline_cluster.sim.workload import while_connected
 
 WARM_UP_S = 20.0
 LIVE_S = 40.0
@@ -75,6 +75,7 @@ class Run:
         self.fabric: Fabric
         self.cluster: SimCluster
         self.oracle: Oracle
+        self.operator: Operator
         self.faults: Faults
         self._has_begun = False
         self._virtual_s = 0.0
@@ -126,7 +127,7 @@ class Run:
         plan, rng = self.plan, self._rng
         self.fabric = Fabric(random.Random(rng.getrandbits(64)), plan.weather)
         await nursery.start(self.fabric.run)
-        shape = Shape(plan.nodes, plan.voters, plan.settings)
+        shape = Shape(plan.nodes, plan.voters, plan.spares, plan.settings)
         cluster = self.cluster = SimCluster(
             shape,
             self.fabric,
@@ -136,12 +137,14 @@ class Run:
             self.timeline.note,
         )
         self.oracle = Oracle(cluster.machines, trio.current_time, self._violated)
-        budget = LossBudget(cluster.machines, self.oracle, limit=1, voters=plan.voters)
-        self.faults = Faults(plan, cluster, self.oracle, budget, self._struck, self.operate)
+        budget = LossBudget(cluster.machines, self.oracle, limit=plan.losses, voters=plan.voters)
+        self.operator = Operator(plan, cluster, self.oracle, self._struck, self.timeline.note)
+        self.faults = Faults(plan, cluster, self.oracle, budget, self._struck, self.operator)
         self._has_begun = True
         await cluster.format()
         for machine in cluster.machines:
             machine.went_down = self._went_down
+        for machine in cluster.machines[: plan.nodes]:
             cluster.start(machine)
 
     def _tear_down(self) -> None:
@@ -180,17 +183,14 @@ class Run:
             self.oracle.fail("V2", f"no service after {WARM_UP_S} s: {health.complaint()}")
             return
         await while_connected(self.cluster, "10.0.2.1", self._rng, self._create_topics)
-        writers, readers = self._clients()
+        company = gather(self.plan, self.recorder, self._rng)
         async with trio.open_nursery() as clients:
-            workload: list[Writer | Reader] = [*writers, *readers]
-            for number, client in enumerate(workload):
+            for number, client in enumerate(company.all):
                 clients.start_soon(self._run_client, client, f"10.0.1.{number + 1}")
-            await self._with_clients(clients, writers, health)
+            await self._with_clients(clients, company, health)
             clients.cancel_scope.cancel()
 
-    async def _with_clients(
-        self, clients: trio.Nursery, writers: list[Writer], health: Health
-    ) -> None:
+    async def _with_clients(self, clients: trio.Nursery, company: Company, health: Health) -> None:
         """From the first fault to the verdict, while clients are at work."""
         if self._script is not None:
             await self._script(self)
@@ -202,21 +202,24 @@ class Run:
         self.timeline.note("healing")
         self.faults.heal()
         if not await health.within(LIVE_S, health.is_whole):
+            if self.plan.may_halt and health.has_halted():
+                self.timeline.note(f"halted: {health.complaint()}")
+                return
             self.oracle.fail("V3", f"not whole {LIVE_S} s after: {health.complaint()}")
             return
         await trio.sleep(_CALM)
-        for writer in writers:
+        for writer in company.writers:
             writer.stopping = True
         clients.cancel_scope.deadline = trio.current_time() + FINISH_S + 1.0
-        await self._finish(writers)
+        await self._finish(company)
 
     def _revive_all(self) -> None:
         self.keeps_up = True
-        for machine in self.cluster.machines:
+        for machine in self.cluster.members:
             if not machine.is_up:
                 self.revive(machine)
 
-    async def _run_client(self, client: Writer | Reader, host: str) -> None:
+    async def _run_client(self, client: Worker, host: str) -> None:
         try:
             await client.run(self.cluster, host)
         except* trio.Cancelled:
@@ -230,12 +233,12 @@ class Run:
             self.fabric.at(begun + fault.at_s, partial(self.faults.strike, fault))
         await trio.sleep(self.plan.seconds)
 
-    async def _finish(self, writers: list[Writer]) -> None:
+    async def _finish(self, company: Company) -> None:
         """Writers come to an end, then everything is read and judged."""
         with trio.move_on_after(FINISH_S) as scope:
-            for writer in writers:
+            for writer in company.writers:
                 await writer.ended.wait()
-            await while_connected(self.cluster, "10.0.2.1", self._rng, self._read_all)
+            await read_everything(self.plan, self.recorder, self.cluster, "10.0.2.1", self._rng)
         if scope.cancelled_caught:
             self.oracle.fail("V7", f"writers and the last reading take longer than {FINISH_S} s")
             return
@@ -246,19 +249,6 @@ class Run:
         verdict = self.recorder.checker.verdict()
         if verdict.outcome is Judgement.INVALID:
             self.oracle.fail("H", "; ".join(verdict.lines()[:6]))
-
-    def _clients(self) -> tuple[list[Writer], list[Reader]]:
-        rng = self._rng
-        writers = []
-        for number in range(self.plan.writers):
-            kind = KINDS[0] if number == 0 else rng.choice(KINDS)
-            seeded = random.Random(rng.getrandbits(64))
-            writers.append(Writer(f"w{number}", kind, self.plan, self.recorder, seeded))
-        readers = [
-            Reader(f"r{number}", self.plan, self.recorder, random.Random(rng.getrandbits(64)))
-            for number in range(self.plan.readers)
-        ]
-        return writers, readers
 
     # --- the operator -----------------------------------------------------------------------------
 
@@ -271,38 +261,6 @@ class Run:
                 configs=topic.configs,
                 if_not_exists=True,
             )
-
-    async def _read_all(self, client: Client) -> None:
-        partitions = [
-            TopicPartition(topic.name, number)
-            for topic in self.plan.topics
-            for number in range(topic.partitions)
-        ]
-        await read_all(client, partitions, self.recorder)
-
-    def operate(self, what: str, rng: random.Random) -> None:
-        """An operator moves a leader or changes min ISR; what is refused is refused."""
-        topic = rng.choice(self.plan.topics)
-        partition = rng.randrange(topic.partitions)
-        node = NodeId(rng.randrange(self.plan.nodes))
-        value = rng.choice((topic.min_isr, topic.min_isr, topic.min_isr + 1))
-
-        async def act(client: Client) -> None:
-            try:
-                if what == "move":
-                    await client.admin.elect_leader(topic.name, partition, node)
-                else:
-                    await client.admin.alter_topic(topic.name, {"min.insync.replicas": str(value)})
-            except PacelineError as error:
-                self.timeline.note(f"operator refused: {error}")
-
-        async def operate() -> None:
-            with trio.move_on_after(3.0):
-                await while_connected(self.cluster, "10.0.2.2", rng, act)
-
-        self._struck(what, f"{topic.name}/{partition} n{node} {value}", ())
-        self.faults.struck += 1
-        self.cluster.nursery.start_soon(operate)
 
 
 def run(plan: Plan) -> Verdict:

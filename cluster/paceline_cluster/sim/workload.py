@@ -25,7 +25,7 @@ from paceline_cluster.sim.machine import EPOCH_MS
 from paceline_cluster.sim.plan import Plan
 
 _CLIENT = ClientSettings(connect_timeout_s=1.0, request_timeout_s=2.0, operation_timeout_s=5.0)
-_AGAIN_S = 0.3
+AGAIN_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ async def while_connected(
                 await work(client)
                 return
         except (ConnectionLost, RequestTimedOut):
-            await trio.sleep(_AGAIN_S)
+            await trio.sleep(AGAIN_S)
 
 
 def wall_ms() -> int:
@@ -173,7 +173,7 @@ class Reader:
                     with trio.move_on_after(self._rng.uniform(2.0, 10.0)):
                         await self._read(client)
                 except PacelineError:
-                    await trio.sleep(_AGAIN_S)
+                    await trio.sleep(AGAIN_S)
 
         await while_connected(cluster, host, self._rng, read)
 
@@ -186,7 +186,7 @@ class Reader:
             async for batch in consumer.batches():
                 header = batch.header
                 self._recorder.given(
-                    name, str(batch.at), batch.first_offset, header.leader_epoch, _values(batch)
+                    name, str(batch.at), batch.first_offset, header.leader_epoch, values_of(batch)
                 )
 
 
@@ -197,13 +197,13 @@ async def read_all(client: Client, partitions: Sequence[TopicPartition], to: Rec
         try:
             starts, ends, batches = await _everything(client, partitions)
         except PacelineError:
-            await trio.sleep(_AGAIN_S)
+            await trio.sleep(AGAIN_S)
             continue
         for where in partitions:
             to.final(str(where), starts[where], ends[where])
         for batch in batches:
             epoch = batch.header.leader_epoch
-            to.final_read(str(batch.at), batch.first_offset, epoch, _values(batch))
+            to.final_read(str(batch.at), batch.first_offset, epoch, values_of(batch))
         return
 
 
@@ -216,5 +216,5 @@ async def _everything(
         return starts, ends, [batch async for batch in consumer.batches()]
 
 
-def _values(batch: ConsumedBatch) -> list[bytes | None]:
+def values_of(batch: ConsumedBatch) -> list[bytes | None]:
     return [record.value for record in batch.records()]

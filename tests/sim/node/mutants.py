@@ -6,7 +6,8 @@ those of this file are about what only whole nodes do: answers, reads, repetitio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -14,9 +15,12 @@ from unittest import mock
 import trio
 
 from paceline.types import Acks
-from paceline_cluster.sim.profiles import LOSSY, MIXED, MOVER, POWER_ALL, RESTART, Profile
+from paceline.wire.v1.errors import V1Code, V1Error
+from paceline_cluster.sim.profiles import FLAP, LOSSY, MIXED, MOVER, POWER_ALL, RESTART, Profile
 from paceline_node.controller.raft_segment import encode_entry
 from paceline_node.controller.raft_store import RaftStore
+from paceline_node.coordination.replica import MachineReplica
+from paceline_node.listeners import v1_errors, v1_records
 from paceline_node.replication import partition as partition_module
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.sequences import NEW
@@ -78,6 +82,26 @@ async def _metadata_not_synced(self: RaftStore, entries: Sequence[Any]) -> None:
     await trio.sleep(0.0002)
 
 
+_took_role = MachineReplica.role_changed
+
+
+def _loaded_to_the_high_watermark(self: MachineReplica) -> None:
+    """Takes over without what its own log holds beyond what is committed."""
+    _took_role(self)
+    self._load_end = min(self._load_end, self._log.high_watermark)
+
+
+@contextlib.contextmanager
+def _unknown_outcomes_called_refusals() -> Iterator[None]:
+    refusal = V1Error(V1Code.UNAVAILABLE, "try again")
+    with (
+        mock.patch.object(v1_errors, "OUTCOME_UNKNOWN", refusal),
+        mock.patch.object(v1_records, "OUTCOME_UNKNOWN", refusal),
+        mock.patch.object(v1_records, "ACKS_TIMEOUT", refusal),
+    ):
+        yield
+
+
 MUTANTS = (
     NodeMutant(
         "acks=all answered at append",
@@ -86,7 +110,7 @@ MUTANTS = (
         seed=0,
     ),
     NodeMutant(
-        "reads go to the log end", MOVER, _set(Partition, "read", _read_to_the_log_end), seed=4
+        "reads go to the log end", MOVER, _set(Partition, "read", _read_to_the_log_end), seed=0
     ),
     NodeMutant(
         "repetitions are stored again",
@@ -94,19 +118,32 @@ MUTANTS = (
         _set(partition_module, "judge", lambda producers, headers: NEW),
         seed=0,
     ),
-    NodeMutant("syncs are left out", POWER_ALL, _set(Flusher, "_sync", _no_sync)),
+    NodeMutant("syncs are left out", POWER_ALL, _set(Flusher, "_sync", _no_sync), seed=0),
     NodeMutant(
         "metadata is not synced",
         POWER_ALL,
         _set(RaftStore, "_append", _metadata_not_synced),
         seed=0,
     ),
-    NodeMutant("HW without min ISR", MIXED, _core("HW without min ISR"), seed=1),
-    NodeMutant("sticky ELR", MIXED, _core("sticky ELR")),
-    NodeMutant("no maximal ISR", MIXED, _core("no maximal ISR")),
-    NodeMutant("expand without ack >= HW", MIXED, _core("expand without ack >= HW")),
-    NodeMutant("truncate to HW", MIXED, _core("truncate to HW")),
-    NodeMutant("log end counted in mode group", POWER_ALL, _core("log end counted in mode group")),
+    NodeMutant(
+        "groups answer before their change is committed",
+        MIXED,
+        _set(MachineReplica, "uncommitted", lambda self, scope: None),
+    ),
+    NodeMutant(
+        "groups are loaded to the high watermark only",
+        MOVER,
+        _set(MachineReplica, "role_changed", _loaded_to_the_high_watermark),
+    ),
+    NodeMutant("V1 calls unknown outcomes refusals", FLAP, _unknown_outcomes_called_refusals),
+    NodeMutant("HW without min ISR", MIXED, _core("HW without min ISR"), seed=2),
+    NodeMutant("sticky ELR", MIXED, _core("sticky ELR"), seed=0),
+    NodeMutant("no maximal ISR", MIXED, _core("no maximal ISR"), seed=4),
+    NodeMutant("expand without ack >= HW", MIXED, _core("expand without ack >= HW"), seed=0),
+    NodeMutant("truncate to HW", MIXED, _core("truncate to HW"), seed=0),
+    NodeMutant(
+        "log end counted in mode group", POWER_ALL, _core("log end counted in mode group"), seed=0
+    ),
     NodeMutant("always trusted", LOSSY, _core("always trusted")),
     NodeMutant("expand without ack >= LESO", MOVER, _core("expand without ack >= LESO")),
     NodeMutant("roles before registration", RESTART, _core("roles before registration")),

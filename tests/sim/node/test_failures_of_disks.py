@@ -227,7 +227,7 @@ def test_row_40_min_isr_changes_while_replicas_leave() -> None:
     async def script(story: Story) -> None:
         rng = random.Random(2)
         for _ in range(4):
-            story.run.operate("min-isr", rng)
+            story.run.operator.ask("min-isr", rng)
             follower = story.followers[0]
             follower.kill()
             await trio.sleep(0.3)

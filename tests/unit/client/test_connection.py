@@ -200,6 +200,18 @@ async def test_a_call_may_be_cancelled_at_every_step(autojump_clock: object, ste
         assert len(cluster.dials) - dials <= 2, "cancelling must not cost the connection"
 
 
+async def test_who_still_asks_a_cancelled_client_is_told_so(autojump_clock: object) -> None:
+    """Its connections cannot be opened any more: each attempt ends at once, and so must the asking
+    (which used to try again for ever, without a pause)."""
+    settings = ClientSettings(operation_timeout_s=2)
+    async with cluster_and_client() as (cluster, _):
+        with trio.CancelScope() as scope:
+            async with connect(cluster.bootstrap(), settings, dial=cluster.dial) as client:
+                scope.cancel()
+                with trio.CancelScope(shield=True), pytest.raises(ConnectionLost):
+                    await client.admin.describe_cluster()
+
+
 async def test_concurrent_lookups_share_requests(autojump_clock: object) -> None:
     async with cluster_and_client() as (cluster, client):
         cluster.create("orders")

@@ -58,6 +58,7 @@ class SimBroker:
         self.authority = authority
         self.node = NodeId(node)
         self.mode = mode
+        self.counts_durable = mode.counts_durable
         self.others: dict[NodeId, SimBroker] = {}
         self.boot = 0
         self.life = 0
@@ -111,7 +112,7 @@ class SimBroker:
         self._timer(0.05, self._propose)
         self._timer(0.1, self._heartbeat)
         self._timer(0.3, self._checkpoint)
-        if not self.mode.counts_durable:
+        if not self.counts_durable:
             self._timer(0.3, self._flush)
         self._register()
 
@@ -291,7 +292,7 @@ class SimBroker:
                 self.node,
                 self.log,
                 high_watermark=self.disk.high_watermark,
-                counts_durable=self.mode.counts_durable,
+                counts_durable=self.counts_durable,
             )
         change = self.replica.apply(topic.partitions[0], image.brokers, self.world.now)
         if change in (Transition.LEADER, Transition.FOLLOWER, Transition.LEADERLESS):
@@ -320,7 +321,7 @@ class SimBroker:
         self._grown()
 
     def _grown(self) -> None:
-        if self.mode.counts_durable:
+        if self.counts_durable:
             self._flush()
         else:
             self._advance()
@@ -349,9 +350,9 @@ class SimBroker:
         replica = self.replica
         if replica is None:
             return
-        if replica.follower is not None and self.mode.counts_durable:
+        if replica.follower is not None and self.counts_durable:
             self._send(replica.position(0), None)
-        if self.mode.counts_durable:
+        if self.counts_durable:
             self._flush()
 
     def _shrink(self) -> None:
@@ -448,7 +449,7 @@ class SimBroker:
         if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.RESET):
             self._flush_target = min(self._flush_target, end)
             self.world.note(f"b{self.node} {outcome.value} {before} -> {end}")
-        if outcome is FetchOutcome.APPENDED and self.mode.counts_durable:
+        if outcome is FetchOutcome.APPENDED and self.counts_durable:
             self._flush()
         if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.RESET, FetchOutcome.APPENDED):
             self._fetch()

@@ -102,11 +102,12 @@ class Oracle:
         partition = self._authority.partition
         if partition is None:
             return
-        candidates = (*partition.isr, *partition.elr)
         if AUTHORITY in touched or len(self.committed) > count:
-            self._check_candidates(partition, candidates)
+            self._check_candidates(partition, (*partition.isr, *partition.elr))
         else:
-            self._check_candidates(partition, [node for node in candidates if node in touched])
+            for node in touched:
+                if node in partition.isr or node in partition.elr:
+                    self._check_candidates(partition, (NodeId(node),))
         if AUTHORITY in touched or partition.leader in touched:
             self._check_quorums(partition)
 
@@ -178,11 +179,7 @@ class Oracle:
             broker = self._brokers[node]
             if not broker.alive or broker.broker_epoch != registered[node].broker_epoch:
                 continue
-            ack = (
-                broker.log.durable_offset
-                if broker.mode.counts_durable
-                else broker.log.log_end_offset
-            )
+            ack = broker.log.durable_offset if broker.counts_durable else broker.log.log_end_offset
             if ack < count:
                 self.fail("I4", f"candidate b{node} has {ack} of {count}: {partition}")
 

@@ -1,0 +1,110 @@
+"""Who works on the cluster during a run: writers, readers and members of groups, by protocol."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from paceline.client.client import Client
+from paceline.errors import PacelineError
+from paceline.types import TopicPartition
+from paceline_cluster.chaos.member import ask_offsets
+from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.history import Recorder
+from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
+from paceline_cluster.sim.members import Asker, GroupMember
+from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.workload import (
+    AGAIN_S,
+    KINDS,
+    Reader,
+    Writer,
+    read_all,
+    while_connected,
+)
+
+
+class Worker(Protocol):
+    """A client; runs until it is cancelled, or by itself once it was told to stop."""
+
+    name: str
+
+    async def run(self, cluster: SimCluster, host: str) -> None:
+        """Work from ``host``."""
+
+
+@dataclass(frozen=True)
+class Company:
+    """``writers`` are told to stop and come to an end; ``others`` are cancelled."""
+
+    writers: Sequence[Writer | LineWriter]
+    others: Sequence[Worker]
+
+    @property
+    def all(self) -> Sequence[Worker]:
+        return [*self.writers, *self.others]
+
+
+def gather(plan: Plan, recorder: Recorder, rng: random.Random) -> Company:
+    """The clients of a plan. The first writer always is an idempotent one."""
+    fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
+    writers: list[Writer | LineWriter] = []
+    for number in range(plan.writers):
+        kind = KINDS[0] if number == 0 else rng.choice(KINDS)
+        writers.append(Writer(f"w{number}", kind, plan, recorder, fork()))
+    for number in range(plan.line_writers):
+        writers.append(LineWriter(f"l{number}", plan, recorder, fork()))
+    topic = plan.topics[0]
+    others: list[Worker] = [
+        Reader(f"r{number}", plan, recorder, fork()) for number in range(plan.readers)
+    ]
+    others += [
+        LineMember(f"lm{number}", topic, recorder, fork()) for number in range(plan.line_members)
+    ]
+    if plan.members:
+        others.append(Asker("asker", topic, recorder, fork()))
+        others += [
+            GroupMember(f"m{number}", topic, recorder, fork()) for number in range(plan.members)
+        ]
+    return Company(writers, others)
+
+
+async def read_everything(
+    plan: Plan, recorder: Recorder, cluster: SimCluster, host: str, rng: random.Random
+) -> None:
+    """The last reading, of all partitions and of what the groups have committed."""
+
+    async def read(client: Client) -> None:
+        await read_all(
+            client,
+            [
+                TopicPartition(topic.name, number)
+                for topic in plan.topics
+                for number in range(topic.partitions)
+            ],
+            recorder,
+        )
+        if plan.members:
+            await _ask_until_told(client, plan, recorder)
+
+    async def ask(link: Link) -> None:
+        for number in range(plan.topics[0].partitions):
+            await committed(link, plan.topics[0].name, number, recorder)
+
+    await while_connected(cluster, host, rng, read)
+    if plan.line_members:
+        await over_links(cluster, host, rng, ask)
+
+
+async def _ask_until_told(client: Client, plan: Plan, recorder: Recorder) -> None:
+    topic = plan.topics[0]
+    while True:
+        try:
+            await ask_offsets(client, topic.name, topic.partitions, recorder)
+            return
+        except PacelineError:
+            await trio.sleep(AGAIN_S)
