@@ -9,7 +9,6 @@ from paceline.errors import (
     ConfigurationError,
     CorruptMessage,
     OffsetOutOfRange,
-    PacelineError,
     RequestTimedOut,
 )
 
@@ -39,7 +38,3 @@ class PacelineReadTimeout(RequestTimedOut):
 
 class PacelineCorruptBatch(CorruptMessage):
     """A stored batch does not hold, not even after it was fetched again."""
-
-
-class SinkConflict(PacelineError):
-    """The broker's state of this sink belongs to another query, or a newer run has taken over."""

@@ -62,6 +62,7 @@ class StreamPlanner:
         self._last_batch_s = monotonic()
         self._quiet: tuple[str, float] = ("", 0.0)  # the offset text that had nothing behind it
         self._warned: set[tuple[str, str]] = set()
+        self._published = ""
 
     def close(self) -> None:
         self._cluster.close()
@@ -92,6 +93,7 @@ class StreamPlanner:
         """
         if offsets.is_marker(start):
             return self._cluster.retrying(self._first).to_json()
+        self._publish(StreamOffset.from_json(start))
         return self._cluster.retrying(lambda: self._next(StreamOffset.from_json(start), limit))
 
     def _first(self) -> StreamOffset:
@@ -229,14 +231,17 @@ class StreamPlanner:
             max_records=self._options.max_records_per_partition,
         )
 
-    def publish(self, end: Mapping[str, Any]) -> None:
-        """Tell ``groupId`` how far the query is; a failure is only logged."""
-        if not self._options.group or offsets.is_marker(end):
+    def _publish(self, done: StreamOffset) -> None:
+        """Tell ``groupId`` how far the query is: Spark asks for the next batch when the former one
+        is done, the last one of a run included. A failure is only logged."""
+        if not self._options.group or done.to_text() == self._published:
             return
         try:
-            self._cluster.publish(self._options.group, StreamOffset.from_json(end).ends)
+            self._cluster.publish(self._options.group, done.ends)
         except PacelineError as error:
             LOG.warning("group %s was not told of the progress: %s", self._options.group, error)
+        else:
+            self._published = done.to_text()
 
 
 def _offset(facts: Facts, ends: Mapping[TopicPartition, int]) -> StreamOffset:

@@ -97,8 +97,7 @@ class BatchReader(DataSourceReader):
 
         return [RangePartition(each) for each in plan(self._options)]
 
-    def read(self, partition: RangePartition | None) -> Iterator[pa.RecordBatch]:
-        # An empty plan makes Spark run one task with no partition.
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
 
 
@@ -152,22 +151,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         return [RangePartition(each) for each in self._planner.plan(start, end)]
 
-    def read(self, partition: RangePartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        self._planner.publish(end)
 
     def stop(self) -> None:
         if self._made is not None:
             self._made.close()
 
 
-def _read(options: SourceOptions, partition: RangePartition | None) -> Iterator[pa.RecordBatch]:
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     from paceline.spark import arrow, reading
 
-    if partition is None:
+    if partition.value is None:  # an empty batch plan makes Spark run one task with nothing to do
         return iter([pa.RecordBatch.from_pylist([], schema=arrow.schema(options.columns))])
     return reading.read_range(options, partition.value)

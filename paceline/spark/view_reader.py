@@ -50,9 +50,9 @@ class ViewReader(DataSourceReader):
             return [ReplicaPartition(row) for row in rows]
         return [ReplicaPartition(each) for each in common_ranges(rows)]
 
-    def read(self, partition: ReplicaPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         schema = views.OFFSETS if self._options.view is View.OFFSETS else views.BATCHES
-        if partition is None:
+        if partition.value is None:  # an empty plan makes Spark run one task with nothing to do
             yield from views.to_arrow(iter(()), schema)
         elif isinstance(partition.value, ReplicaRange):
             with connect(self._options.link, "audit") as client:

@@ -254,11 +254,11 @@ def test_a_repeated_batch_is_planned_from_its_offsets_alone(world: World) -> Non
 
 def test_progress_is_published(world: World) -> None:
     query = Query(world, groupId="g", startingOffsets="earliest")
-    query.planner.publish(query.start)
     query.trigger()
     query.trigger()
-    query.planner.publish(query.start)
-    assert world.published == [{A: 100, B: 40}]
+    query.trigger()
+    query.trigger()
+    assert world.published == [{A: 0, B: 0}, {A: 100, B: 40}]
     latest = query.planner.report()
     assert latest is not None
     assert StreamOffset.from_json(latest).ends == {A: 100, B: 40}

@@ -1,0 +1,90 @@
+"""Fixtures of the Spark tier: one cluster of three processes and one Spark session for all."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from paceline.client import blocking
+from paceline.errors import ConfigurationError
+from paceline.spark.session import find_java, local_session
+from tests.e2e.cluster import Cluster
+from tests.e2e.conftest import clusters, pytest_runtest_makereport
+from tests.spark.queries import Topics
+
+__all__ = ["pytest_runtest_makereport"]
+
+RETENTION_CHECK = "log.retention_check_ms=100"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Three nodes that look for segments to delete all the time."""
+    makers = clusters(request, tmp_path_factory.mktemp("spark"))
+    make: Callable[..., Cluster] = next(makers)
+    yield make("--set", RETENTION_CHECK)
+    next(makers, None)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(cluster: Cluster) -> str:
+    """Every node's native listener."""
+    return ",".join(node["listeners"]["native"] for node in cluster.state()["nodes"])
+
+
+@pytest.fixture(scope="session")
+def client(bootstrap: str) -> Iterator[blocking.Client]:
+    with blocking.connect(bootstrap.split(",")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def _numbers() -> Iterator[int]:
+    return itertools.count()
+
+
+@pytest.fixture
+def topics(client: blocking.Client, bootstrap: str, _numbers: Iterator[int]) -> Topics:
+    """Makes topics of its own for a test."""
+    return Topics(client, bootstrap, f"t{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session. Without any Java the tests are skipped, except where CI=1 says that they
+    have to run."""
+    try:
+        find_java()
+    except ConfigurationError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    session = local_session(
+        "tests",
+        master="local[2,3]",
+        conf={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(warehouse),
+            "spark.local.dir": str(warehouse),
+            "spark.sql.session.timeZone": "UTC",
+        },
+    )
+    yield session
+    session.stop()
+    shutil.rmtree(warehouse, ignore_errors=True)

@@ -1,0 +1,107 @@
+"""What tasks do, called directly: no Spark session is needed for these."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.client import blocking
+from paceline.spark.cluster import topic_id
+from paceline.spark.errors import PacelineDataLoss, PacelineReadTimeout
+from paceline.spark.options import SourceOptions, parse_source
+from paceline.spark.planning import ReadRange
+from paceline.spark.reading import read_range
+from paceline.types import NodeId, TopicPartition
+from tests.e2e.cluster import Cluster, wait_until
+from tests.spark.queries import Topics
+
+RECORDS = 4000
+
+
+def source(topics: Topics, topic: str, **more: object) -> SourceOptions:
+    return parse_source(topics.options(topic, **more), streaming=False)
+
+
+def whole(client: blocking.Client, topic: str, end: int) -> ReadRange:
+    info = client.admin.topic(topic)
+    return ReadRange(topic, 0, 0, end, topic_id(info), info.partitions[0].leader_epoch)
+
+
+def test_a_leader_that_dies_in_the_middle_costs_neither_gap_nor_repeat(
+    cluster: Cluster, topics: Topics
+) -> None:
+    topic = topics.make(partitions=1)
+    values = [f"{number:06d}" + "x" * 500 for number in range(RECORDS)]
+    for first in range(0, RECORDS, 20):
+        topics.write(topic, values[first : first + 20], partition=0)
+    small = source(
+        topics, topic, maxPartitionFetchBytes=1024, **{"arrow.batchRows": 10, "columns": "offset"}
+    )
+    wanted = whole(topics.client, topic, RECORDS)
+    batches = read_range(small, wanted)
+    offsets = []
+    for _ in range(10):
+        offsets += next(batches).column("offset").to_pylist()
+    killed = topics.client.admin.topic(topic).partitions[0].leader
+    cluster.run("node", "kill", str(killed), "--dir", str(cluster.dir))
+    try:
+        assert len(offsets) < RECORDS / 2, "the kill falls into the reading"
+        for batch in batches:
+            offsets += batch.column("offset").to_pylist()
+        assert offsets == list(range(RECORDS))
+        assert topics.client.admin.topic(topic).partitions[0].leader != killed
+    finally:
+        cluster.run("node", "restart", str(killed), "--dir", str(cluster.dir))
+        cluster.run("health", "--exit-when-healthy", "--dir", str(cluster.dir))
+
+
+def test_a_plan_that_no_longer_fits_is_refused(topics: Topics) -> None:
+    topic = topics.make(partitions=1)
+    topics.write(topic, ["a"] * 30, partition=0)
+    client = topics.client
+    plan = whole(client, topic, 30)
+    client.admin.delete_topic(topic)
+    with pytest.raises(PacelineDataLoss, match="D4"):
+        list(read_range(source(topics, topic), plan))
+    topics.make(partitions=1)
+    topics.write(topic, ["b"] * 30, partition=0)
+    with pytest.raises(PacelineDataLoss, match="D3"):
+        list(read_range(source(topics, topic), plan))
+
+
+def test_records_that_vanish_between_plan_and_read(topics: Topics) -> None:
+    topic = topics.make(partitions=1, segment_bytes="1024", retention_bytes="4096")
+    for _ in range(20):
+        topics.write(topic, ["x" * 50] * 10, partition=0)
+    at = TopicPartition(topic, 0)
+
+    def log_start() -> int:
+        return topics.client.admin.find_offsets({at: -2})[at].offset
+
+    wait_until("retention has taken the oldest", lambda: log_start() > 0)
+    plan = whole(topics.client, topic, 200)
+    with pytest.raises(PacelineDataLoss, match=r"D6 .*offsets \[0, \d+\) were removed"):
+        list(read_range(source(topics, topic), plan))
+    lenient = source(topics, topic, failOnDataLoss=False)
+    got = [n for batch in read_range(lenient, plan) for n in batch.column("offset").to_pylist()]
+    assert got == list(range(200 - len(got), 200))
+    assert 0 < len(got) < 200
+
+
+def test_no_progress_ends_in_words(topics: Topics) -> None:
+    topic = topics.make(partitions=1)
+    topics.write(topic, ["a"] * 3, partition=0)
+    beyond = whole(topics.client, topic, 9)
+    hasty = source(topics, topic, **{"consumer.pollTimeoutMs": 300})
+    with pytest.raises(PacelineReadTimeout, match=rf"{topic}/0: no progress at offset 3"):
+        list(read_range(hasty, beyond))
+
+
+def test_an_older_plan_meets_a_newer_epoch(topics: Topics) -> None:
+    topic = topics.make(partitions=1)
+    topics.write(topic, ["a"] * 3, partition=0)
+    plan = whole(topics.client, topic, 6)
+    leader = topics.client.admin.topic(topic).partitions[0].leader
+    topics.client.admin.elect_leader(topic, 0, NodeId((leader + 1) % 3))
+    topics.write(topic, ["b"] * 3, partition=0)
+    with pytest.raises(PacelineDataLoss, match="D7"):
+        list(read_range(source(topics, topic), plan))
