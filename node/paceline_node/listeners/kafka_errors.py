@@ -29,6 +29,7 @@ OURS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.TRANSACTION_TOO_LARGE: ErrorCode.POLICY_VIOLATION,
         ErrorCode.ALREADY_COMMITTED: ErrorCode.INVALID_REQUEST,
         ErrorCode.SINK_CONFLICT: ErrorCode.INVALID_REQUEST,
+        ErrorCode.SINK_FENCED: ErrorCode.PRODUCER_FENCED,
     }
 )
 """Every number of ours that is none of Kafka's."""
