@@ -34,11 +34,13 @@ from paceline.wire.native.data import (
     OffsetFound,
     PartitionDescription,
     PartitionInfo,
+    PartitionTrimmed,
     Status,
     StatusReply,
     StopCluster,
     TopicDescription,
     TopicInfo,
+    TrimPartition,
 )
 
 ADMIN_WAIT_S = 10.0
@@ -303,6 +305,31 @@ class Admin:
             may_retry=_unless(UnknownTopicOrPartition, may_repeat_once_only),
         )
         await self._catch_up(done.metadata_offset, name)
+
+    async def trim(self, at: TopicPartition, before: int | None = None) -> int:
+        """Delete the records of a partition below offset ``before``, None: all that are committed.
+        Returns the first offset kept, once all in-sync replicas have deleted.
+
+        Raises OffsetOutOfRange beyond the high watermark, PolicyViolation for topics that keep
+        their records by other rules, and after the operation timeout what is in the way.
+        """
+        body = TrimPartition(
+            at.topic, at.partition, -1 if before is None else before, int(ADMIN_WAIT_S * 1000)
+        )
+
+        async def attempt() -> int:
+            leader = await self._metadata.leader(at)
+            try:
+                connection = await self._pool.to_node(leader.node)
+                trimmed = await connection.call(
+                    NativeApi.TRIM_PARTITION, body, PartitionTrimmed, wait_s=ADMIN_WAIT_S
+                )
+            except PacelineError:
+                self._metadata.view.doubt(at, leader.epoch)
+                raise
+            return trimmed.log_start_offset
+
+        return await self._retrying(attempt, may_repeat)
 
     # --- leadership -------------------------------------------------------------------------------
 

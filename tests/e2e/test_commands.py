@@ -62,6 +62,12 @@ def test_topics(shared_cluster: Cluster) -> None:
     run("topic", "add-partitions", "t1", "4")
     assert len(shared_cluster.describe("t1")) == 4
     run("topic", "add-partitions", "t1", "3", exit_code=65)
+    run("produce", "t1", "--key", "k", stdin=b"one\ntwo\nthree\n")
+    [written] = [p["partition"] for p in shared_cluster.describe("t1") if p["log_end_offset"]]
+    trim = ("topic", "trim", "t1", "--partition", str(written), "--before", "2")
+    run(*trim, exit_code=64)
+    trimmed = as_json(*trim, "--yes")["partitions"]
+    assert trimmed == [{"partition": written, "log_start_offset": 2}]
     run("topic", "delete", "t1", exit_code=64)
     run("topic", "delete", "t1", "--yes")
     run("topic", "describe", "t1", exit_code=65)

@@ -10,7 +10,7 @@ import click
 
 from paceline.client import Client
 from paceline.errors import error_for
-from paceline.types import is_internal_topic
+from paceline.types import TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.find import Address, cluster_options, find
@@ -231,6 +231,49 @@ def add_partitions(
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
 @cluster_options
+@click.option("--partition", type=click.IntRange(0), help="Only this one; all by default.")
+@click.option(
+    "--before", type=click.IntRange(0), help="First offset to keep; without it nothing is kept."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+def trim(
+    name: str,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    partition: int | None,
+    before: int | None,
+    yes: bool,
+    printer: Printer,
+) -> None:
+    """Delete the oldest records of a topic, on all replicas. Offsets do not change."""
+    what = "all records" if before is None else f"the records before offset {before}"
+    where = name if partition is None else f"{name}/{partition}"
+    _confirm(f"Delete {what} of {where}?", f"trim deletes {what} of {where}", yes=yes)
+
+    async def work(client: Client) -> list[tuple[int, int]]:
+        found = (await client.admin.topic(name)).partitions
+        numbers = [each.partition for each in found] if partition is None else [partition]
+        return [
+            (number, await client.admin.trim(TopicPartition(name, number), before))
+            for number in numbers
+        ]
+
+    starts = with_client(find(directory, bootstrap), work)
+    printer.result(
+        {
+            "name": name,
+            "partitions": [
+                {"partition": number, "log_start_offset": start} for number, start in starts
+            ],
+        },
+        Table(("partition", "log start"), starts),
+    )
+
+
+@topic.command()
+@click.argument("name", shell_complete=complete_topics)
+@cluster_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 def delete(
@@ -241,16 +284,23 @@ def delete(
     printer: Printer,
 ) -> None:
     """Delete a topic with all its records."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("delete removes all records of the topic; confirm it with --yes")
-        click.confirm(f"Delete {name} with all its records?", abort=True, err=True)
+    _confirm(
+        f"Delete {name} with all its records?", "delete removes all records of the topic", yes=yes
+    )
 
     async def work(client: Client) -> dict[str, Any]:
         await client.admin.delete_topic(name)
         return {"name": name, "deleted": True}
 
     _show(with_client(find(directory, bootstrap), work), printer)
+
+
+def _confirm(question: str, warning: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{warning}; confirm it with --yes")
+    click.confirm(question, abort=True, err=True)
 
 
 def _show(data: dict[str, Any], printer: Printer) -> None:

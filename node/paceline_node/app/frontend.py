@@ -134,6 +134,7 @@ class Frontend:
             surface.producer_ids,
             surface.status,
             surface.claims,
+            surface.trimming,
         )
         return NativeService(
             meta.cluster_id,

@@ -21,6 +21,7 @@ from paceline_node.listeners.kafka_groups import KafkaGroups
 from paceline_node.listeners.kafka_offsets import KafkaOffsets
 from paceline_node.listeners.kafka_produce import KafkaProduce
 from paceline_node.listeners.kafka_topics import KafkaTopics
+from paceline_node.listeners.kafka_trims import KafkaTrims
 from paceline_node.listeners.native_fetch import FetchHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
@@ -69,6 +70,7 @@ def _handlers(surface: Surface, native_fetch: FetchHandler) -> Handlers:
     groups = KafkaGroups(surface.groups)
     offsets = KafkaOffsets(surface.groups)
     topics = KafkaTopics(surface.topics, surface.producer_ids)
+    trims = KafkaTrims(surface.trimming)
     return {
         1: fetch.fetch,
         2: fetch.list_offsets,
@@ -84,6 +86,7 @@ def _handlers(surface: Surface, native_fetch: FetchHandler) -> Handlers:
         16: groups.list,
         19: topics.create,
         20: topics.delete,
+        21: trims.delete_records,
         22: topics.init_producer,
         23: fetch.end_of_epoch,
         32: topics.describe_configs,

@@ -29,8 +29,10 @@ from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.status import StatusService, broker_info
 from paceline_node.services.topics import TopicService
+from paceline_node.services.trimming import TrimService
 
 MAX_METADATA_WAIT_S = 30.0
+_MAX_TRIM_S = 60.0
 _PRODUCER_EPOCH = 0
 
 Handler = Callable[[Frame, Principal], Awaitable[Message]]
@@ -46,12 +48,14 @@ class NativeRequests:
         producer_ids: ProducerIdService,
         status: StatusService,
         claims: Claims,
+        trimming: TrimService,
     ) -> None:
         self._topics = topics
         self._records = records
         self._producer_ids = producer_ids
         self._status = status
         self._claims = claims
+        self._trimming = trimming
 
     def handlers(self) -> dict[int, Handler]:
         """What the native listener serves besides PRODUCE, FETCH and LIST_OFFSETS."""
@@ -59,6 +63,7 @@ class NativeRequests:
             NativeApi.METADATA: self._metadata,
             NativeApi.INIT_PRODUCER: self._init_producer,
             NativeApi.REPORT_CORRUPT: self._examine,
+            NativeApi.TRIM_PARTITION: self._trim,
             NativeApi.DESCRIBE_TOPIC: self._describe,
             NativeApi.STATUS: self._report,
             NativeApi.STOP_CLUSTER: self._stop_cluster,
@@ -105,11 +110,19 @@ class NativeRequests:
             return data.TopicInfo(name, error.code, None, ())
         return _topic_info(topic)
 
-    # --- corruption -------------------------------------------------------------------------------
+    # --- partitions -------------------------------------------------------------------------------
 
     async def _examine(self, frame: Frame, principal: Principal) -> Message:
         claim = data.ReportCorrupt.unpack(frame.body)
         return data.CorruptExamined(await self._claims.examine(principal, claim))
+
+    async def _trim(self, frame: Frame, principal: Principal) -> Message:
+        request = data.TrimPartition.unpack(frame.body)
+        timeout_s = max(0.0, min(request.timeout_ms / 1000, _MAX_TRIM_S))
+        start = await self._trimming.trim(
+            principal, request.topic, request.partition, request.offset, timeout_s=timeout_s
+        )
+        return data.PartitionTrimmed(start)
 
     # --- producers --------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ class FollowerProgress:
     caught_up_at: float
     mark_offset: int
     mark_at: float
+    log_start: int = -1
+    """As it is on the follower's disk; -1 while nothing is known."""
 
     def observe(self, fetch_offset: int, durable_offset: int, leader_end: int, now: float) -> None:
         """Take in one fetch; ``leader_end`` is the leader's log end before the read."""

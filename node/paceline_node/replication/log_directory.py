@@ -8,7 +8,7 @@ removes files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -58,6 +58,9 @@ class LogDirectory:
         self._env = env
         self._disk = env.disk
         self._written: dict[Offsets, dict[PartitionKey, int]] = {}
+        self._writing = trio.Lock()
+        # Also of logs that no metadata has claimed yet: their starts must not be forgotten.
+        self._starts: dict[PartitionKey, int] = {}
         self._log = structlog.get_logger(component="logs")
 
     async def open_all(
@@ -88,6 +91,7 @@ class LogDirectory:
                     nursery.start_soon(open_one, found.path, found.identity)
         for log in logs.values():
             self._tell_recovery(log)
+        self._starts = {key: log.log_start_offset for key, log in logs.items()}
         return OpenedLogs(logs, high_watermarks)
 
     def _tell_recovery(self, log: Log) -> None:
@@ -123,6 +127,7 @@ class LogDirectory:
         """Close a log that is no longer ours; delete its files, or keep them as a stray. Raises
         OSError."""
         log.abandon()
+        self._starts.pop(_key(log), None)
         stray = await self._set_aside(log.path, "deleted" if delete else "assigned elsewhere")
         if delete:
             self._disk.remove_tree(stray)
@@ -147,24 +152,34 @@ class LogDirectory:
                 self._log.info("stray deleted", path=stray.path)
 
     async def write_checkpoints(self, watermarks: Mapping[Log, int]) -> None:
-        """Write recovery points, high watermarks and log starts. Raises OSError."""
+        """Write log starts, high watermarks and recovery points. Raises OSError."""
+        await self.write_starts(watermarks)
         recovery: dict[PartitionKey, int] = {}
         high: dict[PartitionKey, int] = {}
-        start: dict[PartitionKey, int] = {}
         for log, high_watermark in watermarks.items():
             if log.failed is not None:
                 continue
-            key = (TopicId(log.topic_id), log.partition)
+            key = _key(log)
             # A truncation never goes below the high watermark, so the point stays true.
             recovery[key] = min(await log.checkpoint(), high_watermark)
             high[key] = high_watermark
-            start[key] = log.log_start_offset
-        await self._write(Offsets.LOG_START, start)
         await self._write(Offsets.HIGH_WATERMARK, high)
         await self._write(Offsets.RECOVERY, recovery)
+
+    async def write_starts(self, logs: Iterable[Log]) -> Mapping[PartitionKey, int]:
+        """Write where the logs begin; what is on disk then. Raises OSError."""
+        async with self._writing:
+            self._starts |= {_key(log): log.log_start_offset for log in logs if log.failed is None}
+            starts = dict(self._starts)
+            await self._write(Offsets.LOG_START, starts)
+            return starts
 
     async def _write(self, which: Offsets, offsets: dict[PartitionKey, int]) -> None:
         """Replace a checkpoint, unless it says so already: an idle node leaves its disk alone."""
         if self._written.get(which) != offsets:
             await layout.write_offsets(self._disk, which, offsets)
             self._written[which] = offsets
+
+
+def _key(log: Log) -> PartitionKey:
+    return TopicId(log.topic_id), log.partition

@@ -36,7 +36,7 @@ class MaintenanceSettings:
 
 class Maintenance:
     """Runs all of it over the partitions that ``hosted`` returns; ``is_elsewhere`` tells which
-    strays are of no use."""
+    strays are of no use. ``starts_written``: partitions were told that their log starts are."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Maintenance:
         *,
         hosted: Callable[[], Iterable[Partition]],
         is_elsewhere: Callable[[PartitionKey], bool],
+        starts_written: Callable[[], None],
         settings: MaintenanceSettings | None = None,
     ) -> None:
         self._env = env
@@ -58,6 +59,8 @@ class Maintenance:
         self._hosted = hosted
         self._is_elsewhere = is_elsewhere
         self._settings = settings or MaintenanceSettings()
+        self._start_moved = trio.Event()
+        self._starts_written = starts_written
         self._slow_disk = SlowDisk()
         self._refused = RefusedWrites()
         self._flush_at: dict[PartitionKey, float] = {}
@@ -67,6 +70,7 @@ class Maintenance:
         """Run until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._checkpoints)
+            nursery.start_soon(self._starts)
             nursery.start_soon(self._retention)
             nursery.start_soon(self._shrinking)
             nursery.start_soon(self._interval_flushes)
@@ -83,13 +87,38 @@ class Maintenance:
         """Write the offsets checkpoints once."""
         watermarks = {partition.log: partition.high_watermark for partition in self._hosted()}
         try:
+            await self._write_starts()
             await self._directory.write_checkpoints(watermarks)
             await self._directory.remove_strays(self._is_elsewhere)
         except OSError as error:
-            if not is_full(error):
-                self._disk_error(error)
-            else:  # the old checkpoints hold as well; recovery only reads more
-                self._log.warning("no room for checkpoints", reason=str(error))
+            self._no_checkpoints(error)
+
+    def _no_checkpoints(self, error: OSError) -> None:
+        if not is_full(error):
+            self._disk_error(error)
+        else:  # the old checkpoints hold as well; recovery only reads more
+            self._log.warning("no room for checkpoints", reason=str(error))
+
+    def write_starts_soon(self) -> None:
+        """A log start was moved forward, and somebody waits for it to be written down."""
+        self._start_moved.set()
+
+    async def _starts(self) -> None:
+        while True:
+            await self._start_moved.wait()
+            self._start_moved = trio.Event()
+            try:
+                await self._write_starts()
+            except OSError as error:  # the next checkpoint tries again
+                self._no_checkpoints(error)
+
+    async def _write_starts(self) -> None:
+        hosted = tuple(self._hosted())
+        written = await self._directory.write_starts(each.log for each in hosted)
+        for partition in hosted:
+            if partition.key in written:
+                partition.start_written(written[partition.key])
+        self._starts_written()
 
     async def _retention(self) -> None:
         while True:

@@ -131,7 +131,17 @@ class ReplicaManager:
         self.fetchers = self._fetchers(env, identity, links, settings)
         self.proposals = Proposals(env, self.context, controller, self._current_broker_epoch)
         self.repairs = self._repairs(env, links, controller, settings)
-        self.maintenance = Maintenance(
+        self.maintenance = self._make_maintenance(env, settings)
+        self.compactions = Compactions(
+            env,
+            self.context,
+            find=self.table.find,
+            hosted=self._hosted,
+            settings=settings.compaction,
+        )
+
+    def _make_maintenance(self, env: Env, settings: ReplicationSettings) -> Maintenance:
+        return Maintenance(
             env,
             self.context,
             self.directory,
@@ -139,14 +149,8 @@ class ReplicaManager:
             self.health,
             hosted=self._hosted,
             is_elsewhere=self.table.is_elsewhere,
+            starts_written=self.fetchers.send_acks,
             settings=settings.maintenance,
-        )
-        self.compactions = Compactions(
-            env,
-            self.context,
-            find=self.table.find,
-            hosted=self._hosted,
-            settings=settings.compaction,
         )
 
     def _context(
@@ -167,6 +171,7 @@ class ReplicaManager:
             advanced=lambda partition: self.serving.advanced(partition),
             proposing=lambda partition: self.proposals.add(partition),
             durable=lambda partition: self.fetchers.durable(partition),
+            start_moved=lambda: self.maintenance.write_starts_soon(),
             failed=self._failed,
             suspect=self._suspect,
             append_failed=lambda log: self.maintenance.append_failed(log),

@@ -38,6 +38,7 @@ from paceline_node.replication.leader import Brokers
 from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.replica import Replica, Role, Transition
 from paceline_node.replication.sequences import judge
+from paceline_node.replication.trims import Trims
 from paceline_node.replication.waiters import OffsetWaiters, Waiter
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
@@ -71,7 +72,8 @@ class PartitionContext:
     """What all partitions of a node share. The callbacks are synchronous and cheap.
 
     ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
-    ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved.
+    ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved, or its log
+    start on disk. ``start_moved``: a log start is to be written down.
     ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
     ``append_failed``: an append raised StorageError or StorageFull. ``simulate`` is on while this
     is the only registered node and simulated slots are allowed (spec v1 9). ``burst`` joins the
@@ -88,6 +90,7 @@ class PartitionContext:
     advanced: Callable[[Partition], None]
     proposing: Callable[[Partition], None]
     durable: Callable[[Partition], None]
+    start_moved: Callable[[], None]
     failed: Callable[[OSError], None]
     suspect: Callable[[Partition, int], None]
     append_failed: Callable[[Log], None]
@@ -129,6 +132,7 @@ class Partition:
             str(self), context.env.now, context.deadlines, self._succeed
         )
         self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
+        self.trims = Trims(self.replica)
         self._ack_watchers: dict[object, tuple[NodeId, int, Callable[[], None]]] = {}
 
     def __repr__(self) -> str:
@@ -427,6 +431,7 @@ class Partition:
         for callback in self._readers.drain():
             callback()
         self._notify_ack_watchers(role_changed=True)
+        self.trims.role_changed()
 
     def on_durable(self) -> None:
         """The flusher has synced more of the log."""
@@ -443,12 +448,34 @@ class Partition:
         leader = self.replica.leader
         if leader is not None and leader.pending is not None:
             self._context.proposing(self)
+        self.trims.settle()
         if self._ack_watchers:
             self._notify_ack_watchers(role_changed=False)
 
     def on_fetched(self) -> None:
         """The replica took in a leader's answer; the high watermark may have moved."""
         self._readers.advance(self.replica.high_watermark)
+        if self.replica.durable_start < self.log.log_start_offset:
+            self._context.start_moved()
+
+    def trim(self, offset: int) -> None:
+        """Give up the records below ``offset``, at most the high watermark. When that is on every
+        in-sync replica's disk is told by ``trims``. Raises NotLeader, OffsetOutOfRange,
+        StorageError."""
+        self.check_serving()
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(f"{self}: offset {offset} is outside 0..{self.high_watermark}")
+        if offset > self.log_start_offset:
+            self.log.advance_start(offset)
+            self._context.advanced(self)
+        self._context.start_moved()
+
+    def start_written(self, log_start_offset: int) -> None:
+        """This node's disk says that the log begins at ``log_start_offset``."""
+        if log_start_offset > self.replica.durable_start:
+            self.replica.durable_start = log_start_offset
+            self.trims.settle()
+            self._context.durable(self)
 
     def consider_shrink(self) -> None:
         """The shrink timer of 3.6."""

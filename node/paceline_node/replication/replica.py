@@ -135,6 +135,8 @@ class Replica:
         self.leader: LeaderState | None = None
         self.follower: FollowerState | None = None
         self.high_watermark = 0
+        self.durable_start = log.log_start_offset
+        """The log start as a restart would find it at least."""
         self._brokers: Brokers = {}
         self._clamp(high_watermark)
 
@@ -311,6 +313,7 @@ class Replica:
             self.log.log_end_offset,
             now,
         )
+        leader.followers[sender.node].log_start = position.log_start_offset
         if sender.node not in leader.registration.isr:
             leader.consider_expand(self.high_watermark, self._brokers)
         return ACCEPTED
@@ -359,7 +362,7 @@ class Replica:
             end,
             log.durable_offset if self.counts_durable else end,
             log.epochs.last_epoch,
-            log.log_start_offset,
+            min(self.durable_start, log.log_start_offset),
             self.high_watermark,
             topic_max_bytes,
         )
@@ -442,5 +445,5 @@ class Replica:
 
     def _reset(self, offset: int) -> FetchOutcome:
         self.log.reset(offset)
-        self.high_watermark = offset
+        self.high_watermark = self.durable_start = offset
         return FetchOutcome.RESET

@@ -24,6 +24,7 @@ from paceline_node.services.roles import RoleService
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.status import QuorumView, StatusService
 from paceline_node.services.topics import TopicService
+from paceline_node.services.trimming import TrimService
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Surface:
     groups: GroupService
     segments: SegmentService
     claims: Claims
+    trimming: TrimService
 
     @classmethod
     def over(
@@ -78,4 +80,5 @@ class Surface:
             GroupService(env, store, machines, access, group_limits, commit_s=group_commit_s),
             SegmentService(env, node_id, access, table, topics),
             Claims(env, records),
+            TrimService(access, records, topics),
         )

@@ -18,6 +18,7 @@ class NativeApi(enum.IntEnum):
     LIST_OFFSETS = 5
     INIT_PRODUCER = 6
     REPORT_CORRUPT = 7
+    TRIM_PARTITION = 8
     CREATE_TOPIC = 20
     DELETE_TOPIC = 21
     ALTER_TOPIC = 22

@@ -265,6 +265,23 @@ class CorruptExamined(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class TrimPartition(Message):
+    """Delete the records below ``offset``, at most the high watermark, which -1 means. To be sent
+    to the leader; answered once every in-sync replica has it on disk, REQUEST_TIMED_OUT after
+    ``timeout_ms``: deleted at the leader at least."""
+
+    topic: str
+    partition: int
+    offset: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTrimmed(Message):
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class AbortedTransaction(Message):
     """Records of ``producer_id`` from ``first_offset`` up to its abort marker are not committed."""
 

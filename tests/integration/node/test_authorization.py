@@ -87,6 +87,11 @@ JOIN = groups.JoinGroup(
 )
 
 WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
+    NativeApi.TRIM_PARTITION: (
+        data.TrimPartition("orders", 0, 0, 1000),
+        Operation.ALTER,
+        TOPIC,
+    ),
     NativeApi.REPORT_CORRUPT: (data.ReportCorrupt("orders", 0, 0), Operation.CONSUME, TOPIC),
     NativeApi.INIT_PRODUCER: (data.InitProducer(), Operation.IDENTIFY_PRODUCER, CLUSTER),
     NativeApi.CREATE_TOPIC: (admin.CreateTopic("new"), Operation.CREATE, NEW),

@@ -126,6 +126,7 @@ class Follower:
             advanced=lambda partition: None,
             proposing=lambda partition: None,
             durable=lambda partition: None,
+            start_moved=lambda: None,
             failed=lambda error: pytest.fail(str(error)),
             suspect=lambda partition, offset: None,
             append_failed=lambda log: pytest.fail(str(log.failed)),
