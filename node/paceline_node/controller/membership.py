@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 from uuid import UUID
 
+import structlog
+
 from paceline.errors import (
     DuplicateBrokerRegistration,
     InvalidRequest,
@@ -29,7 +31,7 @@ from paceline_node.controller.raft_membership import (
     with_voter,
     without,
 )
-from paceline_node.controller.raft_types import Config, Member
+from paceline_node.controller.raft_types import Config, Member, MemberId
 
 MAX_JOINING = 1024
 
@@ -48,7 +50,8 @@ class VoterChanges(Protocol):
 
 class Membership:
     """The members as one node sees them; only the leader can change them. ``changed`` is called
-    after an entry was appended."""
+    after an entry was appended. ``forgetful`` are members that a leader found on an old copy of
+    their disks: it tells them everything again, but what they voted for they may have forgotten."""
 
     def __init__(
         self,
@@ -62,11 +65,14 @@ class Membership:
         self._most_voters = most_voters
         self._retired = retired
         self._changed = changed
+        self.forgetful: frozenset[MemberId] = frozenset()
         self._joining: dict[NodeId, Member] = {}
+        self._log = structlog.get_logger(component="quorum")
 
     def deposed(self) -> None:
         """This node does not lead: whoever asked to be let in asks again."""
         self._joining.clear()
+        self.forgetful = frozenset()
 
     def admit(self, member: Member) -> None:
         """A node asks to take part (JOIN_CLUSTER), or was seen with another disk than its voter's.
@@ -91,7 +97,10 @@ class Membership:
     def follow_plan(self) -> None:
         """Propose the next change that the members' state asks for, if there is one."""
         leadership = self._core.leadership
-        if leadership is None or not leadership.may_change_config():
+        if leadership is None:
+            return
+        self._tell_of_forgetful(leadership.forgetful())
+        if not leadership.may_change_config():
             return
         config = self._core.config
         for node in [n for n, member in self._joining.items() if member in config.members]:
@@ -110,6 +119,15 @@ class Membership:
             self._core.propose_config(change)
         except (InvalidRequest, NotController):
             return  # not safe now, or leadership is moving: the next round looks again
+
+    def _tell_of_forgetful(self, found: frozenset[MemberId]) -> None:
+        for member in sorted(found - self.forgetful):
+            self._log.error(
+                "a member lacks metadata that it had acknowledged: its disk is an old copy; "
+                "format it with --replace",
+                member=str(member),
+            )
+        self.forgetful = found
 
     # --- by hand ---------------------------------------------------------------------------------
 

@@ -305,6 +305,10 @@ class Leader:
             member for member, progress in self.progress.items() if progress.good_rounds >= 2
         )
 
+    def forgetful(self) -> frozenset[MemberId]:
+        """Members that lack entries which they had acknowledged to this leader."""
+        return frozenset(member for member, progress in self.progress.items() if progress.forgot)
+
     def has_quorum(self) -> bool:
         """Check quorum: whether a majority of the voters was heard within the timeout.
 

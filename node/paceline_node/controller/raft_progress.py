@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from paceline_node.controller.raft_snapshot import SnapshotTransfer
 from paceline_node.controller.raft_types import MemberId
 
+DENIALS = 3
+"""So often a member must say that it lacks what it acknowledged."""
+
 
 class Mode(enum.Enum):
     """PROBE: one Append at a time until the logs are known to agree. REPLICATE: stream. SNAPSHOT:
@@ -25,7 +28,8 @@ class Progress:
     """One member as its leader sees it.
 
     ``next`` is the next entry to send, ``match`` the highest known to be on its stable storage.
-    ``sent_commit`` is the commit index it was last told.
+    ``sent_commit`` is the commit index it was last told. ``forgot``: it lacks entries that it had
+    acknowledged, so its disk is an old copy.
     """
 
     next: int
@@ -40,6 +44,8 @@ class Progress:
     transfer: SnapshotTransfer | None = None
     round_target: int = 0
     good_rounds: int = 0
+    forgot: bool = False
+    _denials: int = 0
 
     def probe(self, next_index: int) -> None:
         self.mode = Mode.PROBE
@@ -50,6 +56,7 @@ class Progress:
 
     def accepted(self, match: int) -> None:
         """Its log agrees up to ``match``."""
+        self._denials = 0
         self.match = max(self.match, match)
         self.next = max(self.next, match + 1)
         while self.inflight and self.inflight[0] <= match:
@@ -60,7 +67,10 @@ class Progress:
             self.probe_sent = False
 
     def rejected(self, reject_index: int, hint: int) -> bool:
-        """It could not take entries behind ``reject_index``. Returns False for an old answer."""
+        """It could not take entries behind ``reject_index``; its log may agree up to ``hint``.
+        Returns False for an old answer."""
+        if self.mode is not Mode.SNAPSHOT and reject_index <= self.match and hint < self.match:
+            return self._denied(hint)
         stale = (
             reject_index <= self.match
             if self.mode is Mode.REPLICATE
@@ -69,6 +79,20 @@ class Progress:
         if stale or self.mode is Mode.SNAPSHOT:
             return False
         self.probe(max(self.match + 1, min(reject_index, hint + 1)))
+        return True
+
+    def _denied(self, hint: int) -> bool:
+        """It says that it lacks what it had. Once that is an old message; said again and again,
+        with nothing accepted in between, it is so, and it must be told everything again. To
+        believe too little of a member is always safe."""
+        self._denials += 1
+        if self._denials < DENIALS:
+            return False
+        self._denials = 0
+        self.forgot = True
+        self.match = hint
+        self.good_rounds = 0
+        self.probe(hint + 1)
         return True
 
     def note_round(self, last_index: int, allowed_lag: int) -> None:

@@ -97,7 +97,8 @@ def _check_start(request: RegisterBrokerRequest, known: Broker) -> None:
     if request.directory_id == known.directory_id and request.boot_seq <= known.boot_seq:
         raise InvalidRegistration(
             f"node {request.node_id}: start {request.boot_seq} of directory "
-            f"{request.directory_id}, but start {known.boot_seq} is registered"
+            f"{request.directory_id}, but start {known.boot_seq} is registered; if this is an old "
+            "copy of the disk, format it with --replace"
         )
 
 

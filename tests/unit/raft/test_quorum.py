@@ -369,3 +369,34 @@ def test_settings_profiles() -> None:
     assert SETTINGS.timing.tick_s == pytest.approx(0.05)
     assert SETTINGS.timing.election_ticks == 20
     assert QuorumSettings().timing == SETTINGS.timing
+
+
+async def test_a_member_on_an_old_copy_of_its_disk_is_told_everything_again(
+    autojump_clock: MockClock,
+) -> None:
+    """The leader remembers that it had acknowledged more than it has now."""
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        follower = cluster.nodes[(leader.number + 1) % 3]
+        await cluster.commit(leader, b"a")
+        await cluster.agree([b"a"], [0, 1, 2])
+        await cluster.kill(follower.number)
+        old = {name: follower.disk.content(f"metadata/{name}") for name in _metadata(follower)}
+        await cluster.start(follower.number)
+        for value in (b"b", b"c", b"d"):
+            await cluster.commit(leader, value)
+        await cluster.agree([b"a", b"b", b"c", b"d"], [0, 1, 2])
+        await cluster.kill(follower.number)
+        for name in _metadata(follower):
+            follower.disk.remove(f"metadata/{name}")
+        for name, content in old.items():
+            file = follower.disk.create(f"metadata/{name}")
+            file.append([content])
+            file.close()
+        await cluster.start(follower.number)
+        await cluster.agree([b"a", b"b", b"c", b"d"], [0, 1, 2])
+        await cluster.until(lambda: leader.live.membership.forgetful == {follower.member.id})
+
+
+def _metadata(node: Node) -> list[str]:
+    return node.disk.list("metadata")

@@ -1,0 +1,58 @@
+"""All nodes out of file descriptors for clients (failure table row 37)."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.v1 import V1Client
+
+DESCRIPTORS = 400
+RESERVED = 200
+CROWD = 250
+"""Connections to each node: more than the descriptors that clients may have."""
+
+
+def test_clients_that_take_every_descriptor_change_no_role(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))  # the nodes inherit it
+    try:
+        cluster = make_cluster("--set", f"limits.reserved_descriptors={RESERVED}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * CROWD + 200), hard))
+    try:
+        cluster.run("topic", "create", "orders", "--partitions", "3", "--replication-factor", "3")
+        before = cluster.describe("orders")
+        controller = cluster.json("status")["controller"]
+        with ExitStack() as crowd:
+            clients = [
+                crowd.enter_context(V1Client(cluster.address(node, "v1"))) for node in range(3)
+            ]
+            for node in range(3):
+                for _ in range(CROWD):
+                    address = cluster.address(node, "v1")
+                    crowd.enter_context(socket.create_connection(address, timeout=30))
+            late = crowd.enter_context(socket.create_connection(cluster.address(0, "v1")))
+            late.settimeout(1)
+            late.sendall(b"9|ADMIN_GET_METADATA|\n")
+            for number in range(300):
+                for client in clients:
+                    assert client.produce("orders", b"k%d" % number, b"v")[1] >= 0
+            try:
+                served = late.recv(1)
+            except TimeoutError:
+                served = b""
+            assert not served, "there were descriptors left for clients"
+        after = cluster.describe("orders")
+        changed = [p["partition"] for p, q in zip(before, after, strict=True) if p != q]
+        for was, now in zip(before, after, strict=True):
+            assert (was["leader"], was["leader_epoch"]) == (now["leader"], now["leader_epoch"])
+        assert cluster.json("status")["controller"] == controller, changed
+        cluster.run("health", "--exit-when-healthy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

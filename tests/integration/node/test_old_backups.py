@@ -1,0 +1,69 @@
+"""A node on the backup of a disk that it has outlived (failure table row 30)."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from paceline.wire.native.admin import CreateTopic, TopicCreated
+from paceline.wire.native.api import NativeApi
+from paceline_node.controller.records import Partition
+from tests.integration.node.native import NativeConnection
+from tests.integration.node.nodes import Cluster, cluster, data_dir, first_error
+
+
+async def _write(nodes: Cluster, first: int, end: int) -> None:
+    leader = await nodes.leader("orders", 0)
+    async with nodes.v1(leader) as client:
+        for number in range(first, end):
+            await client.ok("PRODUCE", f"orders k:{number} acks=all")
+
+
+def _registrations(nodes: Cluster, number: int) -> list[Partition]:
+    """The partition's registrations from now on, as a node learns of them."""
+    broker = nodes.up[number].node.broker
+    assert broker is not None
+    seen: list[Partition] = []
+    broker.metadata.image_store.subscribe(
+        lambda _, image: seen.append(image.partition("orders", 0))
+    )
+    return seen
+
+
+async def test_a_restored_backup_counts_for_nothing_until_it_has_caught_up(tmp_path) -> None:
+    async with cluster(tmp_path) as nodes:
+        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
+            wish = CreateTopic("orders", 1, 3, {"min.insync.replicas": "3"})
+            await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        await _write(nodes, 0, 20)
+        leader = await nodes.leader("orders", 0)
+        node, other = (number for number in range(3) if number != leader)
+        await nodes.stop(node)
+        backup = tmp_path / "backup"
+        shutil.copytree(data_dir(tmp_path, node), backup)
+        seen = _registrations(nodes, leader)
+        await nodes.start(node)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        assert any(node in each.elr for each in seen), "below the minimum it stays eligible"
+        assert not any(node in each.lkelr for each in seen), "and is trusted when it is back"
+        await _write(nodes, 20, 40)
+
+        await nodes.stop(node)
+        shutil.rmtree(data_dir(tmp_path, node))
+        shutil.copytree(backup, data_dir(tmp_path, node))
+        seen = _registrations(nodes, leader)
+        with pytest.raises(BaseExceptionGroup) as refused:
+            await nodes.start(node)
+        assert "an old copy of the disk" in str(first_error(refused.value))
+        await nodes.start(node)  # as a supervisor would: its second start is one not seen before
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        assert any(node in each.lkelr for each in seen), "it had registered since: not eligible"
+
+        async with nodes.v1(node) as client:
+            await client.ok("SET_PARTITION_ROLE", "orders 0 leader")
+        await nodes.crash(leader, other)
+        async with nodes.v1(node) as client:
+            shown = await client.ok("CONSUME", "orders 0 0 max=100")
+        assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))
