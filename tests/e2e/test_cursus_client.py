@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import pytest
 from cursus import (
@@ -23,35 +25,13 @@ from cursus import (
     Producer,
     ProducerConfig,
 )
-from cursus.connection.sync_conn import SyncConnection
 from cursus.errors import ConnectionError  # noqa: A004  the client's own name
-from cursus.protocol.encoder import encode_message
 from cursus.types import Message
 
 from tests.e2e.cluster import Cluster, wait_until
+from tests.e2e.cursus import ask, brokers, elect, fields, log_end
 
 COUNT = 600
-
-
-def brokers(cluster: Cluster, *nodes: int) -> list[str]:
-    return ["{}:{}".format(*cluster.address(node, "cursus")) for node in nodes or (0, 1, 2)]
-
-
-def ask(address: str, line: str) -> str:
-    """One command as the client sends it."""
-    connection = SyncConnection(address)
-    connection.connect()
-    try:
-        connection.write_frame(encode_message("", line))
-        answer: str = connection.read_frame().decode()
-        return answer
-    finally:
-        connection.close()
-
-
-def fields(answer: str) -> dict[str, str]:
-    assert answer.startswith("OK"), answer
-    return dict(word.partition("=")[::2] for word in answer.split()[1:])
 
 
 class Reading:
@@ -93,7 +73,7 @@ def send_all(producer: Producer, payloads: list[str]) -> None:
     producer.flush()
 
 
-PRODUCERS = {
+PRODUCERS: dict[str, dict[str, Any]] = {
     "acks-0": {"acks": Acks.NONE},
     "acks-1": {"acks": Acks.ONE},
     "acks-all": {"acks": Acks.ALL},
@@ -116,10 +96,14 @@ def test_producers_and_both_kinds_of_consumers(shared_cluster: Cluster) -> None:
             send_all(producer, sent)
             assert producer.unique_ack_count == COUNT, name
         with Reading(reader) as reading:
-            wait_until(f"{name}: all is read", lambda seen=reading.seen: len(seen) == COUNT)
+            wait_until(f"{name}: all is read", partial(_holds, reading.seen, COUNT))
         assert set(reading.seen) == set(sent)
         if "idempotent" in name:
             assert set(reading.seen.values()) == {1}
+
+
+def _holds(seen: Counter[str], count: int) -> bool:
+    return len(seen) == count
 
 
 def test_a_group_settles_and_its_members_share(shared_cluster: Cluster) -> None:
@@ -207,7 +191,7 @@ def test_a_leader_is_killed(cluster: Cluster) -> None:
         chosen = set(fields(ask(addresses[0], metadata))["leaders"].split(","))
         victim = next(node for node in range(3) if addresses[node] not in chosen)
         for partition in range(2):
-            _lead(addresses, topic, partition, victim)
+            elect(addresses[0], topic, partition, victim)
         for number in range(total):
             producer.send(f"o-{number}", key=f"k-{number}")
             if number == total // 3:
@@ -220,19 +204,6 @@ def test_a_leader_is_killed(cluster: Cluster) -> None:
         assert 0 < acked_before < total
         wait_until("all is read", lambda: len(reading.seen) == total)
     left = [address for node, address in enumerate(addresses) if node != victim]
-    assert _log_end(left, topic) == total
+    assert log_end(left[0], topic) == total
     epochs = fields(ask(left[0], metadata))["epochs"].split(",")
     assert all(int(epoch) > 0 for epoch in epochs)
-
-
-def _lead(addresses: list[str], topic: str, partition: int, node: int) -> None:
-    def moved() -> bool:
-        line = f"ELECT_LEADER topic={topic} partition={partition} broker={node}"
-        return ask(addresses[0], line).startswith("OK")
-
-    wait_until(f"node {node} leads {topic}/{partition}", moved)
-
-
-def _log_end(addresses: list[str], topic: str) -> int:
-    answer = fields(ask(addresses[0], f"LIST_OFFSETS topic={topic}"))["offsets"]
-    return sum(int(each.partition("leo=")[2].partition(":")[0]) for each in answer.split(","))

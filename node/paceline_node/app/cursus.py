@@ -10,6 +10,7 @@ from paceline.wire.cursus.compression import CursusCompressor
 from paceline_node.env import Env
 from paceline_node.listeners.cursus import CursusListener, CursusSettings
 from paceline_node.listeners.cursus_cluster import CursusCluster
+from paceline_node.listeners.cursus_coordinators import Coordinators
 from paceline_node.listeners.cursus_events import CursusEvents
 from paceline_node.listeners.cursus_groups import CursusGroupCommands
 from paceline_node.listeners.cursus_places import Places
@@ -57,7 +58,8 @@ def make_cursus(
     places = Places(surface.topics)
     limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
     produce = CursusProduce(env, surface.records, places, routing, limits)
-    groups = CursusGroupCommands(env, surface.groups, places, routing)
+    coordinators = Coordinators(env, places, routing)
+    groups = CursusGroupCommands(env, surface.groups, places, routing, coordinators)
     reads = CursusReads(
         env,
         surface.records,

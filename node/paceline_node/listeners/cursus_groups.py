@@ -15,10 +15,8 @@ from fnmatch import fnmatchcase
 import trio
 
 from paceline.errors import (
-    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     GroupNotFound,
-    NotCoordinator,
     NotEnoughReplicas,
     NotLeader,
     PacelineError,
@@ -42,15 +40,13 @@ from paceline_node.groups.cursus_groups import (
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey
 from paceline_node.groups.offsets import Commit
+from paceline_node.listeners.cursus_coordinators import COORDINATOR_WAIT_S, Coordinators, told_where
 from paceline_node.listeners.cursus_places import LISTENER, Places, is_pattern
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.routing import LeaderRouting
 
-_COORDINATOR_WAIT_S = 2.5
-_ANSWER_S = 0.2
-_NOT_HERE = (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable)
 Serve = Callable[[GroupEngine, GroupKey], Reply]
 
 
@@ -58,12 +54,18 @@ class CursusGroupCommands:
     """Answers what Cursus asks about groups."""
 
     def __init__(
-        self, env: Env, groups: GroupService, places: Places, routing: LeaderRouting
+        self,
+        env: Env,
+        groups: GroupService,
+        places: Places,
+        routing: LeaderRouting,
+        coordinators: Coordinators,
     ) -> None:
         self._env = env
         self._groups = groups
         self._places = places
         self._routing = routing
+        self._coordinators = coordinators
 
     # --- who coordinates --------------------------------------------------------------------------
 
@@ -74,20 +76,11 @@ class CursusGroupCommands:
         self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
         key = cursus_key(request.group, "")
         try:
-            await self._groups.wait_partition(key, timeout_s=_COORDINATOR_WAIT_S)
+            await self._groups.wait_partition(key, timeout_s=COORDINATOR_WAIT_S)
             broker = self._groups.coordinator(key, LISTENER)
         except CoordinatorNotAvailable:
             raise _no_coordinator(request.group) from None
-        endpoint = broker.endpoint(LISTENER)
-        assert endpoint is not None
-        return text(
-            replies.ok(
-                coordinator_id=broker.node_id,
-                coordinator_type="group",
-                host=endpoint.host,
-                port=endpoint.port,
-            )
-        )
+        return told_where(broker, "group")
 
     # --- members ----------------------------------------------------------------------------------
 
@@ -242,7 +235,7 @@ class CursusGroupCommands:
         return True
 
     async def _list_at(self, node: NodeId, call: CursusCall, names: set[str]) -> None:
-        reply = await self._forward(node, call, b"LIST_GROUPS")
+        reply = await self._coordinators.forward(node, call, b"LIST_GROUPS")
         listed = reply[0].decode().partition("groups=")[2]
         names.update(name for name in listed.split(",") if name)
 
@@ -280,9 +273,9 @@ class CursusGroupCommands:
             node = self._groups.coordinator(key, LISTENER).node_id
             line = f"FETCH_OFFSET topic={place.topic} partition={place.partition}"
             body = f"{line} group={place.group}".encode()
-            ask = CursusFrame(int(_COORDINATOR_WAIT_S * 1000), False)
+            ask = CursusFrame(int(COORDINATOR_WAIT_S * 1000), False)
             frame = await self._routing.ask(
-                node, PeerApi.CURSUS_FRAME, ask, body, budget_s=_COORDINATOR_WAIT_S
+                node, PeerApi.CURSUS_FRAME, ask, body, budget_s=COORDINATOR_WAIT_S
             )
         except PacelineError:
             raise _no_coordinator(key.group) from None
@@ -297,33 +290,20 @@ class CursusGroupCommands:
         self, key: GroupKey, call: CursusCall, serve: Serve, member: str = ""
     ) -> Reply:
         """What ``serve`` answers on the group's engine, wherever that is."""
-        until = min(self._env.now() + _COORDINATOR_WAIT_S, call.deadline - _ANSWER_S)
+        until = self._coordinators.until(call)
 
         async def here() -> Reply:
-            commit_s = max(0.0, call.deadline - _ANSWER_S - self._env.now())
             exact = self._exact(key)
-            try:
-                return await self._groups.perform(
-                    exact, lambda engine: serve(engine, exact), commit_s=commit_s
-                )
-            except _NOT_HERE as error:
-                raise NotLeader(str(error)) from error
-
-        async def there(node: NodeId) -> Reply:
-            if call.redirects:
-                raise self._elsewhere(node)
-            return await self._forward(node, call, call.body)
+            return await self._groups.perform(
+                exact,
+                lambda engine: serve(engine, exact),
+                commit_s=self._coordinators.left_s(call),
+            )
 
         try:
             left_s = max(0.0, until - self._env.now())
             number = await self._groups.wait_partition(key, timeout_s=left_s)
-            return await self._routing.on_leader(
-                GROUPS_TOPIC,
-                number,
-                here=here,
-                there=None if call.forwarded else there,
-                until=until,
-            )
+            return await self._coordinators.serve(GROUPS_TOPIC, number, call, here, until=until)
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
                 raise
@@ -351,18 +331,6 @@ class CursusGroupCommands:
         groups = {} if store is None else store.groups
         silent = {each for each in matching if each not in groups or not groups[each].members}
         return min(matching, key=lambda each: (each in silent, each.subject), default=key)
-
-    def _elsewhere(self, node: NodeId) -> CursusError:
-        host, _, port = self._places.address(node).rpartition(":")
-        if not host:
-            return CursusError("coordinator_not_available", f"coordinator_id={node}")
-        return CursusError("NOT_COORDINATOR", f"host={host} port={port}")
-
-    async def _forward(self, node: NodeId, call: CursusCall, body: bytes) -> Reply:
-        budget_s = call.deadline - self._env.now() - _ANSWER_S
-        ask = CursusFrame(int(budget_s * 1000), call.session.classed)
-        frame = await self._routing.ask(node, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s)
-        return (bytes(frame.payload),)
 
 
 def _no_coordinator(group: str) -> CursusError:

@@ -1,0 +1,101 @@
+"""The way to whoever coordinates: served here, told elsewhere, or sent on (SETTLED P3).
+
+Clients that follow are told the coordinator's address; for those that cannot, another node sends
+the command on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from paceline.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    NotLeader,
+)
+from paceline.types import NodeId
+from paceline.wire.cursus import replies
+from paceline.wire.cursus.errors import CursusError
+from paceline.wire.peer.api import PeerApi
+from paceline.wire.peer.cursus import CursusFrame
+from paceline_node.controller.image import Broker
+from paceline_node.env import Env
+from paceline_node.listeners.cursus_places import LISTENER, Places
+from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.services.routing import LeaderRouting
+
+COORDINATOR_WAIT_S = 2.5
+ANSWER_S = 0.2
+"""Left of a call's time, so that its answer can still go out."""
+_NOT_HERE = (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable)
+
+
+class Coordinators:
+    """Coordinators are the leaders of internal topics' partitions."""
+
+    def __init__(self, env: Env, places: Places, routing: LeaderRouting) -> None:
+        self._env = env
+        self._places = places
+        self._routing = routing
+
+    def until(self, call: CursusCall) -> float:
+        """How long a coordinator is waited for."""
+        return min(self._env.now() + COORDINATOR_WAIT_S, call.deadline - ANSWER_S)
+
+    def left_s(self, call: CursusCall) -> float:
+        """How long a command may take."""
+        return max(0.0, call.deadline - ANSWER_S - self._env.now())
+
+    async def serve(
+        self,
+        topic: str,
+        number: int,
+        call: CursusCall,
+        here: Callable[[], Awaitable[Reply]],
+        *,
+        until: float,
+    ) -> Reply:
+        """What ``here`` answers, where this node coordinates. Raises NotLeader when nobody does
+        until then, ``NOT_COORDINATOR``, and what ``here`` raises."""
+
+        async def at_home() -> Reply:
+            try:
+                return await here()
+            except _NOT_HERE as error:
+                raise NotLeader(str(error)) from error
+
+        async def there(node: NodeId) -> Reply:
+            if call.redirects:
+                raise self._elsewhere(node)
+            return await self.forward(node, call, call.body)
+
+        return await self._routing.on_leader(
+            topic, number, here=at_home, there=None if call.forwarded else there, until=until
+        )
+
+    def _elsewhere(self, node: NodeId) -> CursusError:
+        host, _, port = self._places.address(node).rpartition(":")
+        if not host:
+            return CursusError("coordinator_not_available", f"coordinator_id={node}")
+        return CursusError("NOT_COORDINATOR", f"host={host} port={port}")
+
+    async def forward(self, node: NodeId, call: CursusCall, body: bytes) -> Reply:
+        """Another node's answer to a command. Raises as :meth:`LeaderRouting.ask`."""
+        budget_s = self.left_s(call)
+        ask = CursusFrame(int(budget_s * 1000), call.session.classed)
+        frame = await self._routing.ask(node, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s)
+        return (bytes(frame.payload),)
+
+
+def told_where(broker: Broker, kind: str) -> Reply:
+    """The answer of FIND_COORDINATOR."""
+    endpoint = broker.endpoint(LISTENER)
+    assert endpoint is not None
+    line = replies.ok(
+        coordinator_id=broker.node_id,
+        coordinator_type=kind,
+        host=endpoint.host,
+        port=endpoint.port,
+    )
+    return text(line)
