@@ -8,9 +8,12 @@ T3).
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import aiokafka
 import confluent_kafka
@@ -198,6 +201,44 @@ def test_aiokafka(shared_cluster: Cluster) -> None:
 # --- kills ----------------------------------------------------------------------------------------
 
 
+class PythonReader:
+    """A kafka-python consumer of a group, in a process of its own."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self._output = cluster.base / f"{topic}-python.out"
+        script = Path(__file__).with_name("kafka_python_reader.py")
+        with self._output.open("wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script), bootstrap(cluster), topic, f"{topic}-python"],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                env=cluster.env,
+            )
+
+    @property
+    def read(self) -> list[tuple[bytes, bytes]]:
+        """Keys and values in the order read, whole lines only."""
+        lines = self._output.read_bytes().rpartition(b"\n")[0].splitlines()
+        return [(key, value) for key, _, value in (line.partition(b" ") for line in lines)]
+
+    def stop(self) -> None:
+        self._process.communicate(timeout=HANG_S)
+        assert self._process.returncode == 0
+
+
+def without_repeats(read: Read) -> list[tuple[bytes, bytes]]:
+    """What was read for the first time. A group may read again what it had not committed; what it
+    left out meanwhile would show as a gap."""
+    newest: dict[bytes, int] = {}
+    fresh = []
+    for key, value in read:
+        number = int(value)
+        if number > newest.get(key, -1):
+            newest[key] = number
+            fresh.append((key, value))
+    return fresh
+
+
 def test_idempotent_writes_are_stored_once_though_leader_and_coordinator_die(
     cluster: Cluster,
 ) -> None:
@@ -213,8 +254,10 @@ def test_idempotent_writes_are_stored_once_though_leader_and_coordinator_die(
     epochs = [part["leader_epoch"] for part in cluster.describe("kill")]
     consumer = rdkafka_consumer(cluster, "kill-group")
     consumer.subscribe(["kill"])
+    python = PythonReader(cluster, "kill")
     read = []
-    step, kills = 1500, ("leader-of:kill/0", "controller")
+    step = 1500
+    kills = ("leader-of:kill/0", coordinator_of(cluster, "kill-python"))
     for index, victim in enumerate((*kills, None)):
         numbers = range(index * step, (index + 1) * step)
         rdkafka_produce(producer, "kill", numbers[: step // 2])
@@ -225,6 +268,17 @@ def test_idempotent_writes_are_stored_once_though_leader_and_coordinator_die(
         if victim is not None:
             cluster.run("node", "restart", str(node))
             cluster.run("health", "--exit-when-healthy", "--timeout", str(HANG_S))
-    assert counters(read) == expected(3 * step)
+    count = (len(kills) + 1) * step
+    assert counters(read) == expected(count)
+    wait_until("kafka-python has read all", lambda: len(set(python.read)) >= count)
+    python.stop()
+    assert counters(without_repeats(python.read)) == expected(count)
     assert [part["leader_epoch"] for part in cluster.describe("kill")] != epochs
     consumer.close()
+
+
+def coordinator_of(cluster: Cluster, group: str) -> str:
+    """Whom to kill: the node that coordinates a group."""
+    admin = AdminClient({"bootstrap.servers": bootstrap(cluster)})
+    found = admin.describe_consumer_groups([group])[group].result()
+    return str(found.coordinator.id)
