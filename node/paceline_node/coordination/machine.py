@@ -37,6 +37,14 @@ class Journal(Protocol):
         about ``scope`` are held back until the entries are committed.
         """
 
+    @property
+    def led_epoch(self) -> int:
+        """The leader epoch in which its machine leads."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether this node may still act as the leader; if not, another one may have begun to."""
+
     def now(self) -> float:
         """Monotonic seconds, for time-outs."""
 

@@ -212,6 +212,15 @@ class MachineReplica:
         except PacelineError as error:
             raise CoordinatorNotAvailable(f"{self.name}: {error}") from error
 
+    @property
+    def serves(self) -> bool:
+        """Whether :meth:`check_leading` allows the machine to decide."""
+        try:
+            self.check_leading()
+        except PacelineError:
+            return False
+        return True
+
     def write(self, scope: Scope, entries: Sequence[Entry]) -> None:
         """Append and fold (see :class:`~paceline_node.coordination.machine.Journal`)."""
         assert self.phase is Phase.LEADING, f"{self.name}: a write while {self.phase}"

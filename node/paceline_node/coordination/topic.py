@@ -168,6 +168,17 @@ class StateTopic(Generic[M]):
             raise answer
         return answer
 
+    def tell(self, number: int, operation: Callable[[M], None]) -> bool:
+        """Run ``operation`` on the leading machine of a partition, whoever may listen; whether
+        there is one here. For news that nobody waits to be answered; it must not raise."""
+        key = self._by_number.get(number)
+        if key is None or self._replicas[key][0].phase is not Phase.LEADING:
+            return False
+        machine = self._replicas[key][1]
+        operation(machine)
+        self._heed_alarm(machine)
+        return True
+
     async def _committed(
         self, replica: MachineReplica, scope: Scope, epoch: int, timeout_s: float, *, wrote: bool
     ) -> None:

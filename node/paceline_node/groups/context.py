@@ -29,12 +29,15 @@ class GroupContext:
         self.alarms: Alarms[GroupKey] = Alarms()
         self._rng = rng
         self._journal: Journal | None = None
+        self.epoch = -1
+        """The leader epoch in which this replica leads, or led last."""
 
     # --- leading ----------------------------------------------------------------------------------
 
     def begin(self, journal: Journal) -> None:
         """Decide from now on."""
         self._journal = journal
+        self.epoch = journal.led_epoch
 
     def end(self) -> None:
         """Decide nothing any more; sessions and alarms end."""

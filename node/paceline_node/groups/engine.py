@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from paceline.errors import PacelineError
 from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.context import GroupContext
+from paceline_node.groups.coordinator_groups import CoordinatorGroups
+from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
@@ -36,10 +38,15 @@ _START = "start"
 
 class GroupEngine:
     """See :class:`~paceline_node.coordination.machine.Machine`. ``imports`` are records that an
-    empty log begins with (SETTLED P2); ``took_imports``: it did so here."""
+    empty log begins with (SETTLED P2); ``took_imports``: it did so here. ``due`` is where family
+    ``coordinator`` asks for workers."""
 
     def __init__(
-        self, limits: GroupLimits, rng: random.Random, imports: Sequence[Entry] = ()
+        self,
+        limits: GroupLimits,
+        rng: random.Random,
+        imports: Sequence[Entry] = (),
+        due: RoundsDue | None = None,
     ) -> None:
         self._context = context = GroupContext(limits, rng)
         self._imports = imports
@@ -48,10 +55,12 @@ class GroupEngine:
         self.v1 = V1Groups(context)
         self.kafka = KafkaGroups(context)
         self.cursus = CursusGroups(context, self.offsets)
+        self.coordinator = CoordinatorGroups(context, self.offsets, due or RoundsDue())
         self.policies: Mapping[Family, MembershipPolicy] = {
             Family.V1: self.v1,
             Family.KAFKA: self.kafka,
             Family.CURSUS: self.cursus,
+            Family.COORDINATOR: self.coordinator,
         }
         self._retention = Retention(context, self.offsets, self.has_members)
 

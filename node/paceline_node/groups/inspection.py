@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from paceline.errors import GroupNotFound, NonEmptyGroup, PacelineError
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment
+from paceline_node.groups.coordinator_room import PROTOCOL_TYPE as COORDINATOR_TYPE
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit, OffsetRule
@@ -131,7 +132,7 @@ class Inspection:
 def _assigned(group: Group, member: Member) -> tuple[tuple[str, tuple[int, ...]], ...]:
     if group.topic:
         return ((group.topic, member.partitions),)
-    if group.protocol_type != PROTOCOL_TYPE:
+    if group.protocol_type not in (PROTOCOL_TYPE, COORDINATOR_TYPE):
         return ()
     try:
         found = Assignment.from_bytes(member.assignment).partitions

@@ -12,7 +12,8 @@ class GroupLimits:
     ``groups_max`` is per partition of ``__groups``. ``member_bytes_max`` bounds what one member
     says of itself or is assigned, ``group_bytes_max`` the same of all members together, which lies
     well below the largest record. ``retention_s``: how long the offsets of a group without members
-    are kept; inf for ever.
+    are kept; inf for ever. ``leader_lease_s``: for how long a
+    coordinator that was deposed unawares may still act as one.
     """
 
     groups_max: int = 10_000
@@ -25,5 +26,6 @@ class GroupLimits:
     session_min_s: float = 6.0
     session_max_s: float = 1800.0
     initial_delay_s: float = 0.3
+    leader_lease_s: float = 3.0
     retention_s: float = 7 * 24 * 3600.0
     retention_check_s: float = 600.0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from paceline.errors import CoordinatorNotAvailable, NotCoordinator
 from paceline_node.coordination.machine import Entry, Scope
+from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
 
@@ -16,18 +17,26 @@ START_MS = 1_700_000_000_000
 class Desk:
     """``log`` is everything committed; with ``refuses`` nothing can be written."""
 
-    def __init__(self, limits: GroupLimits | None = None, imports: Sequence[Entry] = ()) -> None:
+    def __init__(
+        self,
+        limits: GroupLimits | None = None,
+        imports: Sequence[Entry] = (),
+        due: RoundsDue | None = None,
+    ) -> None:
+        self._due = due
         self.limits = limits or GroupLimits()
         self.log: list[Entry] = []
         self.time = 1000.0
         self.refuses = False
+        self.serves = True
+        self.led_epoch = 0
         self._seed = 0
         self.engine = self._engine(imports)
         self.engine.lead(self, log_is_empty=True)
 
     def _engine(self, imports: Sequence[Entry] = ()) -> GroupEngine:
         self._seed += 1
-        return GroupEngine(self.limits, random.Random(self._seed), imports)
+        return GroupEngine(self.limits, random.Random(self._seed), imports, self._due)
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -60,6 +69,7 @@ class Desk:
         """Another coordinator takes over: it has the log and nothing else."""
         self.engine.resign(NotCoordinator("the test elects another"))
         self.engine = self.replayed()
+        self.led_epoch += 1
         self.engine.lead(self, log_is_empty=False)
 
     def replayed(self) -> GroupEngine:

@@ -18,13 +18,11 @@ from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
-from paceline_node.groups.records import Group, Phase, group_entry
 from paceline_node.groups.v1_groups import MemberRef, v1_key
 from tests.unit.groups.desk import Desk
 
 KAFKA = GroupKey(Family.KAFKA, "g")
 CURSUS = GroupKey(Family.CURSUS, "g", "orders")
-UNSERVED = GroupKey(Family.COORDINATOR, "g")
 DAY_S = 24 * 3600.0
 
 
@@ -118,17 +116,6 @@ def test_a_v1_group_loses_its_offsets_but_never_its_generation() -> None:
     desk.advance(30 * DAY_S)
     assert stored(desk, v1_key("g")) == []
     assert desk.engine.v1.join("g", "t", "c", None, 1).generation == 4
-
-
-def test_a_family_that_this_version_does_not_serve_is_left_alone() -> None:
-    desk = aged()
-    group = Group(5, Phase.STABLE)
-    desk.write(UNSERVED, [group_entry(UNSERVED, group)])
-    commit(desk, UNSERVED, 1)
-    desk.advance(30 * DAY_S)
-    assert stored(desk, UNSERVED) == [1]
-    desk.fail_over()
-    assert desk.engine.store.groups[UNSERVED] == group
 
 
 def test_retention_waits_when_nothing_can_be_written() -> None:

@@ -1,0 +1,434 @@
+"""Groups whose coordinator drives the consumers: Kafka's design of 2012 (spec coordinator 4-7).
+
+A consumer registers over a connection and from then on only answers: pings, stops and starts. This
+is the family's policy; rounds are in ``coordinator_rounds.py``, questions and their times in
+``coordinator_dialogue.py``. Commands:
+
+* ``register``, ``answered``, ``closed``: what happens on a consumer's connection;
+* ``topics_changed``: what there is to read is something else now;
+* ``assign``, ``settle``, ``start``: a worker's steps (``services/rebalancing.py``);
+* ``check_commit``: for consumers that commit by themselves.
+
+Nothing but the worker's steps and alarms write, so a connection's news cannot fail.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from paceline.errors import (
+    CoordinatorNotAvailable,
+    FencedInstance,
+    IllegalGeneration,
+    InvalidRequest,
+    InvalidSessionTimeout,
+    MessageTooLarge,
+    PacelineError,
+    UnknownMember,
+)
+from paceline.wire.coordinator.codec import Ask
+from paceline.wire.coordinator.messages import PositionsResponse, RegisterRequest
+from paceline_node.groups.context import GroupContext
+from paceline_node.groups.coordinator_dialogue import MOVING, REPLACED, SHUTDOWN, Dialogue
+from paceline_node.groups.coordinator_room import (
+    LIST,
+    PROTOCOL,
+    Channel,
+    Consumer,
+    Numbers,
+    Plan,
+    Room,
+    RoundsDue,
+    State,
+    Wants,
+)
+from paceline_node.groups.coordinator_rounds import Beginnings, Rounds
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offsets import OffsetBook
+from paceline_node.groups.records import Group, Member, Protocol
+from paceline_node.groups.topic_pattern import TopicPattern
+
+INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 300_000
+RETRIES_MAX = 100
+FENCE_MS_MAX = 300_000
+_ID_BYTES_MAX = 255
+_STREAMS_MAX = 1000
+_FLAPS, _FLAP_S = 3, 10.0
+_MARGIN_S = 1.0
+_LOOK_AGAIN_S = 0.5
+_STATES = {
+    State.PENDING: "PreparingRebalance",
+    State.STOPPING: "PreparingRebalance",
+    State.RECOVERING: "PreparingRebalance",
+    State.ASSIGNING: "CompletingRebalance",
+    State.STARTING: "CompletingRebalance",
+    State.STABLE: "Stable",
+}
+
+
+def coordinator_key(group: str) -> GroupKey:
+    """The key of a group of this family."""
+    return GroupKey(Family.COORDINATOR, group)
+
+
+class Registered(NamedTuple):
+    """What a consumer is told of protocol version 1."""
+
+    coordinator_epoch: int
+    generation: int
+
+
+class CoordinatorGroups:
+    """See the module's docstring. ``due`` is where workers find what they shall do."""
+
+    def __init__(self, context: GroupContext, offsets: OffsetBook, due: RoundsDue) -> None:
+        self._context = context
+        self._dialogue = Dialogue(context, self._fail)
+        self._rounds = Rounds(context, offsets, self._dialogue, due)
+        self._rooms: dict[GroupKey, Room] = {}
+        self._topics: Numbers = {}
+        self._is_closing = False
+
+    @property
+    def rebalances(self) -> int:
+        return self._rounds.rebalances
+
+    # --- a consumer's connection ------------------------------------------------------------------
+
+    def register(
+        self, request: RegisterRequest, version: int, client_id: str, channel: Channel
+    ) -> Registered:
+        """Take a consumer in; ``channel`` is asked from now on.
+
+        Raises InvalidGroup, UnknownMember (an impossible id), InvalidSessionTimeout, InvalidRequest
+        (topics), FencedInstance (two fight over the id), GroupFull, MessageTooLarge, and
+        CoordinatorNotAvailable while the node stops.
+        """
+        key = coordinator_key(request.group_id)
+        consumer = self._made(request, version, client_id, channel)
+        if self._is_closing:
+            raise CoordinatorNotAvailable("this node stops; another one will coordinate")
+        room = self._rooms.get(key)
+        if room is None:
+            self._context.check_new_group(key, _unrecorded(self._rooms, self._context))
+        else:
+            self._check_room_for(room, consumer)
+        group = self._context.group(key)
+        if room is None:
+            room = self._rooms[key] = Room(key, State.PENDING)
+            self._rounds.open(room)
+        else:
+            self._replace(room, consumer)
+        room.consumers[consumer.id] = consumer
+        room.awaited.discard(consumer.id)
+        self._context.heard(key, consumer.id)
+        if _is_back(room, group, consumer, request.generation):
+            consumer.generation = request.generation
+            self._rounds.bring_back(room, consumer)
+        else:
+            self._rounds.trigger(room)
+        if consumer.is_versioned:
+            self._dialogue.rest(room, consumer)
+        else:
+            self._dialogue.ping(room, consumer)  # the answer that there is no other one for
+        self._look_at(room)
+        return Registered(self._context.epoch, 0 if group is None else group.generation)
+
+    def _made(
+        self, request: RegisterRequest, version: int, client_id: str, channel: Channel
+    ) -> Consumer:
+        if not 1 <= len(request.consumer_id.encode()) <= _ID_BYTES_MAX:
+            raise UnknownMember(f"consumer id: expected 1 to {_ID_BYTES_MAX} bytes")
+        interval_ms, retries = request.heartbeat_interval_ms, request.max_heartbeat_retries
+        fence_ms = interval_ms * (retries + 1)
+        if not (
+            INTERVAL_MS_MIN <= interval_ms <= INTERVAL_MS_MAX
+            and 0 <= retries <= RETRIES_MAX
+            and fence_ms <= FENCE_MS_MAX
+        ):
+            raise InvalidSessionTimeout(
+                f"heartbeats every {interval_ms} ms, {retries} retries: expected "
+                f"{INTERVAL_MS_MIN} to {INTERVAL_MS_MAX} ms, 0 to {RETRIES_MAX} retries, and in "
+                f"all not more than {FENCE_MS_MAX} ms"
+            )
+        wants = Wants.of(request, version)
+        if not all(1 <= each.count <= _STREAMS_MAX for each in wants.topics):
+            raise InvalidRequest(f"streams of a topic: expected 1 to {_STREAMS_MAX}")
+        if len({each.topic for each in wants.topics}) < len(wants.topics):
+            raise InvalidRequest("a topic is named twice")
+        pattern = None
+        if wants.pattern_kind != LIST:
+            pattern = TopicPattern(wants.topics[0].topic)
+        said = wants.to_bytes()
+        if len(said) > self._context.limits.member_bytes_max:
+            raise MessageTooLarge(
+                f"{len(said)} bytes of topics: at most {self._context.limits.member_bytes_max} "
+                "(groups.member_bytes_max)"
+            )
+        member = Member(
+            request.consumer_id,
+            client_id=client_id,
+            session_timeout_ms=interval_ms,
+            rebalance_timeout_ms=fence_ms,
+            protocols=(Protocol(PROTOCOL, said),),
+            heard_ms=self._context.wall_ms(),
+        )
+        return Consumer(member, wants, channel, generation=-1, pattern=pattern)
+
+    def _check_room_for(self, room: Room, consumer: Consumer) -> None:
+        others = [each for name, each in room.consumers.items() if name != consumer.id]
+        self._context.check_member_count(room.key, len(others) + 1)
+        said = sum(len(each.member.metadata(PROTOCOL)) for each in (*others, consumer))
+        if said > self._context.limits.group_bytes_max:
+            raise MessageTooLarge(
+                f"group {room.key}: its consumers' topics are {said} bytes, at most "
+                f"{self._context.limits.group_bytes_max} (groups.group_bytes_max)"
+            )
+        before = room.consumers.get(consumer.id)
+        if before is None:
+            return
+        now = self._context.now()
+        recent = tuple(at for at in before.replaced_at if now - at < _FLAP_S)
+        if len(recent) + 1 >= _FLAPS:
+            before.refused_until = max(before.refused_until, now + _FLAP_S)
+        if now < before.refused_until:
+            raise FencedInstance(
+                f"group {room.key}: {consumer.id} was replaced {len(recent)} times within "
+                f"{_FLAP_S:.0f} s; two consumers seem to have one id"
+            )
+        consumer.replaced_at = (*recent, now)
+
+    def _replace(self, room: Room, consumer: Consumer) -> None:
+        """The newcomer wins; what the old one was about to answer is not waited for."""
+        before = room.consumers.pop(consumer.id, None)
+        if before is not None:
+            self._dialogue.dismiss(room, before, REPLACED)
+
+    def answered(
+        self,
+        key: GroupKey,
+        consumer_id: str,
+        channel: Channel,
+        error: int,
+        body: PositionsResponse | None,
+    ) -> None:
+        """A consumer answered what it was asked; an ``error`` fails it."""
+        room, consumer = self._find(key, consumer_id, channel)
+        if room is None or consumer is None or consumer.asked is None:
+            return
+        if error:
+            self._fail(room, consumer)
+            return
+        asked = consumer.asked
+        if asked is Ask.START and room.plan is not None:
+            consumer.generation = room.plan.generation
+        self._dialogue.answered(room, consumer, body)
+        if asked is Ask.STOP:
+            consumer.owned.clear()
+        if asked is not Ask.PING:
+            self._rounds.go_on(room)
+        self._look_at(room)
+
+    def closed(self, key: GroupKey, consumer_id: str, channel: Channel) -> None:
+        """A connection is gone, and its consumer with it; idempotent."""
+        room, consumer = self._find(key, consumer_id, channel)
+        if room is not None and consumer is not None:
+            self._fail(room, consumer)
+
+    def _find(
+        self, key: GroupKey, consumer_id: str, channel: Channel
+    ) -> tuple[Room | None, Consumer | None]:
+        room = self._rooms.get(key)
+        consumer = None if room is None else room.consumers.get(consumer_id)
+        if consumer is not None and consumer.channel is not channel:
+            consumer = None
+        return room, consumer
+
+    def _fail(self, room: Room, consumer: Consumer) -> None:
+        """A consumer is no member any more."""
+        del room.consumers[consumer.id]
+        room.returned.pop(consumer.id, None)
+        self._context.sessions.forget(room.key, consumer.id)
+        consumer.channel.end()
+        if self._is_closing:
+            return  # they are members, whom the next coordinator waits for
+        if room.state in (State.STOPPING, State.STARTING):
+            room.round_failed = True
+        self._rounds.trigger(room)
+        self._rounds.go_on(room)
+        self._look_at(room)
+
+    # --- what there is to read --------------------------------------------------------------------
+
+    def topics_changed(self, topics: Numbers) -> None:
+        """``topics`` are all that can be read, with their partitions. Groups that read others than
+        before are assigned anew; their alarms look, some at a time."""
+        self._topics = topics
+        now = self._context.now()
+        for key, room in self._rooms.items():
+            room.looks_again = True
+            self._context.alarms.ask(key, now)
+
+    def _look_again(self, room: Room) -> None:
+        room.looks_again = False
+        if room.seen is not None and room.subscribed(self._topics) != room.seen:
+            self._rounds.trigger(room)
+
+    # --- a worker's steps -------------------------------------------------------------------------
+
+    def assign(self, key: GroupKey, topics: Numbers) -> Plan | None:
+        """See :meth:`Rounds.assign`."""
+        room = self._rooms.get(key)
+        if room is None:
+            return None
+        plan = self._rounds.assign(room, topics)
+        self._look_at(room)
+        return plan
+
+    def settle(self, key: GroupKey, plan: Plan, beginnings: Beginnings) -> None:
+        """See :meth:`Rounds.settle`."""
+        room = self._rooms.get(key)
+        if room is not None:
+            self._rounds.settle(room, plan, beginnings)
+
+    def start(self, key: GroupKey, plan: Plan, beginnings: Beginnings) -> None:
+        """See :meth:`Rounds.start`."""
+        room = self._rooms.get(key)
+        if room is not None:
+            self._rounds.start(room, plan, beginnings)
+            self._look_at(room)
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    def check_commit(self, key: GroupKey, generation: int, consumer_id: str) -> None:
+        """Raise IllegalGeneration or UnknownMember unless that consumer may commit. Generation -1
+        and no id: somebody of a time before generations, who may (spec coordinator 6)."""
+        if generation < 0 and not consumer_id:
+            self._context.check_new_group(key)
+            return
+        room = self._rooms.get(key)
+        if room is None or consumer_id not in room.consumers:
+            raise UnknownMember(f"group {key} has no consumer {consumer_id}")
+        group = self._context.group(key)
+        current = 0 if group is None else group.generation
+        if generation != current:
+            raise IllegalGeneration(f"group {key} is in generation {current}, not {generation}")
+
+    def knows(self, key: GroupKey) -> bool:
+        """Whether there is such a group."""
+        return key in self._rooms or key in self._context.store.groups
+
+    # --- the engine's side ------------------------------------------------------------------------
+
+    def resume(self, key: GroupKey, group: Group) -> None:
+        """Its consumers may still be reading, until they come back or have fenced themselves."""
+        room = self._rooms[key] = Room(key, State.RECOVERING)
+        self._await_members(room, group)
+        self._look_at(room)
+
+    def _await_members(self, room: Room, group: Group) -> None:
+        room.awaited = {each.member_id for each in group.members}
+        fence_s = max((each.rebalance_timeout_ms / 1000 for each in group.members), default=0.0)
+        lease_s = self._context.limits.leader_lease_s
+        room.timer = self._context.now() + lease_s + fence_s + _MARGIN_S
+
+    def on_alarm(self, key: GroupKey) -> float:
+        """Pings, failures, time-outs of states, positions to store."""
+        room = self._rooms.get(key)
+        if room is None or self._is_closing:
+            return math.inf
+        now = self._context.now()
+        if not self._context.journal.serves:
+            self._suspend(room)
+            return now + _LOOK_AGAIN_S
+        self._dialogue.on_alarm(room)
+        if room.looks_again:
+            self._look_again(room)
+        if room.timer <= now:
+            self._rounds.on_timer(room)
+        if room.store_at <= now:
+            self._rounds.store_positions(room)
+        if not room.consumers and room.state is State.ASSIGNING and room.timer == math.inf:
+            del self._rooms[key]
+            return math.inf
+        return room.next_alarm()
+
+    def _suspend(self, room: Room) -> None:
+        """Another node may coordinate by now: ping nobody any more. Should it still be this one,
+        its consumers are waited for as after a failover."""
+        for consumer in list(room.consumers.values()):
+            self._context.sessions.forget(room.key, consumer.id)
+            consumer.channel.end()
+        group = self._context.group(room.key)
+        lost = Room(room.key, State.RECOVERING)
+        lost.positions, lost.unstored = room.positions, room.unstored
+        if group is not None and group.members:
+            self._await_members(lost, group)
+        else:
+            lost.timer = self._context.now()
+        if room.consumers or room.state is not State.RECOVERING:
+            self._rooms[room.key] = lost
+
+    def _look_at(self, room: Room) -> None:
+        self._context.alarms.ask(room.key, room.next_alarm())
+
+    def leaderless(self) -> None:
+        """Nothing proves any more that this node leads: close all channels (spec coordinator 6)."""
+        for room in list(self._rooms.values()):
+            if room.consumers:
+                self._suspend(room)
+                self._look_at(self._rooms[room.key])
+
+    def shut(self) -> None:
+        """The node is about to stop: store positions, send all consumers away, take no more."""
+        self._is_closing = True
+        for room in self._rooms.values():
+            try:
+                self._rounds.store_positions(room)
+            except PacelineError:
+                continue  # they will be read again
+            finally:
+                self._dismiss_all(room, SHUTDOWN)
+
+    def _dismiss_all(self, room: Room, reason: int) -> None:
+        for consumer in room.consumers.values():
+            self._dialogue.dismiss(room, consumer, reason)
+
+    def resign(self, error: PacelineError) -> None:
+        """Another node coordinates: send all consumers away."""
+        for room in self._rooms.values():
+            self._dismiss_all(room, MOVING)
+        self._rooms.clear()
+
+    def state(self, key: GroupKey) -> str:
+        room = self._rooms.get(key)
+        return "Empty" if room is None else _STATES[room.state]
+
+    def member_count(self, key: GroupKey) -> int:
+        room = self._rooms.get(key)
+        return 0 if room is None else len(room.consumers) + len(room.awaited)
+
+    def reads(self, key: GroupKey, topic: str) -> bool:
+        room = self._rooms.get(key)
+        return room is not None and any(each.reads(topic) for each in room.consumers.values())
+
+    def consumers(self) -> Iterator[Consumer]:
+        """All that are connected."""
+        for room in self._rooms.values():
+            yield from room.consumers.values()
+
+
+def _unrecorded(rooms: dict[GroupKey, Room], context: GroupContext) -> frozenset[GroupKey]:
+    """Groups that are not stored yet."""
+    store = context.store
+    return frozenset(key for key in rooms if key not in store.groups and key not in store.offsets)
+
+
+def _is_back(room: Room, group: Group | None, consumer: Consumer, generation: int) -> bool:
+    """Whether a member registers again as it was, while nothing else changes."""
+    if room.state is not State.STABLE or group is None or generation != group.generation:
+        return False
+    before = group.member(consumer.id)
+    return before is not None and before.protocols == consumer.member.protocols

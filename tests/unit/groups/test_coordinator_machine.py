@@ -1,0 +1,158 @@
+"""Random lives of consumers that a coordinator drives, and of their coordinator.
+
+At any moment: no partition is told to two who may both still be reading; a consumer may go on
+reading what it was told until it has answered a Stop, its channel is closed, or, cut off, until it
+has fenced itself. Committed offsets never go back. The state is the fold of the log.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from paceline.errors import PacelineError
+from tests.unit.groups.consumers import At, Crew, Fake
+
+NAMES = "abcd"
+FENCE_S = 4.0  # of the consumers here: every second, 3 retries
+
+
+class Consumers(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.crew = Crew(t=3, u=2)
+        self.connected: dict[str, Fake] = {}
+        self.cut_off: dict[Fake, float] = {}
+        """They hear nothing and do not know it; until when they go on reading."""
+        self.before: dict[At, int] = {}
+        self.last_heard: dict[Fake, float] = {}
+
+    def live(self) -> list[Fake]:
+        return [each for each in self.connected.values() if not each.ended]
+
+    # --- consumers --------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES), smallest=st.booleans(), as_before=st.booleans())
+    def register(self, name: str, smallest: bool, as_before: bool) -> None:
+        before = self.connected.get(name)
+        generation = before.generation if before is not None and as_before else -1
+        if before is not None:
+            before.owned = {}  # who registers anew has stopped
+            self.cut_off.pop(before, None)
+        try:
+            made = self.crew.register(
+                name, "t", "u", smallest=smallest, interval_ms=1000, generation=generation
+            )
+        except PacelineError:
+            return
+        self.connected[name] = made
+        self.last_heard[made] = self.crew.desk.time
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        self._chosen(data).close()
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data(), fails=st.sampled_from([0, 0, 0, 1]))
+    def answer(self, data: st.DataObject, fails: int) -> None:
+        consumer = self._chosen(data)
+        if consumer.asked is not None and consumer not in self.cut_off:
+            consumer.answer(error=fails)
+            if fails:
+                consumer.owned = {}
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data())
+    def cut(self, data: st.DataObject) -> None:
+        """The connection goes silent; the consumer reads on until its fence."""
+        consumer = self._chosen(data)
+        self.cut_off.setdefault(consumer, self.last_heard[consumer] + FENCE_S)
+
+    @precondition(lambda self: self.live())
+    @rule(data=st.data(), count=st.integers(1, 9))
+    def read(self, data: st.DataObject, count: int) -> None:
+        consumer = self._chosen(data)
+        for at in consumer.owned:
+            consumer.owned[at] += count
+
+    def _chosen(self, data: st.DataObject) -> Fake:
+        return data.draw(st.sampled_from(self.live()))
+
+    # --- the coordinator --------------------------------------------------------------------------
+
+    @rule(steps=st.integers(1, 20))
+    def pass_time(self, steps: int) -> None:
+        for _ in range(steps):
+            self.crew.desk.advance(0.1)
+            for consumer in self.live():
+                if consumer.asked is not None and consumer not in self.cut_off:
+                    self.last_heard[consumer] = self.crew.desk.time
+            self.check_ownership()
+
+    @rule()
+    def work(self) -> None:
+        self.crew.work()
+
+    @rule(refuses=st.booleans())
+    def writes(self, refuses: bool) -> None:
+        self.crew.desk.refuses = refuses
+
+    @rule(t=st.integers(1, 4))
+    def grow(self, t: int) -> None:
+        self.crew.topics_changed(t=max(t, len(self.crew.topics["t"])), u=2)
+
+    @rule()
+    def fail_over(self) -> None:
+        self.crew.desk.fail_over()
+
+    # --- what always holds ------------------------------------------------------------------------
+
+    def readers(self) -> dict[At, list[str]]:
+        """Who may be reading each partition."""
+        now = self.crew.desk.time
+        found: dict[At, list[str]] = {}
+        for consumer in list(self.last_heard):
+            cut_until = self.cut_off.get(consumer)
+            reads = not consumer.ended if cut_until is None else now < cut_until
+            if not reads:
+                consumer.owned = {}
+            for at in consumer.owned:
+                found.setdefault(at, []).append(consumer.name)
+        return found
+
+    @invariant()
+    def check_ownership(self) -> None:
+        for at, names in self.readers().items():
+            assert len(names) == 1, f"{at} is read by {names}"
+
+    @invariant()
+    def offsets_never_go_back(self) -> None:
+        for topic in ("t", "u"):
+            for number in range(4):
+                offset = self.crew.committed(topic, number) or 0
+                assert offset >= self.before.get((topic, number), 0)
+                self.before[topic, number] = offset
+
+    @invariant()
+    def the_state_is_the_fold_of_the_log(self) -> None:
+        self.crew.desk.check_fold()
+
+    def teardown(self) -> None:
+        """Left alone, everybody gets something, and every partition somebody."""
+        crew = self.crew
+        crew.desk.refuses = False
+        everybody = [each for each in self.live() if each not in self.cut_off]
+        crew.pass_time(40.0, *everybody, step=0.5)
+        reading = [each for each in everybody if not each.ended]
+        assert crew.state == ("Stable" if reading else "Empty")
+        if reading:
+            owned = sorted(at for each in reading for at in each.owned)
+            assert owned == sorted(
+                (topic, at) for topic, all_ in crew.topics.items() for at in all_
+            )
+
+
+TestConsumers = Consumers.TestCase
+TestConsumers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
