@@ -85,11 +85,24 @@ class Consumers(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 20))
     def pass_time(self, steps: int) -> None:
         for _ in range(steps):
-            self.crew.desk.advance(0.1)
-            for consumer in self.live():
-                if consumer.asked is not None and consumer not in self.cut_off:
-                    self.last_heard[consumer] = self.crew.desk.time
-            self.check_ownership()
+            self._step()
+
+    def _step(self) -> None:
+        self.crew.desk.advance(0.1)
+        for consumer in self.live():
+            if consumer.asked is not None and consumer not in self.cut_off:
+                self.last_heard[consumer] = self.crew.desk.time
+        self.check_ownership()
+
+    @rule(steps=st.integers(5, 60))
+    def calm(self, steps: int) -> None:
+        """Whoever can be reached answers, those included that come back."""
+        for name in NAMES[:2]:
+            if name not in self.connected or self.connected[name].ended:
+                self.register(name, smallest=True, as_before=True)
+        for _ in range(steps):
+            self._step()
+            self.crew.settle(*[each for each in self.live() if each not in self.cut_off])
 
     @rule()
     def work(self) -> None:
