@@ -84,6 +84,7 @@ class Broker:
             env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
         )
         self._lifecycle: Lifecycle | None = None
+        self._frontend: Frontend | None = None
         meta = boot.meta
         self.replicas = ReplicaManager(
             env,
@@ -245,7 +246,7 @@ class Broker:
             stop_with_cluster=self._stop_with_cluster,
             group_commit_s=self._groups.commit_s,
         )
-        frontend = Frontend(
+        frontend = self._frontend = Frontend(
             self._live,
             self._env,
             meta,
@@ -254,6 +255,7 @@ class Broker:
             self.replicas,
             self._peering,
             self._metrics,
+            self._groups.rounds_due,
             software=SOFTWARE,
             compressors=self._compressors,
         )
@@ -261,6 +263,11 @@ class Broker:
         self._metadata.image_store.subscribe(watch_images(self._metrics, meta.node_id))
         self._metadata.image_store.subscribe(self._groups.topics_changed)
         await frontend.start(clients, self._bound)
+
+    def prepare_to_stop(self) -> None:
+        """While this node still leads: what is better done now than after it gave that up."""
+        if self._frontend is not None:
+            self._frontend.prepare_to_stop()
 
     # --- stop -------------------------------------------------------------------------------------
 

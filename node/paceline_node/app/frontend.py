@@ -16,9 +16,11 @@ from paceline_node.app.cursus_metering import collect_for_cursus
 from paceline_node.app.peering import Peering
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
+from paceline_node.listeners.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka import KafkaListener
 from paceline_node.listeners.kafka_connection import KafkaLimits
 from paceline_node.listeners.native import NativeLimits, NativeService
@@ -50,11 +52,13 @@ from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.security.tls import server_context
+from paceline_node.services.bounds import BoundsService
 from paceline_node.services.producer_expiry import (
     NumberedProducers,
     ProducerExpiry,
     SegmentWriters,
 )
+from paceline_node.services.rebalancing import Rebalancing
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.settings import ListenerKind, LiveSettings
@@ -76,6 +80,7 @@ class Frontend:
         replicas: ReplicaManager,
         peering: Peering,
         metrics: Metrics,
+        rounds_due: RoundsDue,
         *,
         software: str,
         compressors: Sequence[CursusCompressor] = (),
@@ -87,7 +92,7 @@ class Frontend:
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
         self._fetch = FetchHandler(surface.records, replicas.deadlines, FetchLimits())
         self._native = self._make_native(meta, software, replicas)
-        self._kafka = self._make_kafka(env, replicas)
+        self._kafka = self._make_kafka(env, meta, replicas)
         self._segment = self._make_segment(env, replicas)
         self._expiries = (
             ProducerExpiry(
@@ -104,6 +109,9 @@ class Frontend:
             ),
         )
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
+        bounds = BoundsService(store, replicas.table, routing)
+        self._rebalancing = Rebalancing(store, surface.groups, bounds, rounds_due)
+        peering.server.register(PeerApi.PARTITION_BOUNDS, bounds.serve)
         self._v1 = self._make_v1(env, Router(env, store, routing))
         self._cursus = make_cursus(env, settings, surface, routing, metrics, compressors)
         self._http = self._make_http()
@@ -149,13 +157,17 @@ class Frontend:
             after_burst=replicas.tell_followers,
         )
 
-    def _make_kafka(self, env: Env, replicas: ReplicaManager) -> KafkaListener:
+    def _make_kafka(self, env: Env, meta: DirectoryMeta, replicas: ReplicaManager) -> KafkaListener:
+        surface = self._surface
         return KafkaListener(
             env,
-            self._surface,
+            surface,
             self._fetch,
             KafkaLimits(max_frame_bytes=self._settings.limits.frame_bytes),
             self._metrics,
+            CoordinatorRequests(
+                meta.node_id, surface.groups, surface.topics, surface.records, self._metrics
+            ),
             after_append=replicas.tell_followers,
         )
 
@@ -271,6 +283,7 @@ class Frontend:
         """Serve every client listener in ``nursery``."""
         for expiry in self._expiries:
             await nursery.start(expiry.run)
+        await nursery.start(self._rebalancing.run)
         for item in bound:
             match item.config.kind:
                 case ListenerKind.V1:
@@ -294,6 +307,10 @@ class Frontend:
                     await self._serve_pages(nursery, item, server)
                 case ListenerKind.PEER:
                     continue
+
+    def prepare_to_stop(self) -> None:
+        """Send consumers away while this node still coordinates, and can store how far they are."""
+        self._rebalancing.shut()
 
     async def _serve_pages(
         self, nursery: trio.Nursery, bound: BoundListener, server: HttpServer

@@ -12,6 +12,7 @@ from paceline.errors import PacelineError
 from paceline_node.controller.image import Image, changed_topics
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
+from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.file_task import FoundFiles, GroupFiles, find_files
 from paceline_node.groups.keys import GROUPS_TOPIC
@@ -35,6 +36,7 @@ def group_limits(settings: Settings) -> GroupLimits:
         cursus_session_s=settings.cursus.session_timeout_ms / 1000,
         session_min_s=groups.session_min_ms / 1000,
         session_max_s=groups.session_max_ms / 1000,
+        leader_lease_s=settings.broker.session_ms / 1000,
         initial_delay_s=groups.initial_delay_ms / 1000,
         retention_s=math.inf if retention_ms < 0 else retention_ms / 1000,
         retention_check_s=groups.offsets_check_ms / 1000,
@@ -50,11 +52,14 @@ class GroupRoom:
         self._log = structlog.get_logger(component="groups")
         self.limits = limits = group_limits(settings)
         self.commit_s = settings.groups.commit_timeout_ms / 1000
+        self.rounds_due = RoundsDue()
         self.machines: StateTopic[GroupEngine] = StateTopic(
             env,
             GROUPS_TOPIC,
             replicas,
-            lambda number: GroupEngine(limits, env.rng, self._found.of_partition(number)),
+            lambda number: GroupEngine(
+                limits, env.rng, self._found.of_partition(number), self.rounds_due
+            ),
         )
 
     async def open(self, logs: Iterable[Log]) -> None:

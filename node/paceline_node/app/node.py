@@ -235,6 +235,7 @@ class Node:
             self._log.info("serving", listeners=broker.addresses)
             await self._stop.wait()
             self._log.info("stopping", whole_cluster=self._cluster_stops)
+            broker.prepare_to_stop()
             if self._cluster_stops:
                 broker.lifecycle.stop_at_once()
             else:

@@ -21,7 +21,7 @@ from paceline.wire.coordinator.messages import (
     StopRequest,
 )
 from paceline.wire.message import Message
-from paceline_node.groups.alarms import Alarms
+from paceline_node.coordination.alarms import Alarms
 from paceline_node.groups.keys import GroupKey, TopicPartition
 from paceline_node.groups.records import Member
 from paceline_node.groups.topic_pattern import TopicPattern

@@ -78,6 +78,11 @@ class GroupEngine:
         return self._context.leads
 
     @property
+    def serves(self) -> bool:
+        """Whether it leads, and its node may still act as the leader."""
+        return self._context.leads and self._context.journal.serves
+
+    @property
     def limits(self) -> GroupLimits:
         return self._context.limits
 

@@ -12,6 +12,7 @@ import trio
 from paceline.wire.kafka import apis
 from paceline.wire.kafka.apis import APIS
 from paceline_node.env import Env
+from paceline_node.listeners.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka_call import Handlers
 from paceline_node.listeners.kafka_cluster import KafkaCluster
 from paceline_node.listeners.kafka_connection import KafkaConnection, KafkaLimits, KafkaShared
@@ -43,6 +44,7 @@ class KafkaListener:
         fetch: FetchHandler,
         limits: KafkaLimits,
         metrics: Metrics,
+        coordinator: CoordinatorRequests,
         *,
         after_append: Callable[[], None],
     ) -> None:
@@ -54,6 +56,7 @@ class KafkaListener:
             apis.advertised(_ALWAYS | handlers.keys()),
             limits,
             metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
+            coordinator,
             after_append,
             FrameBudget(max(_FRAMES_BYTES, limits.max_frame_bytes)),
         )

@@ -5,6 +5,8 @@
     reader   bytes -> frames, one ahead            worker   one request at a time
     writer   answers in the order of the requests  (produces wait side by side, in their places)
 
+A consumer that registers with its coordinator ends all three: its channel is one task.
+
 Reading ahead is how a client that goes away is noticed while its request waits: that ends the wait.
 """
 
@@ -19,11 +21,19 @@ import structlog
 import trio
 
 from paceline.errors import PacelineError, RemoteProtocolError, UnsupportedVersion
+from paceline.wire.coordinator.codec import (
+    LAST_VERSION,
+    Ask,
+    ask_of,
+    read_header,
+    response_frame,
+)
 from paceline.wire.kafka import apis
 from paceline.wire.kafka.apis import API_VERSIONS, Api, RequestHeader
 from paceline.wire.kafka.cluster import ApiVersionsResponse
 from paceline.wire.kafka.layout import Struct
 from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
+from paceline_node.listeners.coordinator import Asked, CoordinatorRequests
 from paceline_node.listeners.kafka_call import Call, Handlers
 from paceline_node.listeners.kafka_frames import FrameBudget, FrameReader, FrameShare
 from paceline_node.listeners.kafka_outbox import Outbox, Part, Place
@@ -60,6 +70,7 @@ class KafkaShared:
     versions: ApiVersionsResponse
     limits: KafkaLimits
     meters: RequestMeters[int]
+    coordinator: CoordinatorRequests
     after_append: Callable[[], None]
     frames: FrameBudget
 
@@ -77,6 +88,9 @@ class KafkaConnection:
             max_bytes=limits.max_unsent_bytes,
             stall_s=limits.stall_s,
         )
+        self._registering: Asked | None = None
+        self._is_spoken_to = False
+        """A frame was read that no worker has taken."""
 
     async def run(self, stream: trio.abc.Stream) -> None:
         """Serve until the client is gone, or sends what the protocol does not allow."""
@@ -86,13 +100,15 @@ class KafkaConnection:
                 nursery.start_soon(self._outbox.run, transport)
                 ahead, frames = trio.open_memory_channel[memoryview](0)
                 done = trio.Event()
-                nursery.start_soon(self._work, frames, done)
+                nursery.start_soon(self._work, frames, done, nursery.cancel_scope)
                 async with ahead:
                     await self._read(transport, ahead)
                 with trio.move_on_after(self._shared.limits.last_s):
                     await done.wait()
                     await self._outbox.emptied()
                 nursery.cancel_scope.cancel()
+            if self._registering is not None:
+                await self._coordinate(transport, self._registering)
         except* RemoteProtocolError as group:
             reasons = "; ".join(str(error) for error in _leaves(group))
             structlog.get_logger().info(
@@ -108,22 +124,64 @@ class KafkaConnection:
         frames = FrameReader(
             transport, self._share, max_bytes=limits.max_frame_bytes, stall_s=limits.stall_s
         )
-        while True:
-            with trio.move_on_after(limits.idle_s) as silence:
-                await frames.begin()
-            if silence.cancelled_caught and not self._outbox.is_empty:
-                continue  # it waits for an answer
-            if silence.cancelled_caught or (frame := await frames.receive()) is None:
-                return
-            await ahead.send(frame)
+        try:
+            while True:
+                with trio.move_on_after(limits.idle_s) as silence:
+                    await frames.begin()
+                if silence.cancelled_caught and not self._outbox.is_empty:
+                    continue  # it waits for an answer
+                if silence.cancelled_caught or (frame := await frames.receive()) is None:
+                    return
+                self._is_spoken_to = True
+                await ahead.send(frame)
+        finally:
+            self._is_spoken_to |= not frames.is_between
 
-    async def _work(self, frames: trio.MemoryReceiveChannel[memoryview], done: trio.Event) -> None:
+    async def _work(
+        self,
+        frames: trio.MemoryReceiveChannel[memoryview],
+        done: trio.Event,
+        ordinary: trio.CancelScope,
+    ) -> None:
         async with frames:
             async for frame in frames:
+                self._is_spoken_to = False
                 await self._outbox.room()
-                await self._one(frame)
+                if ask_of(apis.key_of(frame)) is None:
+                    await self._one(frame)
+                elif await self._consult_or_register(frame):
+                    ordinary.cancel("a consumer has registered")
                 self._share.give(len(frame))
         done.set()
+
+    # --- consumers that a coordinator drives ------------------------------------------------------
+
+    async def _consult_or_register(self, frame: memoryview) -> bool:
+        """Answer; True once the connection is to become a consumer's channel."""
+        header, start = read_header(frame)
+        asked = Asked(header, frame, start)
+        if header.ask is Ask.CONSULT:
+            answer = self._shared.coordinator.consult(asked, self._client.principal)
+            self._outbox.place().put([answer])
+            return False
+        if header.ask is not Ask.REGISTER:
+            raise RemoteProtocolError(f"{header.ask.name} is the coordinator's to ask")
+        if not 0 <= header.version <= LAST_VERSION:
+            code = UnsupportedVersion.code
+            self._outbox.place().put([response_frame(header, code, None)])
+            return False
+        await self._outbox.emptied()
+        self._registering = asked
+        return True
+
+    async def _coordinate(self, transport: Transport, asked: Asked) -> None:
+        """From here on only the coordinator asks; this task is the connection's only one."""
+        if self._is_spoken_to:
+            raise RemoteProtocolError("a request after Register")
+        self._share.close()
+        await self._shared.coordinator.serve(transport, self._share, asked, self._client)
+
+    # --- everything else --------------------------------------------------------------------------
 
     async def _one(self, frame: memoryview) -> None:
         arrived = trio.current_time()

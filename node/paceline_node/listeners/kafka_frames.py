@@ -72,19 +72,31 @@ class FrameShare:
 
 
 class FrameReader:
-    """``max_bytes`` bounds the size a frame may announce. A frame that has begun must arrive within
-    ``stall_s`` and a second for every 64 KiB."""
+    """``max_bytes`` bounds the size a frame may announce; ``chunk_bytes`` are received at once. A
+    frame that has begun must arrive within ``stall_s`` and a second for every 64 KiB."""
 
     def __init__(
-        self, transport: Transport, share: FrameShare, *, max_bytes: int, stall_s: float
+        self,
+        transport: Transport,
+        share: FrameShare,
+        *,
+        max_bytes: int,
+        stall_s: float,
+        chunk_bytes: int = _CHUNK_BYTES,
     ) -> None:
         self._transport = transport
         self._share = share
         self._max_bytes = max_bytes
         self._stall_s = stall_s
-        self._buffer = bytearray(_CHUNK_BYTES)
+        self._buffer = bytearray(chunk_bytes)
         self._start = 0
         self._end = 0
+        self._is_within = False
+
+    @property
+    def is_between(self) -> bool:
+        """Whether nothing was received that is not given out."""
+        return self._end == self._start and not self._is_within
 
     async def begin(self) -> None:
         """Return once a frame has begun to arrive, or at the end of the stream. May be cancelled
@@ -99,6 +111,7 @@ class FrameReader:
         Raises RemoteProtocolError for an impossible size and for a stream that ends in a frame,
         TooSlowError, and what the transport raises. Cancelled, the reader is of no further use.
         """
+        self._is_within = True
         with trio.fail_after(self._stall_s):
             while self._end - self._start < _SIZE_BYTES:
                 if not await self._fill():
@@ -114,7 +127,9 @@ class FrameReader:
         self._start += _SIZE_BYTES
         await self._share.take(size)
         with trio.fail_after(self._stall_s + size / _SLOWEST_BYTES_S):
-            return await self._body(size)
+            frame = await self._body(size)
+        self._is_within = False
+        return frame
 
     async def _body(self, size: int) -> memoryview:
         taken = min(size, self._end - self._start)

@@ -16,6 +16,7 @@ from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 
+_LAST_OF_0_8 = 1
 _WITH_NULL_FOR_ALL = 2
 _WITH_SEVERAL_GROUPS = 8
 
@@ -81,18 +82,30 @@ class KafkaOffsets:
         self, request: wire.OffsetCommitRequest, call: Call, good: list[Commit]
     ) -> int:
         def store(engine: GroupEngine) -> None:
-            engine.kafka.check_commit(
-                key, request.generation_id, request.member_id, request.group_instance_id
-            )
+            if key.family is Family.COORDINATOR:
+                engine.coordinator.check_commit(key, request.generation_id, request.member_id)
+            else:
+                engine.kafka.check_commit(
+                    key, request.generation_id, request.member_id, request.group_instance_id
+                )
             engine.offsets.commit(key, good, OffsetRule.FREE)
 
         try:
             self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group_id)
-            key = GroupKey(Family.KAFKA, request.group_id)
+            key = self._key(request.group_id, call)
             await self._groups.perform(key, store)
         except PacelineError as error:
             return code_of(error)
         return 0
+
+    def _key(self, group: str, call: Call) -> GroupKey:
+        """Consumers of the coordinator protocol commit by the versions of Kafka 0.8, where their
+        group is not confused with one that Kafka's later clients share (spec coordinator 7)."""
+        if call.version <= _LAST_OF_0_8:
+            driven = GroupKey(Family.COORDINATOR, group)
+            if self._groups.is_stored(driven):
+                return driven
+        return GroupKey(Family.KAFKA, group)
 
     # --- fetch ------------------------------------------------------------------------------------
 
@@ -198,7 +211,7 @@ class KafkaOffsets:
 
     async def _found(self, group: str, wanted: list[TopicPartition] | None, call: Call) -> Found:
         self._groups.permit(call.principal, Operation.DESCRIBE, group)
-        key = GroupKey(Family.KAFKA, group)
+        key = self._key(group, call)
 
         def fetch(engine: GroupEngine) -> Found:
             if wanted is None:

@@ -92,6 +92,12 @@ class GroupService:
                 return engine.store
         return None
 
+    def is_stored(self, key: GroupKey) -> bool:
+        """Whether this node's replica of the group's partition knows the group; it may be a moment
+        behind the coordinator."""
+        store = self.replica_store(key)
+        return store is not None and (key in store.groups or key in store.offsets)
+
     # --- what -------------------------------------------------------------------------------------
 
     async def perform(
@@ -109,6 +115,11 @@ class GroupService:
             operation,
             commit_s=self._commit_s if commit_s is None else commit_s,
         )
+
+    def tell(self, number: int, operation: Callable[[GroupEngine], None]) -> bool:
+        """Give news to the engine of a partition of ``__groups``, where it leads here. As
+        :meth:`StateTopic.tell`."""
+        return self._machines.tell(number, operation)
 
     async def list(self, families: frozenset[Family], states: frozenset[str]) -> list[Listing]:
         """All groups that this node coordinates; empty filters let everything pass. Raises

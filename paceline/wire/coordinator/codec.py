@@ -169,7 +169,7 @@ def response_frame(header: Header, error: int, body: Struct | None) -> bytearray
         out += _TYPE.pack(error)
         body = None if body is None else _bare(body)
     else:
-        version = min(max(header.version, 0), LAST_VERSION)
+        version = header.version if 0 <= header.version <= LAST_VERSION else LAST_VERSION
         out += _RESPONSE_8.pack(header.correlation_id, version, error)
     if body is not None:
         write_struct(out, body, header.version, flexible=False)

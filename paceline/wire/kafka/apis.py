@@ -96,6 +96,11 @@ class RequestHeader(NamedTuple):
     client_id: str | None
 
 
+def key_of(frame: memoryview) -> int:
+    """The key of a request frame of at least two bytes."""
+    return int.from_bytes(frame[:2], "big", signed=True)
+
+
 def read_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """The header of a request frame (without its size), and the position after the client id.
 

@@ -27,5 +27,6 @@ class PeerApi(enum.IntEnum):
     JOIN_CLUSTER = 137
     V1_LINE = 140
     CURSUS_FRAME = 141
+    PARTITION_BOUNDS = 142
     CREATE_SEGMENT = 150
     DELETE_SEGMENT = 151

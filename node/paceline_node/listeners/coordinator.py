@@ -1,0 +1,240 @@
+"""Consult and Register: how consumers find their coordinator and put themselves in its hands.
+
+They come over the Kafka listener (spec coordinator 3); Produce and Fetch go on beside them until a
+connection registers, from when on only the coordinator asks (``coordinator_channel.py``).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from paceline.errors import (
+    AuthorizationFailed,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidRequest,
+    PacelineError,
+    PolicyViolation,
+    RemoteProtocolError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from paceline.types import NodeId
+from paceline.wire.coordinator.codec import Ask, Header, read_request, response_frame
+from paceline.wire.coordinator.messages import (
+    Broker,
+    ConsultRequest,
+    ConsultResponse,
+    PositionsResponse,
+    RegisterRequest,
+    RegisterResponse,
+)
+from paceline_node.groups.coordinator_groups import Registered, coordinator_key
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import GROUPS_TOPIC
+from paceline_node.listeners.coordinator_channel import ConsumerChannel
+from paceline_node.listeners.kafka_call import LISTENER
+from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka_frames import FrameReader, FrameShare
+from paceline_node.listeners.serving import Client
+from paceline_node.observe.metrics import OK, Metrics, code_label
+from paceline_node.peers.transport import Transport
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.groups import GroupService
+from paceline_node.services.records import RecordService
+from paceline_node.services.topics import TopicService
+
+_PARTITION = 0
+_REQUEST_BYTES_MAX = 1024 * 1024
+
+
+class Asked(NamedTuple):
+    """A request as it came: its header, its frame, and where in it the body begins."""
+
+    header: Header
+    frame: memoryview
+    start: int
+
+
+class CoordinatorRequests:
+    """Answers Consult, and serves consumers once they have registered."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        groups: GroupService,
+        topics: TopicService,
+        records: RecordService,
+        metrics: Metrics,
+    ) -> None:
+        self._sender = f"coordinator-{node_id}"
+        self._groups = groups
+        self._topics = topics
+        self._records = records
+        names = {Ask.CONSULT: "consult", Ask.REGISTER: "register"}
+        self._meters = metrics.requests_by("coordinator", names)
+
+    def _counted(self, ask: Ask, error: int, arrived: float) -> None:
+        label = code_label(error) if error else OK
+        self._meters[ask].done(label, trio.current_time() - arrived)
+
+    # --- Consult ----------------------------------------------------------------------------------
+
+    def consult(self, asked: Asked, principal: Principal) -> bytearray:
+        """Who coordinates, and who is there: from this node's metadata, without asking another."""
+        arrived = trio.current_time()
+        header = asked.header
+        error, body = 0, ConsultResponse()
+        try:
+            request = read_request(*asked)
+            assert isinstance(request, ConsultRequest)
+            if request.group_id is not None:
+                self._groups.permit(principal, Operation.DESCRIBE, request.group_id)
+            body = self._coordinator(request.group_id or "")
+        except UnsupportedVersion as refusal:
+            self._counted(Ask.CONSULT, code_of(refusal), arrived)
+            return response_frame(header, code_of(refusal), None)
+        except CoordinatorNotAvailable as refusal:
+            error = code_of(refusal)
+        except RemoteProtocolError:
+            error = ErrorCode.INVALID_REQUEST
+        except AuthorizationFailed:
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        self._counted(Ask.CONSULT, error, arrived)
+        return response_frame(header, error, body)
+
+    def _coordinator(self, group: str) -> ConsultResponse:
+        image = self._topics.image
+        coordinator = self._groups.coordinator(coordinator_key(group), LISTENER)
+        if coordinator.fenced:
+            raise CoordinatorNotAvailable(f"node {coordinator.node_id} is not alive")
+        brokers = []
+        for _, broker in sorted(image.brokers.items()):
+            endpoint = broker.endpoint(LISTENER)
+            if endpoint is not None and not broker.fenced:
+                # The registration names the incarnation, as the time of start did in 0.8.
+                creator = f"{endpoint.host}-{broker.broker_epoch}"
+                brokers.append(
+                    Broker(
+                        creator_id=creator,
+                        id=broker.node_id,
+                        host=endpoint.host,
+                        port=endpoint.port,
+                    )
+                )
+        return ConsultResponse(
+            coordinator_id=coordinator.node_id,
+            brokers=tuple(brokers),
+            coordinator_epoch=image.partition(GROUPS_TOPIC, _PARTITION).leader_epoch,
+        )
+
+    # --- Register ---------------------------------------------------------------------------------
+
+    async def serve(
+        self, transport: Transport, share: FrameShare, asked: Asked, client: Client
+    ) -> None:
+        """Serve a consumer from its registration to its end. Raises RemoteProtocolError and what
+        the transport raises."""
+        arrived = trio.current_time()
+        header = asked.header
+        try:
+            request = read_request(*asked)
+            assert isinstance(request, RegisterRequest)
+            if len(asked.frame) > _REQUEST_BYTES_MAX:
+                raise InvalidRequest(f"a registration of {len(asked.frame)} bytes")
+        except (InvalidRequest, RemoteProtocolError) as error:
+            self._counted(Ask.REGISTER, ErrorCode.INVALID_REQUEST, arrived)
+            await self._refuse(transport, header, error, ErrorCode.INVALID_REQUEST, client)
+            return
+        key = coordinator_key(request.group_id)
+
+        def answered(error: int, body: PositionsResponse | None) -> None:
+            self._groups.tell(
+                _PARTITION,
+                lambda engine: engine.coordinator.answered(
+                    key, request.consumer_id, channel, error, body
+                ),
+            )
+
+        channel = ConsumerChannel(
+            transport,
+            share,
+            header,
+            self._sender,
+            lambda topic: self._may_read(client.principal, topic),
+            answered,
+        )
+        try:
+            told = await self._register(request, header, channel, client)
+        except PacelineError as error:
+            self._counted(Ask.REGISTER, code_of(error), arrived)
+            if header.version == 0 and isinstance(error, CoordinatorLoadInProgress):
+                await _hold(transport, share, request.heartbeat_interval_ms / 1000)
+            else:
+                await self._refuse(transport, header, error, code_of(error), client)
+        else:
+            self._counted(Ask.REGISTER, 0, arrived)
+            await channel.run(_response(header, request, told))
+        finally:
+            self._groups.tell(
+                _PARTITION,
+                lambda engine: engine.coordinator.closed(key, request.consumer_id, channel),
+            )
+
+    async def _register(
+        self, request: RegisterRequest, header: Header, channel: ConsumerChannel, client: Client
+    ) -> Registered:
+        self._groups.permit(client.principal, Operation.JOIN_GROUP, request.group_id)
+        if request.auto_commit:
+            self._groups.permit(client.principal, Operation.COMMIT_OFFSETS, request.group_id)
+        name = header.client_id or client.name
+
+        def register(engine: GroupEngine) -> Registered:
+            return engine.coordinator.register(request, header.version, name, channel)
+
+        return await self._groups.perform(coordinator_key(request.group_id), register)
+
+    def _may_read(self, principal: Principal, topic: str) -> bool:
+        try:
+            self._records.permit(principal, Operation.CONSUME, topic)
+        except (AuthorizationFailed, PolicyViolation, UnknownTopicOrPartition):
+            return False
+        return True
+
+    async def _refuse(
+        self,
+        transport: Transport,
+        header: Header,
+        error: PacelineError,
+        code: int,
+        client: Client,
+    ) -> None:
+        """Version 1 is told; who has nothing to be told with is closed."""
+        structlog.get_logger().info("consumer refused", peer=client.name, error=str(error))
+        if header.version > 0:
+            await transport.send([response_frame(header, code, None)])
+
+
+def _response(header: Header, request: RegisterRequest, told: Registered) -> bytearray | None:
+    """The seed's version has none: its first ping says the same."""
+    if header.version == 0:
+        return None
+    body = RegisterResponse(
+        coordinator_epoch=told.coordinator_epoch,
+        generation=told.generation,
+        consumer_id=request.consumer_id,
+        heartbeat_interval_ms=request.heartbeat_interval_ms,
+        max_heartbeat_retries=request.max_heartbeat_retries,
+    )
+    return response_frame(header, 0, body)
+
+
+async def _hold(transport: Transport, share: FrameShare, seconds: float) -> None:
+    """Keep a consumer waiting that cannot be told to come again (spec coordinator 6)."""
+    with trio.move_on_after(min(max(seconds, 0.0), 300.0)):
+        frames = FrameReader(transport, share, max_bytes=0, stall_s=0.0, chunk_bytes=16)
+        await frames.begin()
