@@ -129,6 +129,7 @@ class CoordinatorGroups:
             self._rounds.bring_back(room, consumer)
         else:
             self._rounds.trigger(room)
+            self._rounds.go_on(room)  # the one it replaced may be all that was waited for
         if consumer.is_versioned:
             self._dialogue.rest(room, consumer)
         else:

@@ -13,6 +13,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.bounds import Bounds, BoundsAsked, BoundsFound, PartitionName
 from paceline_node.controller.store import MetadataStore
 from paceline_node.peers.server import Session
+from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.table import PartitionTable
 from paceline_node.services.routing import LeaderRouting
 
@@ -77,9 +78,8 @@ class BoundsService:
         partition = self._table.get(topic, number)
         try:
             if partition is not None:
-                start, _, epoch = partition.list_offset(OffsetSpec.EARLIEST)
-                partition.list_offset(OffsetSpec.LATEST)  # raises unless the end is known
-                end = partition.high_watermark
+                start, _, epoch = find_offset(partition, OffsetSpec.EARLIEST)
+                end = find_offset(partition, OffsetSpec.LATEST).offset
                 return Bounds(topic, number, start, end, epoch)
         except PacelineError:
             pass  # it does not lead, or does not know its end yet

@@ -39,6 +39,8 @@ class Fake:
     generation: int = -1
     hidden: frozenset[str] = frozenset()
     told: Registered | None = None
+    heard_at: float = 0.0
+    """When it was asked something, or registered."""
 
     # --- the coordinator's side -------------------------------------------------------------------
 
@@ -46,6 +48,7 @@ class Fake:
         assert not self.ended, "asked after its end"
         assert self.asked is None, f"two requests at a time: {self.asked}, {question}"
         self.asked = question
+        self.heard_at = self.crew.desk.time
         self.questions.append(question)
 
     def end(self) -> None:
@@ -130,6 +133,7 @@ class Crew:
         )
         fake.told = self.engine.coordinator.register(request, version, "client", fake)
         fake.generation = generation
+        fake.heard_at = self.desk.time
         return fake
 
     # --- the worker -------------------------------------------------------------------------------

@@ -393,6 +393,17 @@ def test_who_comes_back_as_it_was_is_started_again_without_a_round() -> None:
     assert crew.generation == 1
 
 
+def test_a_round_does_not_wait_for_one_who_was_replaced() -> None:
+    crew, (_,) = stable("a")
+    crew.register("b", "t")
+    crew.desk.advance(0.4)  # a is told to stop, and registers anew instead of answering
+    again = crew.register("a", "t")
+    crew.work()
+    assert crew.generation == 2
+    crew.settle(again)
+    assert len(again.owned) == 2
+
+
 @pytest.mark.parametrize("change", [{"generation": 0}, {"generation": 1, "streams": 2}])
 def test_who_comes_back_changed_makes_a_round(change: dict[str, int]) -> None:
     crew, (_, b) = stable("a", "b")

@@ -26,7 +26,7 @@ class Consumers(RuleBasedStateMachine):
         self.cut_off: dict[Fake, float] = {}
         """They hear nothing and do not know it; until when they go on reading."""
         self.before: dict[At, int] = {}
-        self.last_heard: dict[Fake, float] = {}
+        self.everybody: list[Fake] = []
 
     def live(self) -> list[Fake]:
         return [each for each in self.connected.values() if not each.ended]
@@ -47,7 +47,7 @@ class Consumers(RuleBasedStateMachine):
         except PacelineError:
             return
         self.connected[name] = made
-        self.last_heard[made] = self.crew.desk.time
+        self.everybody.append(made)
 
     @precondition(lambda self: self.live())
     @rule(data=st.data())
@@ -68,14 +68,14 @@ class Consumers(RuleBasedStateMachine):
     def cut(self, data: st.DataObject) -> None:
         """The connection goes silent; the consumer reads on until its fence."""
         consumer = self._chosen(data)
-        self.cut_off.setdefault(consumer, self.last_heard[consumer] + FENCE_S)
+        self.cut_off.setdefault(consumer, consumer.heard_at + FENCE_S)
 
     @precondition(lambda self: self.live())
     @rule(data=st.data(), count=st.integers(1, 9))
     def read(self, data: st.DataObject, count: int) -> None:
         consumer = self._chosen(data)
         for at in consumer.owned:
-            consumer.owned[at] += count
+            consumer.owned[at] = min(consumer.owned[at] + count, 1000)
 
     def _chosen(self, data: st.DataObject) -> Fake:
         return data.draw(st.sampled_from(self.live()))
@@ -89,9 +89,6 @@ class Consumers(RuleBasedStateMachine):
 
     def _step(self) -> None:
         self.crew.desk.advance(0.1)
-        for consumer in self.live():
-            if consumer.asked is not None and consumer not in self.cut_off:
-                self.last_heard[consumer] = self.crew.desk.time
         self.check_ownership()
 
     @rule(steps=st.integers(5, 60))
@@ -126,7 +123,7 @@ class Consumers(RuleBasedStateMachine):
         """Who may be reading each partition."""
         now = self.crew.desk.time
         found: dict[At, list[str]] = {}
-        for consumer in list(self.last_heard):
+        for consumer in self.everybody:
             cut_until = self.cut_off.get(consumer)
             reads = not consumer.ended if cut_until is None else now < cut_until
             if not reads:
