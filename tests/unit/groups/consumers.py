@@ -215,3 +215,12 @@ def stops(fake: Fake) -> list[StopRequest]:
 
 def starts(fake: Fake) -> list[StartRequest]:
     return [each for each in fake.questions if isinstance(each, StartRequest)]
+
+
+def stable(*names: str, **topics: int) -> tuple[Crew, list[Fake]]:
+    """A group of these consumers, which has settled."""
+    crew = Crew(**(topics or {"t": 4}))
+    fakes = [crew.register(name, *crew.topics) for name in names]
+    crew.pass_time(1.0, *fakes)
+    assert crew.state == "Stable"
+    return crew, fakes
