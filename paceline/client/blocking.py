@@ -25,6 +25,7 @@ from paceline.client import group_admin as trio_group_admin
 from paceline.client import group_consumer as trio_group
 from paceline.client import group_settings
 from paceline.client import producer as trio_producer
+from paceline.client import sequenced as trio_sequenced
 from paceline.client.batching import RecordMetadata
 from paceline.client.client import Bootstrap
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
@@ -47,6 +48,7 @@ __all__ = [
     "GroupConsumer",
     "Producer",
     "RebalanceListener",
+    "SequencedWriter",
     "connect",
 ]
 
@@ -358,6 +360,14 @@ class Admin(_Facade[trio_admin.Admin]):
     stop_cluster = _blocking(trio_admin.Admin.stop_cluster)
 
 
+class SequencedWriter(_Facade[trio_sequenced.SequencedWriter]):
+    """As :class:`paceline.client.sequenced.SequencedWriter`."""
+
+    new_identity = _blocking(trio_sequenced.SequencedWriter.new_identity)
+    partition_count = _blocking(trio_sequenced.SequencedWriter.partition_count)
+    write = _blocking(trio_sequenced.SequencedWriter.write)
+
+
 class Client(_Open[trio_client.Client]):
     """Made by :func:`connect`. Closing it closes its producers and consumers first."""
 
@@ -371,6 +381,12 @@ class Client(_Open[trio_client.Client]):
         held = self._loop.enter(self._inner.producer(settings))
         self._opened.append(held)
         return Producer(self._loop, held)
+
+    def sequenced_writer(self, *, transactional_id: str | None = None) -> SequencedWriter:
+        """As :meth:`paceline.client.Client.sequenced_writer`."""
+        return SequencedWriter(
+            self._loop, self._inner.sequenced_writer(transactional_id=transactional_id)
+        )
 
     def group_consumer(
         self,

@@ -24,6 +24,7 @@ from paceline.client.retry import Backoff
 from paceline.client.scope import open_scope
 from paceline.client.segments import Segments
 from paceline.client.sender import Sender
+from paceline.client.sequenced import SequencedWriter
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from paceline.client.transport import Dial, dial_tcp
 from paceline.types import Isolation
@@ -72,6 +73,12 @@ class Client:
                 await producer.flush()
             finally:
                 producer.close()
+
+    def sequenced_writer(self, *, transactional_id: str | None = None) -> SequencedWriter:
+        """A writer of batches that carry the caller's own producer identity and sequences."""
+        return SequencedWriter(
+            self._pool, self._metadata, self._backoff, transactional_id=transactional_id
+        )
 
     @overload
     def consumer(

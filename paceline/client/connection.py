@@ -167,10 +167,17 @@ class Connection:
         """
         return reply.unpack((await self.call_frame(api, body, wait_s=wait_s)).body)
 
-    async def call_frame(self, api: NativeApi, body: Message, *, wait_s: float = 0.0) -> Frame:
-        """As :meth:`call`, for a reply with a payload."""
+    async def call_frame(
+        self,
+        api: NativeApi,
+        body: Message,
+        *,
+        wait_s: float = 0.0,
+        payload: Sequence[Bytes] = (),
+    ) -> Frame:
+        """As :meth:`call`, for a request or a reply with a payload."""
         waiter = _Waiter()
-        correlation = self.post(api, body.pack(), waiter.set, wait_s=wait_s)
+        correlation = self.post(api, body.pack(), waiter.set, wait_s=wait_s, payload=payload)
         try:
             await waiter.event.wait()
         finally:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
 )
@@ -21,7 +23,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from paceline.spark.options import SourceOptions, View, columns_of, parse_source
+from paceline.spark.options import (
+    SinkOptions,
+    SourceOptions,
+    View,
+    columns_of,
+    parse_sink,
+    parse_source,
+)
 from paceline.spark.planner import Limit, StreamPlanner, default_limit
 from paceline.spark.planning import ReadRange
 
@@ -29,6 +38,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+NO_OVERWRITE = (
+    "paceline: a log cannot be overwritten; use mode('append'), and for a query's complete or "
+    "update output foreachBatch with txnAppId and txnVersion"
+)
 FIXED_SCHEMA = "paceline: the schema is fixed; decode value with paceline.spark.decode"
 
 
@@ -67,6 +80,25 @@ class PacelineDataSource(DataSource):
         options = parse_source(dict(self.options), streaming=True)
         self._check(schema)
         return StreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from paceline.spark.sink import BatchWriter
+
+        return BatchWriter(self._sink_options(schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from paceline.spark.sink import StreamWriter
+
+        return StreamWriter(self._sink_options(schema, overwrite=overwrite))
+
+    def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
+        from paceline.spark.rows import check_columns
+
+        if overwrite:
+            raise ValueError(NO_OVERWRITE)
+        options = parse_sink(dict(self.options))
+        check_columns(((each.name, each.dataType.simpleString()) for each in schema), options)
+        return options
 
     def _check(self, schema: StructType) -> None:
         if schema != self.schema():

@@ -1,0 +1,149 @@
+"""Rows of a data frame as records to be written: which columns there may be, and what is wrong with
+a row. Pure but for Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from paceline.spark.options import SinkOptions
+from paceline.types import is_internal_topic, is_valid_topic_name
+from paceline.wire.records import Header, Record
+
+_TYPES: Mapping[str, tuple[str, ...]] = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+REASON_HEADER = "paceline.error"
+ORIGIN_HEADER = "paceline.topic"
+KEPT_BYTES = 64 * 1024
+"""How much of an oversized value a dead letter keeps."""
+
+
+class BadRow(Exception):
+    """A row that cannot be written, and why."""
+
+
+def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
+    """Judge (name, type) pairs of the input. Raises ValueError in the words of Kafka's sink."""
+    found = dict(columns)
+    if "value" not in found:
+        raise ValueError("paceline: Required attribute 'value' not found")
+    if "topic" not in found and not options.topic:
+        raise ValueError(
+            "paceline: topic option required when no 'topic' attribute is present. Use the topic "
+            "option for setting a topic."
+        )
+    for name, kind in found.items():
+        expected = _TYPES.get(name)
+        if expected is None:
+            raise ValueError(
+                f"paceline: {name} attribute is not written; drop it, or pack it into value "
+                f"(known are {', '.join(_TYPES)})"
+            )
+        if kind not in expected:
+            raise ValueError(
+                f"paceline: {name} attribute unsupported type {kind}. {name} must be a(n) "
+                f"{' or '.join(expected)}"
+            )
+    if "headers" in found and not options.include_headers:
+        raise ValueError("paceline: a headers attribute needs the option includeHeaders=true")
+
+
+class Row(NamedTuple):
+    """A record with its target; ``partition`` None is for the writer to choose."""
+
+    topic: str | None
+    partition: int | None
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class RowReader:
+    """Reads Arrow batches of the input. ``now_ms`` stamps records that have no time."""
+
+    options: SinkOptions
+    now_ms: int
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        """The rows, in order."""
+        count = batch.num_rows
+        names = set(batch.schema.names)
+
+        def column(name: str, default: object = None) -> Sequence[object]:
+            if name not in names:
+                return [default] * count
+            values = batch.column(name)
+            if name in ("key", "value") and not pa.types.is_binary(values.type):
+                values = values.cast(pa.binary())
+            read: list[object] = values.to_pylist()
+            return read
+
+        topics = [self.options.topic] * count if self.options.topic else column("topic")
+        stamps = self._stamps(batch, names)
+        headers = [_headers(each) for each in column("headers")]
+        rows = zip(
+            topics,
+            column("partition"),
+            stamps,
+            column("key"),
+            column("value"),
+            headers,
+            strict=True,
+        )
+        for topic, partition, stamp, key, value, given in rows:
+            yield Row(topic, partition, Record(-1, stamp, key, value, given))
+
+    def _stamps(self, batch: pa.RecordBatch, names: set[str]) -> list[int]:
+        if "timestamp" not in names:
+            return [self.now_ms] * batch.num_rows
+        column = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+        return [self.now_ms if each is None else each // 1000 for each in column.to_pylist()]
+
+
+def _headers(given: object) -> tuple[Header, ...]:
+    if not given:
+        return ()
+    assert isinstance(given, list)
+    return tuple((each["key"] or "", each["value"]) for each in given if each is not None)
+
+
+def check_row(row: Row, size: int, options: SinkOptions) -> str:
+    """The topic of a row that may be written. Raises BadRow."""
+    topic = row.topic
+    if topic is None:
+        raise BadRow("null topic in the data. Use the topic option for setting a topic.")
+    if not is_valid_topic_name(topic) or is_internal_topic(topic):
+        raise BadRow(f"{topic!r} is no topic to write to")
+    if size > options.max_record_bytes:
+        raise BadRow(
+            f"record of {size} bytes for {topic}, at most {options.max_record_bytes} "
+            "(maxRequestBytes)"
+        )
+    return topic
+
+
+def dead_letter(row: Row, reason: str) -> Record:
+    """What is left of a bad row: its key and value, shortened where they are too long, and why."""
+    record = row.record
+    key, value = record.key, record.value
+    headers = (
+        *record.headers,
+        (REASON_HEADER, reason.encode()),
+        (ORIGIN_HEADER, (row.topic or "").encode()),
+    )
+    return Record(
+        -1,
+        record.timestamp_ms,
+        None if key is None else key[:KEPT_BYTES],
+        None if value is None else value[:KEPT_BYTES],
+        headers,
+    )

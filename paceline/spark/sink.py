@@ -1,0 +1,181 @@
+"""``df.write`` and ``writeStream`` with ``format("paceline")``, as Spark calls them.
+
+A writer is made in one process, written with in others, and committed in a third; nothing passes
+between them but what is pickled here and the tasks' messages (spec spark 2).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from paceline.client import blocking
+from paceline.errors import PacelineError
+from paceline.spark import exactly_once, sink_ids
+from paceline.spark.cluster import connect
+from paceline.spark.options import Guarantee, SinkOptions
+from paceline.spark.rows import RowReader
+from paceline.spark.sink_ids import TaskId, WriteId
+from paceline.spark.task_writer import TaskWriter, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG = logging.getLogger("paceline.spark")
+INCOMPLETE = "paceline: a task left no message; nothing of this batch is committed"
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task has written; ``transaction`` is empty where it opened none."""
+
+    write: WriteId
+    transaction: str = ""
+    written: Written = field(default_factory=Written)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch of a streaming query."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        return write_task(self._options, sink_ids.task_of_stream(self._options), iterator)
+
+    def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
+        commit(self._options, messages)
+
+    def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
+        abort(self._options, messages)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One ``df.write``. Named when it is planned, so that its tasks and its commit agree."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._write = sink_ids.batch_write(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        return write_task(self._options, sink_ids.task_of_batch(self._write), iterator)
+
+    def commit(self, messages: Sequence[TaskMessage | None]) -> None:
+        commit(self._options, messages)
+
+    def abort(self, messages: Sequence[TaskMessage | None]) -> None:
+        abort(self._options, messages)
+
+
+# --- in a task ------------------------------------------------------------------------------------
+
+
+def write_task(
+    options: SinkOptions, task: TaskId, batches: Iterator[pa.RecordBatch]
+) -> TaskMessage:
+    """Write a task's rows. With exactly_once nothing of it is visible before :func:`commit`: the
+    input may have been cut short without a word (spec spark 3, L2)."""
+    message = TaskMessage(task.write)
+    first = _first_filled(batches)
+    if first is None:
+        return message
+    with connect(options.link, "sink") as client:
+        if options.guarantee is Guarantee.EXACTLY_ONCE:
+            _write_in_transaction(client, options, task, message, first, batches)
+            return message
+        output = client.sequenced_writer()
+        if options.guarantee is Guarantee.IDEMPOTENT:
+            identity = sink_ids.named_identity(task)
+        else:
+            identity = output.new_identity()
+        writer = TaskWriter(output, identity, options, first_partition=task.partition)
+        message.written = _write_rows(writer, options, first, batches)
+    return message
+
+
+def _write_in_transaction(
+    client: blocking.Client,
+    options: SinkOptions,
+    task: TaskId,
+    message: TaskMessage,
+    first: pa.RecordBatch,
+    batches: Iterator[pa.RecordBatch],
+) -> None:
+    attempt = exactly_once.begin(client, options, task)
+    if attempt is None:
+        for _ in batches:  # committed before: Spark wants its rows taken all the same
+            pass
+        return
+    message.transaction = attempt.name
+    with exactly_once.kept_alive(client, task.write, options):
+        writer = TaskWriter(
+            client.sequenced_writer(transactional_id=attempt.name),
+            attempt.identity,
+            options,
+            first_partition=task.partition,
+            transactional=True,
+        )
+        message.written = _write_rows(writer, options, first, batches)
+
+
+def _first_filled(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    return next((batch for batch in batches if batch.num_rows), None)
+
+
+def _write_rows(
+    writer: TaskWriter,
+    options: SinkOptions,
+    first: pa.RecordBatch,
+    batches: Iterator[pa.RecordBatch],
+) -> Written:
+    reader = RowReader(options, time.time_ns() // 1_000_000)
+    for row in reader.read(first):
+        writer.add(row)
+    for batch in batches:
+        for row in reader.read(batch):
+            writer.add(row)
+    return writer.finish()
+
+
+# --- in the driver --------------------------------------------------------------------------------
+
+
+def commit(options: SinkOptions, messages: Sequence[TaskMessage | None]) -> None:
+    """Make a batch visible, all of it at once. Raises when a task's message is missing."""
+    present = [message for message in messages if message is not None]
+    if len(present) < len(messages):
+        raise RuntimeError(INCOMPLETE)
+    dead = sum(message.written.dead_letters for message in present)
+    if dead:
+        LOG.warning("%d rows went to %s", dead, options.dead_letter_topic)
+    transactions = [message.transaction for message in present if message.transaction]
+    if not transactions:
+        return
+    writes = {message.write for message in present if message.transaction}
+    if len(writes) != 1:
+        named = ", ".join(sorted(map(str, writes)))
+        raise RuntimeError(f"paceline: tasks of different batches in one commit: {named}")
+    with connect(options.link, "commit") as client:
+        exactly_once.commit(client, writes.pop(), transactions)
+
+
+def abort(options: SinkOptions, messages: Sequence[TaskMessage | None]) -> None:
+    """Give a batch up, as far as it is not committed. Never raises: Spark would then hide why the
+    batch failed (spec spark 3, L4)."""
+    named = [message for message in messages if message is not None and message.transaction]
+    if not named:
+        return
+    try:
+        with connect(options.link, "abort") as client:
+            exactly_once.abort(client, named[0].write, [each.transaction for each in named])
+    except PacelineError as error:
+        LOG.warning("the batch's transactions end by their time-out: %s", error)

@@ -1,0 +1,78 @@
+"""Who writes: the names under which the broker knows a query, its runs, and its batches."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import dataclass
+
+from paceline.spark.errors import OptionError
+from paceline.spark.options import SinkOptions
+from paceline.wire.native.data import ProducerIdentity
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+_NAMED = 1 << 62
+"""Ids that the cluster hands out are small; those made of names have this bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteId:
+    """One micro-batch, or one batch write. ``query`` is empty for the latter."""
+
+    sink: str
+    query: str
+    run: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """One attempt at one part of it."""
+
+    write: WriteId
+    partition: int
+    attempt: int
+
+
+def batch_write(options: SinkOptions) -> WriteId:
+    """Of a plain ``df.write``: the names that the user gave, or new ones."""
+    run = uuid.uuid4().hex
+    if options.app_id:
+        return WriteId(options.app_id, "", run, options.version)
+    return WriteId(f"write-{run}", "", run, 0)
+
+
+def task_of_stream(options: SinkOptions) -> TaskId:
+    """Of the running task of a streaming query."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "called outside a task"
+    query = context.getLocalProperty(QUERY_ID)
+    batch = context.getLocalProperty(BATCH_ID)
+    run = context.getLocalProperty(RUN_ID)
+    if not query or batch is None or not run:
+        raise OptionError(
+            "paceline: this Spark does not tell its tasks which query and batch they are of; "
+            "deliveryGuarantee=at_least_once works without"
+        )
+    write = WriteId(options.app_id or query, query, run, int(batch))
+    return TaskId(write, context.partitionId(), context.attemptNumber())
+
+
+def task_of_batch(write: WriteId) -> TaskId:
+    """Of the running task of a batch write."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "called outside a task"
+    return TaskId(write, context.partitionId(), context.attemptNumber())
+
+
+def named_identity(task: TaskId) -> ProducerIdentity:
+    """The same producer id for every attempt at the same part of the same batch."""
+    name = f"{task.write.sink}\0{task.write.batch}\0{task.partition}".encode()
+    digest = hashlib.blake2b(name, digest_size=8).digest()
+    return ProducerIdentity(_NAMED | int.from_bytes(digest, "big") >> 2, 0)

@@ -1,0 +1,107 @@
+"""The sink in a real Spark session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from paceline.client import Position
+from paceline.spark.rows import REASON_HEADER
+from tests.spark.queries import DONE_S, Topics
+
+
+def numbered(first: int, last: int) -> list[str]:
+    return [f"{number:05d}" for number in range(first, last)]
+
+
+def pipe(spark: SparkSession, base: Path, topics: Topics, source: str, sink: str, **more: object):
+    """One run of a query from topic to topic, over all that is there."""
+    query = (
+        spark.readStream.format("paceline")
+        .options(**topics.options(source, startingOffsets="earliest", minPartitions=2))
+        .load()
+        .selectExpr("key", "value", "partition")
+        .writeStream.format("paceline")
+        .options(**{key: str(value) for key, value in more.items()})
+        .option("paceline.bootstrap.servers", topics.bootstrap)
+        .option("topic", sink)
+        .option("checkpointLocation", str(base / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(DONE_S), "the query did not end"
+
+
+def forget_last_commit(base: Path) -> None:
+    commits = base / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_a_frame_is_written_as_it_is(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.make(partitions=2)
+    frame = spark.sql(
+        f"""select '{topic}' topic, x'00ff' key, x'ff' value, 1 partition,
+            timestamp_millis(1700000000123) timestamp,
+            array(named_struct('key', 'h', 'value', x'01')) headers
+        union all select '{topic}', null, null, 0, null, null"""
+    )
+    base = {"paceline.bootstrap.servers": topics.bootstrap, "deliveryGuarantee": "at_least_once"}
+    frame.write.format("paceline").options(**base, includeHeaders="true").mode("append").save()
+    with topics.client.consumer(topic, stop=Position.LATEST) as consumer:
+        found = {record.partition: record for record in consumer}
+    assert len(found) == 2
+    assert (found[1].key, found[1].value, found[1].timestamp_ms) == (
+        b"\x00\xff",
+        b"\xff",
+        1_700_000_000_123,
+    )
+    assert found[1].headers == (("h", b"\x01"),)
+    assert (found[0].key, found[0].value, found[0].headers) == (None, None, ())
+    with pytest.raises(PySparkException, match="value attribute unsupported type int"):
+        spark.sql("select 1 value").write.format("paceline").options(**base, topic=topic).mode(
+            "append"
+        ).save()
+    with pytest.raises(PySparkException, match="cannot be overwritten"):
+        frame.drop("headers").write.format("paceline").options(**base).mode("overwrite").save()
+
+
+def test_idempotent_writes_of_a_repeated_batch_are_stored_once(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    source, sink = topics.make(partitions=2), topics.make("out", partitions=2)
+    topics.write(source, numbered(0, 400))
+    pipe(spark, tmp_path, topics, source, sink, deliveryGuarantee="idempotent")
+    assert sorted(topics.read(sink)) == numbered(0, 400)
+    forget_last_commit(tmp_path)
+    topics.write(source, numbered(400, 450))
+    pipe(spark, tmp_path, topics, source, sink, deliveryGuarantee="idempotent")
+    assert sorted(topics.read(sink)) == numbered(0, 450)
+
+
+def test_bad_rows_are_dead_letters(spark: SparkSession, topics: Topics) -> None:
+    topic, dead = topics.make(partitions=2), topics.make("dead", partitions=1)
+    frame = spark.sql(
+        f"""select cast(id as string) value, if(id % 10 = 0, null, '{topic}') topic,
+            if(id % 10 = 1, 7, 0) partition from range(100)"""
+    )
+    options = {
+        "paceline.bootstrap.servers": topics.bootstrap,
+        "deliveryGuarantee": "at_least_once",
+    }
+    with pytest.raises(PySparkException, match=r"null topic in the data|partition 7 of"):
+        frame.write.format("paceline").options(**options).mode("append").save()
+    lenient = {**options, "onBadRow": "dead_letter", "deadLetterTopic": dead}
+    frame.write.format("paceline").options(**lenient).mode("append").save()
+    with topics.client.consumer(dead, stop=Position.LATEST) as consumer:
+        letters = list(consumer)
+    assert sorted(int(each.value or b"") % 10 for each in letters) == [0] * 10 + [1] * 10
+    reasons = {dict(each.headers)[REASON_HEADER] for each in letters}
+    assert len(reasons) == 2
+    assert set(map(int, topics.read(topic))) >= {
+        number for number in range(100) if number % 10 not in (0, 1)
+    }
