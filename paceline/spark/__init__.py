@@ -16,6 +16,8 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Make the formats known to ``spark``; only needed where their modules are not on the Python
     path at the driver's start, because Spark finds them there by itself."""
+    from paceline.spark.archive import ArchiveDataSource
     from paceline.spark.source import PacelineDataSource
 
     spark.dataSource.register(PacelineDataSource)
+    spark.dataSource.register(ArchiveDataSource)

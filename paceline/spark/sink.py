@@ -50,7 +50,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        return write_task(self._options, sink_ids.task_of_stream(self._options), iterator)
+        return write_task(self._options, sink_ids.stream_task(self._options.app_id), iterator)
 
     def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
         commit(self._options, messages)

@@ -44,8 +44,9 @@ def batch_write(options: SinkOptions) -> WriteId:
     return WriteId(f"write-{run}", "", run, 0)
 
 
-def task_of_stream(options: SinkOptions) -> TaskId:
-    """Of the running task of a streaming query."""
+def stream_task(app_id: str) -> TaskId:
+    """Of the running task of a streaming query; ``app_id`` instead of the query's id names the
+    sink, if it is not empty."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -58,7 +59,7 @@ def task_of_stream(options: SinkOptions) -> TaskId:
             "paceline: this Spark does not tell its tasks which query and batch they are of; "
             "deliveryGuarantee=at_least_once works without"
         )
-    write = WriteId(options.app_id or query, query, run, int(batch))
+    write = WriteId(app_id or query, query, run, int(batch))
     return TaskId(write, context.partitionId(), context.attemptNumber())
 
 

@@ -1,0 +1,263 @@
+"""The log of an archive: which Parquet files hold which records. The truth about its directory.
+
+::
+
+    <root>/_log/<20-digit version>.json
+    {"v": 1, "kind": "batch" | "compaction", "txn": {"app": query id, "batch": n},
+     "end": {topic: {partition: offset}},
+     "add": [{"path", "stage", "topic", "partition", "first", "last", "rows", "bytes",
+              "minTs", "maxTs", "sha256"}],
+     "remove": [path, ...]}
+
+A version is made exclusively (a hard link of a finished file, which fails if it exists), so two
+writers never both succeed; then its files are renamed from ``_stage`` to their paths. Whoever opens
+the log finishes renames that a crash left over. Paths are relative to the root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import ConfigurationError
+from paceline.types import TopicPartition
+
+VERSION = 1
+LOG, STAGE = "_log", "_stage"
+BATCH, COMPACTION = "batch", "compaction"
+RECENT = 8
+"""Versions whose renames are looked after when the log is opened."""
+
+
+class ArchiveConflict(ConfigurationError):
+    """Another writer was quicker, or these records are archived already."""
+
+
+class ArchiveDamaged(ConfigurationError):
+    """The log or a file of the archive is not what it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFile:
+    """A Parquet file of one partition and hour; offsets ``first .. last`` (inclusive) lie between,
+    not necessarily without gaps. Times in ms, -1 when no record has one."""
+
+    path: str
+    stage: str
+    topic: str
+    partition: int
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    minTs: int  # noqa: N815 - as it stands in the log
+    maxTs: int  # noqa: N815
+    sha256: str
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One version. ``end``: what the archive reaches after it, of the partitions it touches."""
+
+    kind: str
+    app: str
+    batch: int
+    end: Mapping[TopicPartition, int]
+    add: Sequence[ArchiveFile] = ()
+    remove: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        end: dict[str, dict[str, int]] = {}
+        for at in sorted(self.end):
+            end.setdefault(at.topic, {})[str(at.partition)] = self.end[at]
+        return {
+            "v": VERSION,
+            "kind": self.kind,
+            "txn": {"app": self.app, "batch": self.batch},
+            "end": end,
+            "add": [asdict(each) for each in self.add],
+            "remove": list(self.remove),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Entry:
+        return cls(
+            data["kind"],
+            data["txn"]["app"],
+            data["txn"]["batch"],
+            {
+                TopicPartition(topic, int(partition)): offset
+                for topic, places in data["end"].items()
+                for partition, offset in places.items()
+            },
+            tuple(ArchiveFile(**each) for each in data["add"]),
+            tuple(data["remove"]),
+        )
+
+
+@dataclass
+class State:
+    """All versions up to one, folded. ``batches``: the last batch of each app."""
+
+    version: int = 0
+    files: dict[str, ArchiveFile] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+
+    def take(self, version: int, entry: Entry) -> None:
+        """Fold in the next version."""
+        self.version = version
+        for path in entry.remove:
+            self.files.pop(path, None)
+        for each in entry.add:
+            self.files[each.path] = each
+        for at, end in entry.end.items():
+            self.ends[at] = max(end, self.ends.get(at, 0))
+        if entry.kind == BATCH:
+            self.batches[entry.app] = max(entry.batch, self.batches.get(entry.app, -1))
+
+    def by_partition(self) -> dict[TopicPartition, list[ArchiveFile]]:
+        """The files in order of their first offset."""
+        found: dict[TopicPartition, list[ArchiveFile]] = {}
+        for each in sorted(self.files.values(), key=lambda file: (file.at, file.first, file.path)):
+            found.setdefault(each.at, []).append(each)
+        return found
+
+
+class ArchiveLog:
+    """The log below ``root``, on a file system that all writers share."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        self._log = self.root / LOG
+
+    def versions(self) -> list[int]:
+        """All versions, ascending."""
+        if not self._log.is_dir():
+            return []
+        return sorted(int(path.stem) for path in self._log.glob("*.json") if path.stem.isdecimal())
+
+    def entry(self, version: int) -> Entry:
+        """One version. Raises ArchiveDamaged."""
+        path = self._path(version)
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["v"] != VERSION:
+                raise ArchiveDamaged(f"{path}: version {data['v']}, this program knows {VERSION}")
+            return Entry.from_json(data)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ArchiveDamaged(f"{path}: {error}") from error
+
+    def state(self, version: int | None = None) -> State:
+        """Everything up to ``version``, the newest by default. Raises ArchiveDamaged where one is
+        missing."""
+        state = State()
+        for expected, number in enumerate(self.versions(), start=1):
+            if version is not None and number > version:
+                break
+            if number != expected:
+                raise ArchiveDamaged(f"{self._path(expected)}: missing")
+            state.take(number, self.entry(number))
+        return state
+
+    def append(self, entry: Entry, *, after: int) -> int:
+        """Make the version behind ``after``, and put its files in place. Raises ArchiveConflict
+        when another writer has made it."""
+        version = after + 1
+        self._log.mkdir(parents=True, exist_ok=True)
+        draft = self._log / f"draft-{uuid.uuid4().hex}"
+        try:
+            with draft.open("w", encoding="utf-8") as file:
+                json.dump(entry.to_json(), file)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, self._path(version))
+            except FileExistsError:
+                raise ArchiveConflict(f"{self._path(version)}: another writer made it") from None
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_directory(self._log)
+        self._place(entry.add)
+        return version
+
+    def repair(self) -> None:
+        """Finish what a writer that died after its version left undone."""
+        for version in self.versions()[-RECENT:]:
+            self._place(self.entry(version).add)
+
+    def _place(self, files: Iterable[ArchiveFile]) -> None:
+        for each in files:
+            stage, path = self.root / each.stage, self.root / each.path
+            if each.stage and stage.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                stage.rename(path)
+
+    def drop_stages(self, stages: Iterable[str], *, keep: Iterable[ArchiveFile] = ()) -> None:
+        """Delete files that no version names."""
+        named = {each.stage for each in keep}
+        for stage in stages:
+            if stage not in named:
+                with contextlib.suppress(FileNotFoundError):
+                    (self.root / stage).unlink()
+
+    def _path(self, version: int) -> Path:
+        return self._log / f"{version:020d}.json"
+
+
+def commit_batch(log: ArchiveLog, app: str, batch: int, files: Sequence[ArchiveFile]) -> bool:
+    """Archive a micro-batch, once: False when this batch is in the log already.
+
+    Raises ArchiveConflict when other batches have archived any of these offsets, which is what a
+    lost checkpoint would cause.
+    """
+    log.repair()
+    state = log.state()
+    if state.batches.get(app, -1) >= batch:
+        log.drop_stages([each.stage for each in files])
+        return False
+    if not files:
+        return True
+    ends: dict[TopicPartition, int] = {}
+    for each in files:
+        if each.first < state.ends.get(each.at, 0):
+            raise ArchiveConflict(
+                f"{each.at}: offsets {each.first}..{each.last} are archived already (up to "
+                f"{state.ends[each.at]}). With a new checkpoint, start where the archive ends"
+            )
+        ends[each.at] = max(each.last + 1, ends.get(each.at, 0))
+    log.append(Entry(BATCH, app, batch, ends, files), after=state.version)
+    return True
+
+
+def units(files: Sequence[ArchiveFile]) -> list[list[ArchiveFile]]:
+    """Files of one partition, in order, grouped so that offsets of different groups do not mix
+    (records whose times go back and forth over an hour lie in files whose ranges overlap)."""
+    groups: list[list[ArchiveFile]] = []
+    end = -1
+    for each in files:
+        if groups and each.first <= end:
+            groups[-1].append(each)
+        else:
+            groups.append([each])
+        end = max(end, each.last)
+    return groups
+
+
+def sync_directory(path: Path) -> None:
+    """Make the directory's entries durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,160 @@
+"""Archives without Spark: the log, its crashes, the files, and reading them back in order."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from paceline.spark import arrow
+from paceline.spark.archive_files import NO_HOUR, Place, read_unit, write_stage
+from paceline.spark.archive_log import (
+    ArchiveConflict,
+    ArchiveDamaged,
+    ArchiveFile,
+    ArchiveLog,
+    Entry,
+    commit_batch,
+    units,
+)
+from paceline.spark.options import ARROW_COLUMNS
+from paceline.types import TopicPartition
+
+AT = TopicPartition("t", 0)
+HOUR_MS = 3_600_000
+
+
+def rows(*offsets: int, partition: int = 0, times: list[int | None] | None = None):
+    stamps = times or [1_700_000_000_000] * len(offsets)
+    listed = [
+        {
+            "key": b"k%d" % offset,
+            "value": b"v%d" % offset,
+            "topic": "t",
+            "partition": partition,
+            "offset": offset,
+            "timestamp": None if stamp is None else stamp * 1000,
+            "timestampType": 0,
+            "headers": [{"key": "h", "value": b"x"}] if offset % 2 else None,
+            "leaderEpoch": 3,
+        }
+        for offset, stamp in zip(offsets, stamps, strict=True)
+    ]
+    return pa.RecordBatch.from_pylist(listed, schema=arrow.schema(ARROW_COLUMNS))
+
+
+def archive(root: Path, batch: int, *batches: pa.RecordBatch, app: str = "q") -> bool:
+    return commit_batch(ArchiveLog(root), app, batch, write_stage(root, "run", batches))
+
+
+def read_back(root: Path) -> list[int]:
+    state = ArchiveLog(root).state()
+    return [
+        offset
+        for files in state.by_partition().values()
+        for unit in units(files)
+        for batch in read_unit(root, unit)
+        for offset in batch.column("offset").to_pylist()
+    ]
+
+
+def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
+    batch = rows(0, 1, 2, 5)
+    assert archive(tmp_path, 0, batch)
+    [file] = ArchiveLog(tmp_path).state().files.values()
+    assert file.path.startswith("topic=t/date=2023-11-14/hour=22/p0-0-5-")
+    assert (file.first, file.last, file.rows) == (0, 5, 4)
+    [back] = read_unit(tmp_path, [file])
+    assert back.equals(batch)
+    assert pq.read_table(tmp_path / file.path).num_rows == 4
+
+
+def test_hours_and_unknown_times_lie_apart_and_are_read_in_order(tmp_path: Path) -> None:
+    times: list[int | None] = [HOUR_MS * 5, HOUR_MS * 6, None, HOUR_MS * 5 + 1, HOUR_MS * 6 + 1]
+    archive(tmp_path, 0, rows(0, 1, 2, 3, 4, times=times))
+    folders = sorted(str(Path(each).parent) for each in ArchiveLog(tmp_path).state().files)
+    assert folders == [
+        "topic=t/date=1970-01-01/hour=05",
+        "topic=t/date=1970-01-01/hour=06",
+        "topic=t/date=unknown/hour=00",
+    ]
+    assert read_back(tmp_path) == [0, 1, 2, 3, 4]
+    assert Place("t", 0, NO_HOUR).folder.endswith("date=unknown/hour=00")
+
+
+def test_a_repeated_batch_is_archived_once(tmp_path: Path) -> None:
+    assert archive(tmp_path, 0, rows(0, 1))
+    assert archive(tmp_path, 1, rows(2, 3), rows(0, 1, partition=1))
+    assert not archive(tmp_path, 1, rows(2, 3), rows(0, 1, partition=1))
+    assert read_back(tmp_path) == [0, 1, 2, 3, 0, 1]
+    assert not list((tmp_path / "_stage").rglob("*.parquet"))
+    assert ArchiveLog(tmp_path).state().ends == {AT: 4, TopicPartition("t", 1): 2}
+
+
+def test_a_lost_checkpoint_cannot_archive_twice(tmp_path: Path) -> None:
+    archive(tmp_path, 0, rows(0, 1, 2))
+    with pytest.raises(
+        ArchiveConflict, match=r"t/0: offsets 2\.\.3 are archived already \(up to 3"
+    ):
+        archive(tmp_path, 0, rows(2, 3), app="another")
+    assert read_back(tmp_path) == [0, 1, 2]
+
+
+def test_a_crash_between_version_and_renames_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = write_stage(tmp_path, "run", [rows(0, 1)])
+    log = ArchiveLog(tmp_path)
+    entry = Entry("batch", "q", 0, {AT: 2}, staged)
+    draft = tmp_path / "entry"
+    draft.write_text(json.dumps(entry.to_json()))
+    (tmp_path / "_log").mkdir()
+    os.link(draft, tmp_path / "_log" / f"{1:020d}.json")
+    with pytest.raises(ArchiveDamaged):
+        read_back(tmp_path)
+    log.repair()
+    assert read_back(tmp_path) == [0, 1]
+
+
+def test_two_writers_never_both_make_a_version(tmp_path: Path) -> None:
+    log = ArchiveLog(tmp_path)
+    first = Entry("batch", "a", 0, {AT: 1})
+    assert log.append(first, after=0) == 1
+    with pytest.raises(ArchiveConflict, match="another writer"):
+        log.append(Entry("batch", "b", 0, {AT: 1}), after=0)
+    assert log.entry(1) == first
+    assert [path.name for path in (tmp_path / "_log").iterdir()] == [f"{1:020d}.json"]
+
+
+def test_a_changed_file_is_refused_before_a_row_of_it_is_given(tmp_path: Path) -> None:
+    archive(tmp_path, 0, rows(0, 1))
+    [file] = ArchiveLog(tmp_path).state().files.values()
+    path = tmp_path / file.path
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArchiveDamaged, match="SHA-256"):
+        next(read_unit(tmp_path, [file]))
+
+
+def test_a_missing_version_is_noticed(tmp_path: Path) -> None:
+    log = ArchiveLog(tmp_path)
+    for number in range(3):
+        log.append(Entry("batch", "a", number, {AT: number}), after=number)
+    (tmp_path / "_log" / f"{2:020d}.json").unlink()
+    with pytest.raises(ArchiveDamaged, match="missing"):
+        log.state()
+
+
+def file(first: int, last: int) -> ArchiveFile:
+    return ArchiveFile("p", "s", "t", 0, first, last, 1, 1, 0, 0, "")
+
+
+def test_units_keep_ranges_that_mix_together() -> None:
+    a, b, c, d = file(0, 9), file(3, 12), file(13, 20), file(21, 21)
+    assert units([a, b, c, d]) == [[a, b], [c], [d]]
+    assert units([]) == []
