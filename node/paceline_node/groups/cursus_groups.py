@@ -11,7 +11,6 @@ lost, and end when one is refused.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from paceline.errors import (
     PartitionNotOwned,
     UnknownMember,
 )
-from paceline_node.groups.assignors import contiguous
+from paceline_node.groups.broker_assigned import BrokerAssigned, fitted
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
@@ -95,15 +94,15 @@ def cursus_key(group: str, topic: str) -> GroupKey:
     return GroupKey(Family.CURSUS, group, topic)
 
 
-class CursusGroups:
+class CursusGroups(BrokerAssigned):
     """The group commands of Cursus."""
 
     def __init__(self, context: GroupContext, offsets: OffsetBook) -> None:
-        self._context = context
+        session_s = context.limits.cursus_session_s
+        super().__init__(context, session_s=session_s, margin_s=session_s * _SWEEP)
         self._offsets = offsets
         self._fenced: dict[GroupKey, set[str]] = {}
         self._owned: dict[GroupKey, dict[str, set[int]]] = {}
-        self.rebalances = 0
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -121,7 +120,7 @@ class CursusGroups:
         if found is None:
             context.check_new_group(key)
             found = _new_group(key, partition_count)
-        draft = _fitted(self._without_silent(key, found), partition_count)
+        draft = fitted(self._without_silent(key, found), partition_count)
         member = self._known_as(key, draft, name)
         if member is None:
             context.check_member_count(key, len(draft.members) + 1)
@@ -223,7 +222,7 @@ class CursusGroups:
         group = self._context.group(key)
         if group is None:
             raise GroupNotFound(f"group {key} does not exist")
-        self._store(key, group, _fitted(self._without_silent(key, group), member.partition_count))
+        self._store(key, group, fitted(self._without_silent(key, group), member.partition_count))
         current = self._context.group(key)
         assert current is not None
         if current.member(member.member) is None:
@@ -264,75 +263,17 @@ class CursusGroups:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def _heard(self, key: GroupKey, member: str) -> None:
-        self._context.heard(key, member)
-        self._context.alarms.ask(key, self._context.now() + self._patience_s)
-
-    def _without_silent(self, key: GroupKey, group: Group) -> Group:
-        oldest = self._context.now() - self._context.limits.cursus_session_s
-        heard_at = self._context.sessions.heard_at
-        alive = tuple(each for each in group.members if heard_at(key, each.member_id) >= oldest)
-        if len(alive) == len(group.members):
-            return group
-        return replace(group, members=alive, generation=group.generation + 1)
-
-    def _store(self, key: GroupKey, before: Group, after: Group) -> None:
-        """Write ``after``, everything assigned anew, if it is another generation."""
-        if after.generation == before.generation and self._context.group(key) is not None:
-            return
-        ids = [each.member_id for each in after.members]
-        assigned = contiguous(ids, after.partition_count)
-        members = tuple(
-            [replace(each, partitions=assigned[each.member_id]) for each in after.members]
-        )
-        phase = Phase.STABLE if members else Phase.EMPTY
-        self._context.write_group(key, replace(after, members=members, phase=phase))
-        self.rebalances += 1
-        for each in before.members:
-            if each.member_id not in assigned:
-                self._forget(key, each.member_id)
-        self._remember_owners(key, members)
-
-    def _remember_owners(self, key: GroupKey, members: Sequence[Member]) -> None:
+    def _assigned(self, key: GroupKey, members: Sequence[Member]) -> None:
         owned = self._owned.setdefault(key, {})
         for each in members:
             owned.setdefault(each.member_id, set()).update(each.partitions)
 
-    def _forget(self, key: GroupKey, member: str) -> None:
-        self._context.sessions.forget(key, member)
-        self._fenced.get(key, set()).discard(member)
-        self._owned.get(key, {}).pop(member, None)
+    def _left(self, key: GroupKey, member_id: str) -> None:
+        super()._left(key, member_id)
+        self._fenced.get(key, set()).discard(member_id)
+        self._owned.get(key, {}).pop(member_id, None)
 
     # --- the engine's side ------------------------------------------------------------------------
-
-    def resume(self, key: GroupKey, group: Group) -> None:
-        """Members have fresh sessions."""
-        self._remember_owners(key, group.members)
-        self._context.alarms.ask(key, self._next_expiry(key, group))
-
-    def on_alarm(self, key: GroupKey) -> float:
-        """Remove silent members, all in one generation."""
-        group = self._context.group(key)
-        if group is None:
-            return math.inf
-        draft = self._without_silent(key, group)
-        self._store(key, group, draft)
-        return self._next_expiry(key, draft)
-
-    def _next_expiry(self, key: GroupKey, group: Group) -> float:
-        heard = [self._context.sessions.heard_at(key, each.member_id) for each in group.members]
-        return min(heard, default=math.inf) + self._patience_s
-
-    @property
-    def _patience_s(self) -> float:
-        return self._context.limits.cursus_session_s * (1 + _SWEEP)
-
-    def state(self, key: GroupKey) -> str:
-        return "Stable" if self.member_count(key) else "Empty"
-
-    def member_count(self, key: GroupKey) -> int:
-        group = self._context.group(key)
-        return 0 if group is None else len(group.members)
 
     def reads(self, key: GroupKey, topic: str) -> bool:
         return key.subject == topic and self.member_count(key) > 0
@@ -352,14 +293,6 @@ def _new_group(key: GroupKey, partition_count: int) -> Group:
         topic=key.subject,
         partition_count=partition_count,
     )
-
-
-def _fitted(group: Group, partition_count: int) -> Group:
-    """The group assigned to the partitions that the topic has now."""
-    if partition_count in (0, group.partition_count):
-        return group
-    generation = group.generation + bool(group.members)
-    return replace(group, partition_count=partition_count, generation=generation)
 
 
 def _is_called(member: str, name: str) -> bool:

@@ -8,7 +8,6 @@ at the next command or when they are noticed, whichever is first.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from paceline.errors import (
@@ -18,7 +17,7 @@ from paceline.errors import (
     PartitionNotOwned,
     UnknownMember,
 )
-from paceline_node.groups.assignors import ASSIGNORS
+from paceline_node.groups.broker_assigned import BrokerAssigned, fitted
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.records import Group, Member, Offset, Phase, offset_entry
@@ -56,12 +55,11 @@ def v1_key(group: str) -> GroupKey:
     return GroupKey(Family.V1, group)
 
 
-class V1Groups:
+class V1Groups(BrokerAssigned):
     """The commands JOIN, SYNC, HEARTBEAT, LEAVE and COMMIT."""
 
     def __init__(self, context: GroupContext) -> None:
-        self._context = context
-        self.rebalances = 0
+        super().__init__(context, session_s=context.limits.v1_session_s, margin_s=_MARGIN_S)
 
     # --- commands ---------------------------------------------------------------------------------
 
@@ -81,15 +79,14 @@ class V1Groups:
         if assignor is not None and draft.protocol != assignor:
             draft = replace(draft, protocol=assignor, generation=draft.generation + 1)
         draft = self._without_silent(key, draft)
-        draft = _fitted(draft, partition_count)
+        draft = fitted(draft, partition_count)
         if draft.member(consumer_id) is None:
             context.check_member_count(key, len(draft.members) + 1)
             joined = Member(consumer_id, heard_ms=context.wall_ms())
             members = (*draft.members, joined)
             draft = replace(draft, members=members, generation=draft.generation + 1)
         self._store(key, found, draft)
-        context.heard(key, consumer_id)
-        context.alarms.ask(key, context.now() + context.limits.v1_session_s + _MARGIN_S)
+        self._heard(key, consumer_id)
         return self._membership(key, consumer_id)
 
     def sync(self, member: MemberRef) -> Membership:
@@ -127,7 +124,7 @@ class V1Groups:
         group = self._context.group(key)
         if group is None or group.topic != member.topic:
             raise GroupNotFound(f"group {member.group} does not read {member.topic}")
-        draft = _fitted(self._without_silent(key, group), member.partition_count)
+        draft = fitted(self._without_silent(key, group), member.partition_count)
         self._store(key, group, draft)
         if draft.generation != member.generation:
             raise IllegalGeneration(
@@ -146,56 +143,7 @@ class V1Groups:
         assert member is not None
         return Membership(group.generation, member.partitions)
 
-    # --- changes ----------------------------------------------------------------------------------
-
-    def _without_silent(self, key: GroupKey, group: Group) -> Group:
-        oldest = self._context.now() - self._context.limits.v1_session_s
-        heard_at = self._context.sessions.heard_at
-        alive = tuple(each for each in group.members if heard_at(key, each.member_id) >= oldest)
-        if len(alive) == len(group.members):
-            return group
-        return replace(group, members=alive, generation=group.generation + 1)
-
-    def _store(self, key: GroupKey, before: Group, after: Group) -> None:
-        """Write ``after``, everything assigned anew, if it is another generation."""
-        if after.generation == before.generation and self._context.group(key) is not None:
-            return
-        ids = [each.member_id for each in after.members]
-        assigned = ASSIGNORS[after.protocol](ids, after.partition_count)
-        members = tuple(
-            [replace(each, partitions=assigned[each.member_id]) for each in after.members]
-        )
-        phase = Phase.STABLE if members else Phase.EMPTY
-        self._context.write_group(key, replace(after, members=members, phase=phase))
-        self.rebalances += 1
-        for gone in {each.member_id for each in before.members}.difference(ids):
-            self._context.sessions.forget(key, gone)
-
     # --- the engine's side ------------------------------------------------------------------------
-
-    def resume(self, key: GroupKey, group: Group) -> None:
-        """Members have fresh sessions."""
-        self._context.alarms.ask(key, self._next_expiry(key, group))
-
-    def on_alarm(self, key: GroupKey) -> float:
-        """Remove silent members."""
-        group = self._context.group(key)
-        if group is None:
-            return math.inf
-        draft = self._without_silent(key, group)
-        self._store(key, group, draft)
-        return self._next_expiry(key, draft)
-
-    def _next_expiry(self, key: GroupKey, group: Group) -> float:
-        heard = [self._context.sessions.heard_at(key, each.member_id) for each in group.members]
-        return min(heard, default=math.inf) + self._context.limits.v1_session_s + _MARGIN_S
-
-    def state(self, key: GroupKey) -> str:
-        return "Stable" if self.member_count(key) else "Empty"
-
-    def member_count(self, key: GroupKey) -> int:
-        group = self._context.group(key)
-        return 0 if group is None else len(group.members)
 
     def reads(self, key: GroupKey, topic: str) -> bool:
         group = self._context.group(key)
@@ -207,11 +155,3 @@ class V1Groups:
 
 def _new_group(topic: str, assignor: str) -> Group:
     return Group(1, Phase.EMPTY, protocol_type="v1", protocol=assignor, topic=topic)
-
-
-def _fitted(group: Group, partition_count: int) -> Group:
-    """The group assigned to the partitions that the topic has now."""
-    if partition_count in (0, group.partition_count):
-        return group
-    generation = group.generation + bool(group.members)
-    return replace(group, partition_count=partition_count, generation=generation)
