@@ -24,10 +24,12 @@ from paceline_node.app.metering import (
     meter_peers,
     meter_process,
     meter_replicas,
+    meter_transactions,
     watch_images,
 )
 from paceline_node.app.peering import Peering
 from paceline_node.app.replicas import replication_settings
+from paceline_node.app.transactions import TransactionRoom
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
 from paceline_node.env import Env
@@ -37,7 +39,7 @@ from paceline_node.observe.watchdog import LoopWatchdog
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
 from paceline_node.replication.table import refs
 from paceline_node.security.principals import Policy
-from paceline_node.services.surface import Surface
+from paceline_node.services.surface import Surface, TransactionParts
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
@@ -101,6 +103,10 @@ class Broker:
         meter_replicas(self._metrics, self.replicas)
         self._groups = GroupRoom(env, settings, self.replicas)
         meter_groups(self._metrics, self._groups.machines)
+        self._transactions = TransactionRoom(
+            env, settings, meta.node_id, metadata, peering, self.replicas, self._groups
+        )
+        meter_transactions(self._metrics, self._transactions)
         self.replicas.register(peering.server)
         peering.on_session_closed(self.replicas.session_closed)
         self._replica_tasks = trio.CancelScope()
@@ -184,6 +190,7 @@ class Broker:
         incarnation.forget_failure(self._env.disk)
         self._recovered = True
         await core.start(self._run_groups)
+        await core.start(self._transactions.run)
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         floor = self.replicas.table.weakest_flush_mode()
@@ -245,6 +252,13 @@ class Broker:
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
             group_commit_s=self._groups.commit_s,
+            transactions=TransactionParts(
+                self._transactions.machines,
+                self._transactions.endings,
+                self._transactions.partners,
+                self._transactions.produce,
+                self._transactions.commit_s,
+            ),
         )
         frontend = self._frontend = Frontend(
             self._live,

@@ -28,6 +28,7 @@ from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
 from paceline_node.listeners.native_groups import NativeGroups
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.native_requests import NativeRequests
+from paceline_node.listeners.native_transactions import NativeTransactions
 from paceline_node.listeners.segment import SegmentListener
 from paceline_node.listeners.segment_connection import ConnectionLimits
 from paceline_node.listeners.segment_requests import RequestTimes
@@ -140,6 +141,7 @@ class Frontend:
             surface.topics,
             surface.records,
             surface.producer_ids,
+            surface.transactions,
             surface.status,
             surface.claims,
             surface.trimming,
@@ -148,9 +150,13 @@ class Frontend:
             meta.cluster_id,
             meta.node_id,
             software,
-            ProduceHandler(surface.records),
+            ProduceHandler(surface.records, surface.transactional_produce, surface.transactions),
             self._fetch,
-            {**requests.handlers(), **NativeGroups(surface.groups).handlers()},
+            {
+                **requests.handlers(),
+                **NativeGroups(surface.groups, surface.transaction_offsets).handlers(),
+                **NativeTransactions(surface.transactions).handlers(),
+            },
             NativeLimits(limits.frame_bytes, limits.requests_per_connection, limits.outbox_bytes),
             self._metrics,
             burst=replicas.burst,

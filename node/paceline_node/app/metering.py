@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from paceline.types import NodeId
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
+from paceline_node.app.transactions import TransactionRoom
 from paceline_node.controller.image import Image, changed_topics
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.coordination.topic import StateTopic
@@ -25,6 +26,7 @@ from paceline_node.peers.link import LinkState
 from paceline_node.replication.compaction import Compactions
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.replication.partition import Partition
+from paceline_node.transactions.engine import TransactionEngine
 
 
 def meter_process(metrics: Metrics, disk: Disk, watchdog: LoopWatchdog) -> None:
@@ -138,6 +140,31 @@ def meter_groups(metrics: Metrics, machines: StateTopic[GroupEngine]) -> None:
     metrics.provide(Gauge.GROUPS, groups)
     metrics.provide(Gauge.GROUP_MEMBERS, members)
     metrics.provide(Total.GROUP_REBALANCES, rebalances)
+
+
+def meter_transactions(metrics: Metrics, room: TransactionRoom) -> None:
+    """The transactions that this node coordinates."""
+
+    def led() -> Iterator[TransactionEngine]:
+        return (engine for _, _, engine in room.machines.machines() if engine.leads)
+
+    def states() -> Iterable[Sample]:
+        counts = Counter(
+            (key.family.value, found.state.name.lower())
+            for engine in led()
+            for key, found in engine.store.transactions.items()
+        )
+        return list(counts.items())
+
+    def ended() -> Iterable[Sample]:
+        return [(("commit",), room.endings.committed), (("abort",), room.endings.aborted)]
+
+    metrics.provide(Gauge.TRANSACTIONS, states)
+    metrics.provide(
+        Gauge.TRANSACTION_AGE,
+        lambda: _one(max((engine.oldest_open_s() for engine in led()), default=0.0)),
+    )
+    metrics.provide(Total.TRANSACTIONS_ENDED, ended)
 
 
 def _sample_of(partition: Partition) -> PartitionSample:

@@ -27,6 +27,7 @@ from paceline_node.groups.records import Begun, marker_entry
 from paceline_node.groups.retention import Retention
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
+from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.groups.v1_groups import V1Groups
 
 _RETRY_S = 1.0
@@ -52,6 +53,7 @@ class GroupEngine:
         self._imports = imports
         self.took_imports = False
         self.offsets = OffsetBook(context)
+        self.transactional = TransactionalOffsets(context)
         self.v1 = V1Groups(context)
         self.kafka = KafkaGroups(context)
         self.cursus = CursusGroups(context, self.offsets)
@@ -134,6 +136,7 @@ class GroupEngine:
         for policy in self.policies.values():
             policy.resign(error)
         self._retention.end()
+        self.transactional.resign()
         self._context.end()
 
     def next_alarm(self) -> float:

@@ -4,17 +4,19 @@ Key, big-endian; ``str`` is u16 length and UTF-8::
 
      0    1    2
     +----+----+-------------+------------+---------------+---------------------------------+
-    | u8 | u8 | str family  | str group  | str subject   | kind 2 only:                    |
+    | u8 | u8 | str family  | str group  | str subject   | kinds 2 and 4 only:             |
     | v1 |kind|             |            | (cursus topic)| str topic | i32 partition       |
     +----+----+-------------+------------+---------------+---------------------------------+
+                                                         kind 4: | i64 producer id
 
     kind 1  a group: generation, members, what they are assigned
     kind 2  a committed offset of it
     kind 3  the marker: this partition has begun (family, group and subject empty)
+    kind 4  an offset that an open transaction of the producer will commit
 
-Value: u8 version (1), then the fields of :class:`Group`, :class:`Offset` or :class:`Begun` as a
-msgpack array, which grows at the end only. No value (null) forgets the key. A reader passes over
-kinds it does not know, and refuses versions it does not know.
+Value: u8 version (1), then the fields of :class:`Group`, :class:`Offset`, :class:`Begun` or
+:class:`Pending` as a msgpack array, which grows at the end only. No value (null) forgets the key. A
+reader passes over kinds it does not know, and refuses versions it does not know.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.message import Message
@@ -32,13 +34,16 @@ from paceline_node.groups.keys import Family, GroupKey
 _VERSION = 1
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
+_PENDING = struct.Struct(">iq")
 _VALUE_HEAD = bytes((_VERSION,))
+M = TypeVar("M", bound=Message)
 
 
 class Kind(enum.IntEnum):
     GROUP = 1
     OFFSET = 2
     MARKER = 3
+    PENDING = 4
 
 
 class Phase(enum.IntEnum):
@@ -122,18 +127,36 @@ class Begun(Message):
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pending(Message):
+    """As :class:`Offset`, once transaction ``serial`` of its producer commits."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    producer_epoch: int
+    serial: int
+
+
 class OffsetKey(NamedTuple):
     group: GroupKey
     topic: str
     partition: int
 
 
+class PendingKey(NamedTuple):
+    group: GroupKey
+    topic: str
+    partition: int
+    producer_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A decoded record; ``value`` None forgets ``key``."""
 
-    key: GroupKey | OffsetKey | None
-    value: Group | Offset | Begun | None
+    key: GroupKey | OffsetKey | PendingKey | None
+    value: Group | Offset | Begun | Pending | None
 
 
 _NOBODY = b"".join(_U16.pack(0) for _ in range(3))
@@ -152,6 +175,12 @@ def offset_entry(key: GroupKey, topic: str, partition: int, offset: Offset | Non
     """A committed offset, or that it is forgotten."""
     head = bytes((_VERSION, Kind.OFFSET)) + _name(key)
     return Entry(head + _text(topic) + _I32.pack(partition), _value(offset))
+
+
+def pending_entry(key: PendingKey, pending: Pending | None) -> Entry:
+    """An offset of an open transaction, or that the transaction is over."""
+    head = bytes((_VERSION, Kind.PENDING)) + _name(key.group) + _text(key.topic)
+    return Entry(head + _PENDING.pack(key.partition, key.producer_id), _value(pending))
 
 
 def marker_entry(begun: Begun) -> Entry:
@@ -190,12 +219,12 @@ def decode(entry: Entry) -> Change | None:
         return Change(_read_key(key)[0], _read(Group, entry.value))
     if kind == Kind.OFFSET:
         return Change(_offset_key(key), _read(Offset, entry.value))
+    if kind == Kind.PENDING:
+        return Change(_pending_key(key), _read(Pending, entry.value))
     return None
 
 
-def _read(
-    kind: type[Group] | type[Offset] | type[Begun], value: bytes | None
-) -> Group | Offset | Begun | None:
+def _read(kind: type[M], value: bytes | None) -> M | None:
     if value is None:
         return None
     if value[:1] != _VALUE_HEAD:
@@ -221,6 +250,14 @@ def _offset_key(key: bytes) -> OffsetKey:
     if at + _I32.size != len(key):
         raise RemoteProtocolError(f"__groups: offset key of {len(key)} bytes, expected {at + 4}")
     return OffsetKey(group, topic, _I32.unpack_from(key, at)[0])
+
+
+def _pending_key(key: bytes) -> PendingKey:
+    group, at = _read_key(key)
+    topic, at = _take(key, at)
+    if at + _PENDING.size != len(key):
+        raise RemoteProtocolError(f"__groups: pending key of {len(key)} bytes, expected {at + 12}")
+    return PendingKey(group, topic, *_PENDING.unpack_from(key, at))
 
 
 def _take(key: bytes, at: int) -> tuple[str, int]:

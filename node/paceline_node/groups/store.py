@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
-from paceline_node.groups.records import Begun, Change, Group, Offset, OffsetKey, decode
+from paceline_node.groups.records import (
+    Begun,
+    Change,
+    Group,
+    Offset,
+    OffsetKey,
+    Pending,
+    PendingKey,
+    decode,
+)
 
 Offsets = dict[TopicPartition, Offset]
 
@@ -18,6 +27,7 @@ class GroupStore:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.offsets: dict[GroupKey, Offsets] = {}
+        self.pending: dict[GroupKey, dict[PendingKey, Pending]] = {}
         self.begun: Begun | None = None
         self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
 
@@ -29,6 +39,8 @@ class GroupStore:
                 self._change_group(key, value)
             case Change(OffsetKey() as key, value):
                 self._change_offset(key, value)
+            case Change(PendingKey() as key, value):
+                self._change_pending(key, value)
             case Change(None, Begun() as begun):
                 self.begun = begun
 
@@ -49,10 +61,20 @@ class GroupStore:
             del self.offsets[key.group]
         self.changes[key.group.family] += 1
 
+    def _change_pending(self, key: PendingKey, value: object) -> None:
+        of_group = self.pending.setdefault(key.group, {})
+        if isinstance(value, Pending):
+            of_group[key] = value
+        else:
+            of_group.pop(key, None)
+        if not of_group:
+            del self.pending[key.group]
+
     def clear(self) -> None:
         """Forget everything."""
         self.groups.clear()
         self.offsets.clear()
+        self.pending.clear()
         self.begun = None
         for family in Family:
             self.changes[family] += 1

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from paceline.errors import InvalidRecord, NotLeader, RequestTimedOut
-from paceline.types import Isolation, NodeId
+from paceline.types import NodeId
 from paceline.wire.cursus.batch import MAGIC, Dialect, encode_head, encode_record, parse_batch
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.requests import OffsetReset, ReadPlace
@@ -177,15 +177,13 @@ class LocalSource:
         return Found(body, next_offset, frames.count)
 
     def _latest(self) -> int:
-        if self.place.isolation is Isolation.READ_COMMITTED:
-            return self.partition.last_stable_offset
-        return self.partition.high_watermark
+        return self.partition.readable_end(self.place.isolation)
 
     async def _wait(self, offset: int, wait_s: float) -> None:
         if wait_s <= 0:
             return
         readable = trio.Event()
-        token = self.partition.when_readable(offset, readable.set)
+        token = self.partition.when_readable(offset, readable.set, self.place.isolation)
         try:
             with trio.move_on_after(wait_s):
                 await readable.wait()

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from paceline.errors import NotLeader
-from paceline.types import Isolation
 from paceline.wire.cursus.batch import Dialect
 from paceline.wire.cursus.errors import topic_not_found
 from paceline.wire.cursus.requests import Consume, ReadPlace
@@ -105,12 +104,11 @@ class CursusReads:
             return _Opened(place, source, place.offset or 0)
         partition = await self._led_here(place.topic, place.partition, call)
         committed = None if call.forwarded else await self._fence(place)
-        is_committed = place.isolation is Isolation.READ_COMMITTED
         offset = start_offset(
             place,
             committed=committed,
             earliest=partition.log_start_offset,
-            latest=partition.last_stable_offset if is_committed else partition.high_watermark,
+            latest=partition.readable_end(place.isolation),
         )
         return _Opened(place, LocalSource(self._env, partition, place, self._non_utf8), offset)
 
@@ -134,7 +132,7 @@ class CursusReads:
             self._records.permit(call.principal, Operation.CONSUME, topic.name)
             partition = await self._led_here(topic.name, place.partition, call)
             start = max(place.offset or 0, partition.log_start_offset)
-            if start < partition.high_watermark:
+            if start < partition.readable_end(place.isolation):
                 scan = RecordScan(
                     self._env,
                     partition,

@@ -7,12 +7,13 @@ where the connection allows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paceline.errors import PacelineError
 from paceline.types import Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.frame import Frame
+from paceline.wire.native import data as wire
 from paceline.wire.native.data import (
     Fetch,
     FetchedPartition,
@@ -30,6 +31,7 @@ from paceline_node.replication.lookups import FoundOffset
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
+from paceline_node.storage.transactions import AbortedTransaction
 
 Answer = Callable[[FetchReply, list[FilePart]], None]
 
@@ -132,6 +134,7 @@ class FetchHandler:
                 read.last_stable_offset,
                 read.log_start_offset,
                 0 if part is None else part.size,
+                aborted=() if part is None else _told(read.aborted),
                 next_offset=-1 if part is None or found is None else found.next_offset,
             ),
             part,
@@ -182,6 +185,12 @@ class FetchHandler:
         )
 
 
+def _told(aborted: Sequence[AbortedTransaction]) -> tuple[wire.AbortedTransaction, ...]:
+    """By first offset, as readers need them."""
+    firsts = sorted((each.first_offset, each.producer_id) for each in aborted)
+    return tuple(wire.AbortedTransaction(producer_id, first) for first, producer_id in firsts)
+
+
 def _find_offset(partition: Partition, query: OffsetQuery, isolation: Isolation) -> FoundOffset:
     if query.spec == OffsetSpec.EPOCH_END:
         return lookups.epoch_end(partition, query.epoch)
@@ -217,8 +226,9 @@ class ParkedFetch:
             partition = self._handler._records.hosted(wanted.topic, wanted.partition)
             if partition is not None:
                 # Beyond what is there already: less than min_bytes does not wake it again.
-                offset = max(wanted.offset, partition.high_watermark)
-                token = partition.when_readable(offset, self._woken)
+                isolation = self._request.isolation
+                offset = max(wanted.offset, partition.readable_end(isolation))
+                token = partition.when_readable(offset, self._woken, isolation)
                 self._tokens.append((partition, token))
 
     def _woken(self) -> None:

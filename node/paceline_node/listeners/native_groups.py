@@ -13,6 +13,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.native import groups as wire
 from paceline.wire.native.api import NativeApi
+from paceline.wire.native.transactions import CommitTransactionOffsets
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import DescribedMember, Description, Inspection, Listing
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
@@ -22,6 +23,9 @@ from paceline_node.groups.records import Offset, Protocol
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
 from paceline_node.services.status import broker_info
+from paceline_node.services.transaction_offsets import TransactionOffsets
+from paceline_node.transactions.keys import Family as TransactionFamily
+from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 
 Handler = Callable[[Frame, Principal], Awaitable[Message]]
 _LISTENERS = ("native", "http")
@@ -31,8 +35,9 @@ _MAX_OFFSET = 2**63 - 1
 class NativeGroups:
     """Handlers by api number, in :meth:`handlers`."""
 
-    def __init__(self, groups: GroupService) -> None:
+    def __init__(self, groups: GroupService, transactional: TransactionOffsets) -> None:
         self._groups = groups
+        self._transactional = transactional
 
     def handlers(self) -> dict[int, Handler]:
         """What the native listener serves of groups."""
@@ -43,6 +48,7 @@ class NativeGroups:
             NativeApi.HEARTBEAT_GROUP: self._heartbeat,
             NativeApi.LEAVE_GROUP: self._leave,
             NativeApi.COMMIT_OFFSETS: self._commit,
+            NativeApi.COMMIT_TRANSACTION_OFFSETS: self._commit_in_transaction,
             NativeApi.FETCH_OFFSETS: self._fetch,
             NativeApi.LIST_GROUPS: self._list,
             NativeApi.DESCRIBE_GROUP: self._describe,
@@ -148,6 +154,23 @@ class NativeGroups:
         await self._groups.perform(key, commit)
         return results
 
+    async def _commit_in_transaction(self, frame: Frame, principal: Principal) -> Message:
+        request = CommitTransactionOffsets.unpack(frame.body)
+        group = GroupKey(Family.KAFKA, request.group)
+        results, good = self._judged(request.offsets)
+        await self._transactional.commit(
+            principal,
+            TransactionKey(TransactionFamily.KAFKA, request.transactional_id),
+            ProducerIdentity(request.producer_id, request.producer_epoch),
+            group,
+            good,
+            adds=True,
+            check=lambda engine: engine.kafka.check_commit(
+                group, request.generation, request.member_id, request.instance_id
+            ),
+        )
+        return results
+
     def _judged(
         self, offsets: Iterable[wire.OffsetToCommit]
     ) -> tuple[wire.OffsetResults, list[Commit]]:
@@ -182,10 +205,18 @@ class NativeGroups:
         def fetch(engine: GroupEngine) -> list[wire.CommittedOffset]:
             if request.topics is None:
                 return [_committed(*at, found) for at, found in engine.offsets.fetch_all(key)]
-            return [
-                _committed(topic, partition, engine.offsets.fetch(key, topic, partition))
-                for topic, partition in _flat(request.topics)
-            ]
+            found = []
+            for topic, partition in _flat(request.topics):
+                if request.require_stable and engine.transactional.is_pending(
+                    key, topic, partition
+                ):
+                    found.append(
+                        wire.CommittedOffset(topic, partition, ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+                    )
+                else:
+                    offset = engine.offsets.fetch(key, topic, partition)
+                    found.append(_committed(topic, partition, offset))
+            return found
 
         return wire.OffsetsFetched(tuple(await self._groups.perform(key, fetch)))
 

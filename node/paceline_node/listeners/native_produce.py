@@ -21,10 +21,18 @@ from paceline.wire.native.data import (
     ProducePartition,
     pack_produced,
 )
-from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
+from paceline_node.services.transactional_produce import (
+    TRANSACTIONAL_ATTRIBUTES,
+    TransactionalProduce,
+)
+from paceline_node.services.transactions import TransactionService
+from paceline_node.transactions.keys import Family, TransactionKey
 
+_FAMILIES = {family.value: family for family in (Family.KAFKA, Family.SINK)}
+"""Whose transactions native clients write in."""
 _ERROR_AT = 2  # field of ProducedPartition
 
 Answer = Callable[[Packed, int], None]
@@ -35,8 +43,17 @@ Answer = Callable[[Packed, int], None]
 class ProduceHandler:
     """Appends for native clients. ``max_timeout_ms`` caps what a client may ask to wait."""
 
-    def __init__(self, records: RecordService, *, max_timeout_ms: int = 120_000) -> None:
+    def __init__(
+        self,
+        records: RecordService,
+        transactional: TransactionalProduce,
+        transactions: TransactionService,
+        *,
+        max_timeout_ms: int = 120_000,
+    ) -> None:
         self._records = records
+        self._transactional = transactional
+        self._transactions = transactions
         self._max_timeout_ms = max_timeout_ms
 
     def handle(self, frame: Frame, principal: Principal, answer: Answer) -> None:
@@ -46,8 +63,6 @@ class ProduceHandler:
         InvalidRequest when the request as a whole is wrong; nothing was appended then.
         """
         request = Produce.unpack(frame.body)
-        if request.transactional_id is not None:
-            raise InvalidRequest("transactions are not served by this version")
         parts = request.partitions
         payload = frame.payload
         sizes = [part.records_bytes for part in parts]
@@ -55,6 +70,9 @@ class ProduceHandler:
             raise InvalidRequest(f"payload of {len(payload)} bytes, the partitions name {sizes}")
         if payload.readonly:  # of a WebSocket message
             payload = memoryview(bytearray(payload))
+        key = _transaction_of(request)
+        if key is not None:
+            self._transactions.permit(principal, Operation.TRANSACT, key.name)
         pending = _PendingReply(parts, answer)
         timeout_s = max(0, min(request.timeout_ms, self._max_timeout_ms)) / 1000
         position = 0
@@ -66,17 +84,37 @@ class ProduceHandler:
                 if part.topic != permitted:
                     self._records.permit(principal, Operation.PRODUCE, part.topic)
                     permitted = part.topic
-                self._leader_of(part).produce(
-                    batches,
-                    validate_client_batches(batches),
-                    acks=request.acks,
-                    timeout_s=timeout_s,
-                    done=partial(pending.done, index),
-                )
+                self._append(request, key, part, batches, timeout_s, partial(pending.done, index))
             except PacelineError as error:
                 pending.refuse(
                     index, error, *self._records.leader_to_tell(error, part.topic, part.partition)
                 )
+
+    def _append(
+        self,
+        request: Produce,
+        key: TransactionKey | None,
+        part: ProducePartition,
+        batches: memoryview,
+        timeout_s: float,
+        done: Done,
+    ) -> None:
+        partition = self._leader_of(part)
+        if key is None:
+            headers = validate_client_batches(batches)
+            partition.produce(batches, headers, acks=request.acks, timeout_s=timeout_s, done=done)
+            return
+        headers = validate_client_batches(batches, allowed_attributes=TRANSACTIONAL_ATTRIBUTES)
+        self._transactional.produce(
+            partition,
+            key,
+            batches,
+            headers,
+            adds=True,
+            acks=request.acks,
+            timeout_s=timeout_s,
+            done=done,
+        )
 
     def _leader_of(self, part: ProducePartition) -> Partition:
         if is_internal_topic(part.topic):
@@ -86,6 +124,15 @@ class ProduceHandler:
         return self._records.leader(
             part.topic, part.partition, current_leader_epoch=part.current_leader_epoch
         )
+
+
+def _transaction_of(request: Produce) -> TransactionKey | None:
+    if request.transactional_id is None:
+        return None
+    family = _FAMILIES.get(request.transaction_family)
+    if family is None:
+        raise InvalidRequest(f"transactions of family {request.transaction_family!r}")
+    return TransactionKey(family, request.transactional_id)
 
 
 class _PendingReply:

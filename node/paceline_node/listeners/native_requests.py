@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from paceline.errors import (
     AuthorizationFailed,
     ErrorCode,
-    InvalidRequest,
     InvalidTopic,
     NotLeader,
     PacelineError,
@@ -29,7 +28,9 @@ from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.status import StatusService, broker_info
 from paceline_node.services.topics import TopicService
+from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
+from paceline_node.transactions.keys import Family, TransactionKey
 
 MAX_METADATA_WAIT_S = 30.0
 _MAX_TRIM_S = 60.0
@@ -46,6 +47,7 @@ class NativeRequests:
         topics: TopicService,
         records: RecordService,
         producer_ids: ProducerIdService,
+        transactions: TransactionService,
         status: StatusService,
         claims: Claims,
         trimming: TrimService,
@@ -53,6 +55,7 @@ class NativeRequests:
         self._topics = topics
         self._records = records
         self._producer_ids = producer_ids
+        self._transactions = transactions
         self._status = status
         self._claims = claims
         self._trimming = trimming
@@ -129,7 +132,10 @@ class NativeRequests:
     async def _init_producer(self, frame: Frame, principal: Principal) -> Message:
         request = data.InitProducer.unpack(frame.body)
         if request.transactional_id is not None:
-            raise InvalidRequest("transactions are not served by this version")
+            key = TransactionKey(Family.KAFKA, request.transactional_id)
+            timeout_ms = request.transaction_timeout_ms
+            found = await self._transactions.init(principal, key, timeout_ms)
+            return data.ProducerIdentity(*found.identity)
         return data.ProducerIdentity(await self._producer_ids.next_id(principal), _PRODUCER_EPOCH)
 
     # --- administration ---------------------------------------------------------------------------

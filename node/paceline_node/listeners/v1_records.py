@@ -36,6 +36,7 @@ from paceline_node.security.principals import Operation
 from paceline_node.services.answer import Answer
 from paceline_node.services.records import RecordService
 from paceline_node.services.topics import TopicService
+from paceline_node.storage.transactions import is_aborted
 
 _INLINE_BYTES = 64 * 1024
 """A compressed batch above this is decompressed in a thread (SETTLED B11)."""
@@ -206,10 +207,10 @@ class V1Records:
     async def _wait_for_commit(self, replica: Partition, offset: int) -> None:
         """A record appended with acks=1 becomes readable a round trip later; wait for it, so that
         a client which produced reads its own write (spec v1 7)."""
-        if not replica.high_watermark <= offset < replica.log_end_offset:
+        if not replica.last_stable_offset <= offset < replica.log_end_offset:
             return
         committed = trio.Event()
-        token = replica.when_readable(offset, committed.set)
+        token = replica.when_readable(offset, committed.set, Isolation.READ_COMMITTED)
         with trio.move_on_after(self._limits.commit_wait_s):
             await committed.wait()
         replica.cancel(token)
@@ -221,7 +222,7 @@ class V1Records:
         hidden records until a visible one or the end (SETTLED B10).
         """
         position = max(offset, replica.log_start_offset)
-        if position >= replica.high_watermark:
+        if position >= replica.last_stable_offset:
             return replica.high_watermark
         while True:
             read = self._read(replica, position)
@@ -231,7 +232,7 @@ class V1Records:
             data = await found.read_async() if found.size > _INLINE_BYTES else found.read()
             try:
                 for batch_position, header in iter_batches(data):
-                    if not header.is_control:
+                    if not header.is_control and not is_aborted(header, read.aborted):
                         verify(data, batch_position)
                         records = await self._decode(data, batch_position, header.compression)
                         if not _add_all(messages, records, offset):
@@ -241,7 +242,7 @@ class V1Records:
                 # It was sound when it was appended: the disk changed it, another replica has it.
                 replica.suspect(position)
                 raise V1Error(V1Code.INTERNAL, str(error)) from error
-            if position >= read.high_watermark:
+            if position >= read.last_stable_offset:
                 return read.high_watermark
 
     def _read(self, replica: Partition, position: int) -> ReadResult:

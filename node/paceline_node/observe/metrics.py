@@ -65,6 +65,16 @@ class Gauge(enum.Enum):
     )
     GROUPS = ("groups", "Groups coordinated by this node.", ("family", "state"))
     GROUP_MEMBERS = ("group_members", "Members of those groups.", ("family",))
+    TRANSACTIONS = (
+        "transactions",
+        "Transactional ids coordinated by this node, by family and state.",
+        ("family", "state"),
+    )
+    TRANSACTION_AGE = (
+        "transaction_oldest_open_seconds",
+        "How long the oldest open transaction coordinated by this node has been open.",
+        (),
+    )
     DISK_FREE = ("disk_free_bytes", "Free space of the data directory.", ())
 
     def __init__(self, suffix: str, doc: str, labels: tuple[str, ...]) -> None:
@@ -92,6 +102,11 @@ class Total(enum.Enum):
         "group_rebalances",
         "Rebalances begun by this node as coordinator since it coordinates.",
         ("family",),
+    )
+    TRANSACTIONS_ENDED = (
+        "transactions_ended",
+        "Transactions completed by this node as coordinator.",
+        ("result",),
     )
     CONNECTIONS_ACCEPTED = ("connections_accepted", "Client connections accepted.", ("protocol",))
     BROKERS_FENCED = ("brokers_fenced", "Brokers fenced by this node as controller.", ("cause",))

@@ -52,6 +52,7 @@ class Lane(enum.StrEnum):
     CONTROL = "control"
     FORWARD = "forward"
     JOIN = "join"
+    TRANSACTIONS = "transactions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ errors. A failed append fails that request; a failed disk fails the node (SETTLE
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from paceline.errors import (
     CorruptMessage,
@@ -25,23 +23,27 @@ from paceline.errors import (
     UnknownLeaderEpoch,
 )
 from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, TopicId
-from paceline.wire.batch_header import BatchHeader
+from paceline.wire.batch_header import BatchHeader, read_header
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import TopicConfig
-from paceline_node.env import Env
-from paceline_node.observe.metrics import TopicTraffic
-from paceline_node.peers.burst import Burst
-from paceline_node.peers.deadlines import Deadlines
-from paceline_node.replication.admission import Admission
 from paceline_node.replication.isr import SimulatedSlots
 from paceline_node.replication.leader import Brokers
+from paceline_node.replication.partition_context import PartitionContext, ReadResult
 from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.replica import Replica, Role, Transition
 from paceline_node.replication.sequences import judge
+from paceline_node.replication.transactions import (
+    MarkerOrder,
+    Ticket,
+    TransactionGate,
+    check_all,
+    check_order,
+)
 from paceline_node.replication.trims import Trims
-from paceline_node.replication.waiters import OffsetWaiters, Waiter
+from paceline_node.replication.waiters import AckWatchers, OffsetWaiters, Waiter
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
+from paceline_node.storage.transactions import AbortedTransaction
 
 __all__ = [
     "Done",
@@ -54,51 +56,6 @@ __all__ = [
 
 PartitionKey = tuple[TopicId, int]
 """A partition for life: a topic of the same name made later has another id."""
-
-
-class ReadResult(NamedTuple):
-    """What may be read; ``slice`` is None when nothing lies at the offset yet."""
-
-    slice: LogSlice | None
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    leader_epoch: LeaderEpoch
-
-
-@dataclass(slots=True)
-class PartitionContext:
-    """What all partitions of a node share. The callbacks are synchronous and cheap.
-
-    ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
-    ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved, or its log
-    start on disk. ``start_moved``: a log start is to be written down.
-    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
-    ``append_failed``: an append raised StorageError or StorageFull. ``simulate`` is on while this
-    is the only registered node and simulated slots are allowed (spec v1 9). ``burst`` joins the
-    answers that one step gives.
-    """
-
-    env: Env
-    node_id: NodeId
-    deadlines: Deadlines
-    admission: Admission
-    burst: Burst
-    request_flush: Callable[[Log], None]
-    appended: Callable[[Partition], None]
-    advanced: Callable[[Partition], None]
-    proposing: Callable[[Partition], None]
-    durable: Callable[[Partition], None]
-    start_moved: Callable[[], None]
-    failed: Callable[[OSError], None]
-    suspect: Callable[[Partition, int], None]
-    append_failed: Callable[[Log], None]
-    traffic: Callable[[str], TopicTraffic]
-    lag_max_s: float = 10.0
-    acks1_early: bool = False
-    simulated_max_lag: int = 0
-    simulate: bool = False
 
 
 class Partition:
@@ -133,7 +90,9 @@ class Partition:
         )
         self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
         self.trims = Trims(self.replica)
-        self._ack_watchers: dict[object, tuple[NodeId, int, Callable[[], None]]] = {}
+        self._stable_readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
+        self.gate = TransactionGate()
+        self._ack_watchers = AckWatchers(self.acked)
 
     def __repr__(self) -> str:
         return f"<Partition {self} {self.replica.role.value}>"
@@ -178,6 +137,14 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """End of what read-committed readers see."""
+        index = self.log.producers.transactions
+        stable = index.first_unstable(self.replica.high_watermark)
+        return max(stable, min(self.log.log_start_offset, self.replica.high_watermark))
+
+    def readable_end(self, isolation: Isolation) -> int:
+        """End of what readers of ``isolation`` see."""
+        if isolation == Isolation.READ_COMMITTED:
+            return self.last_stable_offset
         return self.replica.high_watermark
 
     @property
@@ -221,14 +188,17 @@ class Partition:
         done: Done,
         simulated: bool = False,
         already: int = -1,
+        ticket: Ticket | None = None,
     ) -> None:
         """Append validated batches; ``headers`` are theirs, in order.
 
         Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull, the idempotence
-        errors, StorageError (outcome unknown). Otherwise ``done`` is called once, maybe before this
-        returns, with a result or an error of unknown outcome. ``batches`` is stamped in place, not
-        to be used again. With ``simulated``, a lone node's vacant slots count for acks=all, too few
-        are waited for (spec v1 9.2). Without a batch: a retry's records end at ``already``."""
+        errors, StorageError (outcome unknown), InvalidTransactionState. Otherwise ``done`` is
+        called once, maybe before this returns, with a result or an error of unknown outcome.
+        ``batches`` is stamped in place, not to be used again. With ``simulated``, a lone node's
+        vacant slots count for acks=all, too few are waited for (spec v1 9.2). Without a batch: a
+        retry's records end at ``already``. ``ticket``: what the first batch of a transaction needs
+        (``transactions.py``)."""
         self._context.admission.check()
         simulated = simulated and acks == Acks.ALL and self.simulation_on
         required = self.config.min_insync_replicas
@@ -240,10 +210,32 @@ class Partition:
         if is_new:
             if skip_bytes:
                 batches, headers = memoryview(batches)[skip_bytes:], headers[len(duplicates) :]
+            check_all(self.gate, self.log.producers, headers, ticket)
             base, last_offset = self._append(batches, headers, leader.leader_epoch)
             base_offset = base if base_offset < 0 else base_offset
         pending = PendingProduce(base_offset, last_offset, required, done, is_duplicate=not is_new)
         self._acknowledge(pending, acks, timeout_s, simulated=simulated)
+
+    def end_transaction(self, order: MarkerOrder, *, timeout_s: float, done: Done) -> None:
+        """Append the marker that ends a producer's transaction, held by enough replicas; ``done``
+        as for :meth:`produce`. Repeated in one leadership it is appended once.
+
+        Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull,
+        TransactionCoordinatorFenced (a newer coordinator has ended something), InvalidProducerEpoch
+        (the producer writes in a newer epoch, so this transaction ended here before); StorageError.
+        """
+        self._context.admission.check()
+        required = self.config.min_insync_replicas
+        leader = self.replica.check_produce(Acks.ALL, required)
+        check_order(order, self.log.producers.producer(order.producer_id))
+        self.gate.void(order.producer_id)
+        offset = self.gate.already(order)
+        if offset is None:
+            marker = order.marker(self._context.env.host.wall_ms())
+            offset, _ = self._append(marker, [read_header(marker)], leader.leader_epoch)
+            self.gate.marked(order, offset)
+        pending = PendingProduce(offset, offset, required, done, is_duplicate=False)
+        self._acknowledge(pending, Acks.ALL, timeout_s, simulated=False)
 
     def _append(
         self,
@@ -332,16 +324,15 @@ class Partition:
             raise NotLeader(f"{self}: the leader is node {self.leader}")
         log = self.log
         start, end = log.log_start_offset, log.log_end_offset
-        committed = (
-            self.replica.high_watermark
-            if isolation == Isolation.READ_UNCOMMITTED
-            else self.last_stable_offset
-        )
+        committed = self.readable_end(isolation)
         if offset < start or offset > end:
             if not leading and offset > end:
                 raise OffsetNotAvailable(f"{self}: offset {offset} has not reached this follower")
             raise OffsetOutOfRange(f"{self}: offset {offset} is outside {start}..{end}")
         found = self._locate(offset, max_bytes, committed) if offset < committed else None
+        aborted: Sequence[AbortedTransaction] = ()
+        if found is not None and isolation == Isolation.READ_COMMITTED:
+            aborted = log.producers.transactions.aborted_in(offset, found.next_offset)
         return ReadResult(
             found,
             self.replica.high_watermark,
@@ -349,6 +340,7 @@ class Partition:
             start,
             end,
             self.replica.leader_epoch,
+            aborted,
         )
 
     def _locate(self, offset: int, max_bytes: int, end: int) -> LogSlice | None:
@@ -371,26 +363,35 @@ class Partition:
         text = f"{self}: leader epoch {current_leader_epoch}, this node has {known}"
         raise (FencedLeaderEpoch if current_leader_epoch < known else UnknownLeaderEpoch)(text)
 
-    def when_readable(self, offset: int, callback: Callable[[], None]) -> object:
-        """Call ``callback`` once: when the high watermark is above ``offset`` (at once if it is),
-        or when the role changes. Returns a token for :meth:`cancel`."""
-        waiter = self._readers.add(offset, callback, _call)
-        self._readers.advance(self.replica.high_watermark)
+    def when_readable(
+        self,
+        offset: int,
+        callback: Callable[[], None],
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> object:
+        """Call ``callback`` once: when the high watermark, or for READ_COMMITTED the last stable
+        offset, is above ``offset`` (at once if it is), or when the role changes. Returns a token
+        for :meth:`cancel`."""
+        if isolation == Isolation.READ_COMMITTED:
+            waiter = self._stable_readers.add(offset, callback, _call)
+            self._stable_readers.advance(self.last_stable_offset)
+        else:
+            waiter = self._readers.add(offset, callback, _call)
+            self._readers.advance(self.replica.high_watermark)
         return waiter
 
     def when_acked(self, node: NodeId, end: int, callback: Callable[[], None]) -> object:
         """Call ``callback`` once ``node`` acknowledges up to ``end``, or when the role changes.
         Returns a token for :meth:`cancel`."""
-        token = object()
-        self._ack_watchers[token] = (node, end, callback)
-        return token
+        return self._ack_watchers.add(node, end, callback)
 
     def cancel(self, token: object) -> None:
         """Forget a callback of :meth:`when_readable` or :meth:`when_acked`; idempotent."""
         if isinstance(token, Waiter):
             self._readers.cancel(token)
+            self._stable_readers.cancel(token)
         else:
-            self._ack_watchers.pop(token, None)
+            self._ack_watchers.cancel(token)
 
     # --- what moves offsets -------------------------------------------------------------------
 
@@ -428,9 +429,10 @@ class Partition:
             LeaderChangedAfterAppend(f"{self}: {change.value} now; outcome unknown")
         )
         self.slots.clear()
-        for callback in self._readers.drain():
+        self.gate.clear()
+        for callback in (*self._readers.drain(), *self._stable_readers.drain()):
             callback()
-        self._notify_ack_watchers(role_changed=True)
+        self._ack_watchers.notify(role_changed=True)
         self.trims.role_changed()
 
     def on_durable(self) -> None:
@@ -449,14 +451,18 @@ class Partition:
         if leader is not None and leader.pending is not None:
             self._context.proposing(self)
         self.trims.settle()
-        if self._ack_watchers:
-            self._notify_ack_watchers(role_changed=False)
+        self._ack_watchers.notify(role_changed=False)
 
     def on_fetched(self) -> None:
         """The replica took in a leader's answer; the high watermark may have moved."""
-        self._readers.advance(self.replica.high_watermark)
+        self._wake_readers()
         if self.replica.durable_start < self.log.log_start_offset:
             self._context.start_moved()
+
+    def _wake_readers(self) -> None:
+        self._readers.advance(self.replica.high_watermark)
+        if len(self._stable_readers):
+            self._stable_readers.advance(self.last_stable_offset)
 
     def trim(self, offset: int) -> None:
         """Give up the records below ``offset``, at most the high watermark. When that is on every
@@ -488,16 +494,10 @@ class Partition:
         end = self.replica.high_watermark
         with self._context.burst:  # one fetch may commit many requests
             self._pending.committed(end)
-        self._readers.advance(end)
+        self._wake_readers()
         if self._pending.waits_for_slots:
             self._settle_simulated()
         self._context.advanced(self)
-
-    def _notify_ack_watchers(self, *, role_changed: bool) -> None:
-        for token, (node, end, callback) in list(self._ack_watchers.items()):
-            if role_changed or self.acked(node) >= end:
-                del self._ack_watchers[token]
-                callback()
 
     # --- simulated slots (spec v1 9.1 rule 5) -------------------------------------------------
 

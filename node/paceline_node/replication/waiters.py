@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from paceline.types import NodeId
+
 T = TypeVar("T")
 
 Arm = Callable[[float], None]
@@ -86,6 +88,32 @@ class OffsetWaiters(Generic[T]):
     def _keep(self, entries: list[tuple[int, int, Waiter[T]]]) -> None:
         heapq.heapify(entries)
         self._heap = entries
+
+
+class AckWatchers:
+    """Callbacks that wait until one node has acknowledged so much; few, and rare. ``acked`` tells
+    how far a node is."""
+
+    def __init__(self, acked: Callable[[NodeId], int]) -> None:
+        self._acked = acked
+        self._watchers: dict[object, tuple[NodeId, int, Callable[[], None]]] = {}
+
+    def add(self, node: NodeId, end: int, callback: Callable[[], None]) -> object:
+        """Call ``callback`` once ``node`` is at ``end``. Returns a token for :meth:`cancel`."""
+        token = object()
+        self._watchers[token] = (node, end, callback)
+        return token
+
+    def cancel(self, token: object) -> None:
+        """Forget a callback; idempotent."""
+        self._watchers.pop(token, None)
+
+    def notify(self, *, role_changed: bool) -> None:
+        """Somebody may be further, or nobody's progress counts any more: then all are called."""
+        for token, (node, end, callback) in list(self._watchers.items()):
+            if role_changed or self._acked(node) >= end:
+                self._watchers.pop(token, None)
+                callback()
 
 
 def _taken(entries: list[tuple[int, int, Waiter[T]]]) -> list[T]:

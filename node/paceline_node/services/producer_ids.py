@@ -36,6 +36,10 @@ class ProducerIdService:
         """A fresh producer id. Raises AuthorizationFailed, ControllerUnavailable or the
         controller's error."""
         self._access.cluster(principal, Operation.IDENTIFY_PRODUCER)
+        return await self.allocate()
+
+    async def allocate(self) -> int:
+        """As :meth:`next_id`, for the broker's own purposes."""
         async with self._refill:
             for producer_id in self._ids:
                 return producer_id

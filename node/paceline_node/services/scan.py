@@ -7,7 +7,7 @@ not hold is reported, for it was sound when it was appended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from paceline.errors import CorruptMessage
 from paceline.types import Compression, Isolation
@@ -15,6 +15,7 @@ from paceline.wire.batch import BatchHeader, iter_batches, verify
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition
+from paceline_node.storage.transactions import AbortedTransaction, is_aborted
 
 _INLINE_BYTES = 64 * 1024
 """More than this is read or decompressed in a thread (SETTLED B11)."""
@@ -42,6 +43,7 @@ class RecordScan:
         self._first = self.position = position
         self._data = b""
         self._batches: Iterator[tuple[int, BatchHeader]] = iter(())
+        self._aborted: Sequence[AbortedTransaction] = ()
 
     async def next_batch(self) -> list[Record] | None:
         """The records of the next batch that shows any, or None at the end of what may be read.
@@ -63,17 +65,19 @@ class RecordScan:
                 return None
 
     async def _read(self) -> bool:
-        found = self._replica.read(
+        read = self._replica.read(
             self.position, self._max_bytes, self._isolation, from_follower=self._from_follower
-        ).slice
+        )
+        found = read.slice
         if found is None:
             return False
+        self._aborted = read.aborted
         self._data = await found.read_async() if found.size > _INLINE_BYTES else found.read()
         self._batches = iter_batches(self._data)
         return True
 
     async def _open(self, at: int, header: BatchHeader) -> list[Record]:
-        if header.is_control or not header.record_count:
+        if header.is_control or not header.record_count or is_aborted(header, self._aborted):
             return []
         verify(self._data, at)
         if header.compression == Compression.NONE:

@@ -24,7 +24,24 @@ from paceline_node.services.roles import RoleService
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.status import QuorumView, StatusService
 from paceline_node.services.topics import TopicService
+from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.services.transaction_offsets import TransactionOffsets
+from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transactional_produce import TransactionalProduce
+from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
+from paceline_node.transactions.engine import TransactionEngine
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionParts:
+    """What of transactions runs beside the listeners."""
+
+    machines: StateTopic[TransactionEngine]
+    endings: TransactionEndings
+    partners: TransactionPartners
+    produce: TransactionalProduce
+    commit_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +55,9 @@ class Surface:
     producer_ids: ProducerIdService
     status: StatusService
     groups: GroupService
+    transactions: TransactionService
+    transaction_offsets: TransactionOffsets
+    transactional_produce: TransactionalProduce
     segments: SegmentService
     claims: Claims
     trimming: TrimService
@@ -59,6 +79,7 @@ class Surface:
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
         group_commit_s: float,
+        transactions: TransactionParts,
     ) -> Surface:
         """The surface of a node made of these parts."""
 
@@ -69,15 +90,31 @@ class Surface:
         access = Access(policy, configs)
         topics = TopicService(env, store, controller, access, auto_create=True)
         records = RecordService(access, table, topics)
+        producer_ids = ProducerIdService(
+            node_id, controller, lambda: lifecycle.broker_epoch, access
+        )
+        groups = GroupService(env, store, machines, access, group_limits, commit_s=group_commit_s)
+        coordinator = TransactionService(
+            env,
+            store,
+            transactions.machines,
+            transactions.endings,
+            producer_ids,
+            access,
+            commit_s=transactions.commit_s,
+        )
         return cls(
             records,
             topics,
             RoleService(env, node_id, store, controller, table, access),
-            ProducerIdService(node_id, controller, lambda: lifecycle.broker_epoch, access),
+            producer_ids,
             StatusService(
                 env, node_id, software, store, table, lifecycle, quorum, access, stop_with_cluster
             ),
-            GroupService(env, store, machines, access, group_limits, commit_s=group_commit_s),
+            groups,
+            coordinator,
+            TransactionOffsets(groups, coordinator, transactions.partners),
+            transactions.produce,
             SegmentService(env, node_id, access, table, topics),
             Claims(env, records),
             TrimService(access, records, topics),

@@ -333,6 +333,47 @@ class GroupSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """The transactions of all protocols."""
+
+    timeout_max_ms: int = setting(
+        900_000, "Longest time-out of a transaction that a client may ask for.", low=1000
+    )
+    commit_timeout_ms: int = setting(
+        5000,
+        "How long a change of a transaction may take to be replicated.",
+        low=100,
+        high=60_000,
+    )
+    ids_max: int = setting(
+        100_000, "Transactional ids that are remembered, and sinks.", low=1, high=10_000_000
+    )
+    ids_kept_ms: int = setting(
+        7 * _DAY_MS, "How long an idle transactional id is remembered.", low=1000
+    )
+    sinks_kept_ms: int = setting(
+        90 * _DAY_MS,
+        "How long it is remembered which batch an idle sink has committed.",
+        low=1000,
+    )
+    expiry_check_ms: int = setting(
+        600_000, "Pause between two looks for idle ones.", low=100, high=_DAY_MS
+    )
+    partitions_max: int = setting(10_000, "Partitions in one transaction.", low=1, high=1_000_000)
+    staged_bytes_max: int = setting(
+        8 * _MIB,
+        "Bytes of records that one Cursus transaction may stage.",
+        low=_KIB,
+        high=_GIB,
+    )
+    staged_total_bytes_max: int = setting(
+        128 * _MIB,
+        "The same of all transactions together; they lie in memory on every replica.",
+        low=_KIB,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class CursusSettings:
     """The Cursus protocol."""
 
@@ -463,6 +504,7 @@ class Settings:
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     v1: V1Settings = field(default_factory=V1Settings)
     groups: GroupSettings = field(default_factory=GroupSettings)
+    transactions: TransactionSettings = field(default_factory=TransactionSettings)
     segment: SegmentSettings = field(default_factory=SegmentSettings)
     cursus: CursusSettings = field(default_factory=CursusSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)

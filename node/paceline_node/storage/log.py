@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
-from paceline.wire.batch_header import BatchHeader, read_extension
+from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Bytes, Env
 from paceline_node.storage import compaction_file, damage, epoch_file, producer_file, reading
 from paceline_node.storage.damage import DamagedRange
@@ -30,6 +30,7 @@ from paceline_node.storage.durability import Durability, SyncTicket
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity, write_identity
 from paceline_node.storage.placing import Appended, Placed, place_follower, place_leader
+from paceline_node.storage.producers import read_detail
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
 from paceline_node.storage.repair import Replaced
@@ -247,7 +248,7 @@ class Log:
             raise AssertionError(f"{self}: an append without a batch")
         size = len(data)
         # Read before anything is written: one that this version does not know is refused.
-        extensions = [read_extension(data, at) for at, header, _ in placed if header.is_extended]
+        details = [read_detail(data, at, header) for at, header, _ in placed]
         active = self._files.active
         if (
             not active.has_room(size, end - 1, self.settings.segment_bytes)
@@ -263,12 +264,9 @@ class Log:
         if active.created_ms < 0:
             active.created_ms = now_ms
         interval = self.settings.index_interval_bytes
-        for position, header, offset in placed:
+        for (position, header, offset), detail in zip(placed, details, strict=True):
             active.note(header, offset, start + position, interval)
-            if header.is_extended:
-                self.producers.update_extended(header, extensions.pop(0), offset)
-            elif header.producer_id >= 0:
-                self.producers.update(header, offset)
+            self.producers.note(header, detail, offset)
         self._durability.touch(active.file)
         return Appended(placed[0][2], end - 1, size)
 
@@ -433,6 +431,7 @@ class Log:
         except OSError as error:
             raise self._broken(error) from error
         self.epochs.truncate_start(self.log_start_offset)
+        self.producers.transactions.forget_below(self.log_start_offset)
         if count:
             self.version += 1
             start = self._files.all[0].base_offset

@@ -17,11 +17,11 @@ import msgpack
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
-from paceline.wire.batch_header import read_extension, read_header
+from paceline.wire.batch_header import read_header
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.producers import ProducerTable
+from paceline_node.storage.producers import ProducerTable, read_detail
 from paceline_node.storage.segment import Boundary, Segment
 
 _PREFIX = "producers-"
@@ -121,10 +121,7 @@ def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: i
                 break
             data = segment.file.pread(step.end - step.position, step.position)
             header = read_header(data)
-            if header.is_extended:
-                table.update_extended(header, read_extension(data), step.base_offset)
-            else:
-                table.update(header, step.base_offset)
+            table.note(header, read_detail(data, 0, header), step.base_offset)
 
 
 def _unpack(payload: bytes) -> tuple[int, bytes]:

@@ -9,9 +9,12 @@ their states lie in the same table.
 
 A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
 
-    msgpack [[namespace, key (16 bytes), ...], ...], the rest by namespace:
+    msgpack [producers, aborted], where aborted (``transactions.py``) is
+        [[producer id, first offset, offset of the marker], ... by marker]
+    and producers [[namespace, key (16 bytes), ...], ...], the rest by namespace:
         0     epoch, last timestamp (ms),
-              [[first seq, last seq, base offset, last offset], ... oldest first, at most 5]
+              [[first seq, last seq, base offset, last offset], ... oldest first, at most 5],
+              last offset, first offset of the open transaction or -1, coordinator epoch or -1
         1     epoch, last timestamp (ms), last offset, [[first, last number stored], ...]
         2, 3  level, last offset, last timestamp (ms) of a segment writer
         2 and a key of zeros: end position, start position, offset of the seal, last offset
@@ -33,10 +36,19 @@ from paceline.errors import (
     OutOfOrderSequence,
     UnknownProducerId,
 )
-from paceline.wire.batch_header import BatchExtension, BatchHeader, PayloadKind, ProducerNamespace
+from paceline.wire.batch_header import (
+    BatchExtension,
+    BatchHeader,
+    Buffer,
+    PayloadKind,
+    ProducerNamespace,
+    read_extension,
+)
+from paceline.wire.end_marker import EndMarker, is_end_marker, read_end_marker
 from paceline_node.storage import numbered, segment_state
 from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.segment_state import SegmentMarks, WriterState
+from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
 
 WINDOW = 5
 """Batches remembered per producer. Fewer than a client has in flight would turn its retries into
@@ -66,22 +78,28 @@ class Duplicate(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """One producer; immutable, so that undoing an update is putting the former one back."""
+    """One producer; immutable, so that undoing an update is putting the former one back.
+
+    ``window`` is empty when a marker has raised the epoch since. ``last_offset`` is that of its
+    last batch or marker. ``open_offset`` is where its open transaction begins, -1 for none;
+    ``coordinator_epoch`` that of its last marker.
+    """
 
     epoch: int
     last_timestamp: int
     window: tuple[Written, ...]
+    last_offset: int
+    open_offset: int = -1
+    coordinator_epoch: int = -1
 
     @property
-    def last_sequence(self) -> int:
-        return self.window[-1].last_sequence
-
-    @property
-    def last_offset(self) -> int:
-        return self.window[-1].last_offset
+    def is_open(self) -> bool:
+        """Whether a transaction is open."""
+        return self.open_offset >= 0
 
 
 State = ProducerState | NumberedState | WriterState | SegmentMarks
+Detail = BatchExtension | EndMarker
 
 
 class _Undo(NamedTuple):
@@ -101,7 +119,20 @@ def key_of(header: BatchHeader) -> ProducerKey | None:
     """The key of the batch's producer; None when the batch is not idempotent."""
     if header.producer_id < 0 or header.base_sequence < 0:
         return None
-    return (0, header.producer_id.to_bytes(16, "big"))
+    return _key(header.producer_id)
+
+
+def _key(producer_id: int) -> ProducerKey:
+    return (0, producer_id.to_bytes(16, "big"))
+
+
+def read_detail(data: Buffer, position: int, header: BatchHeader) -> Detail | None:
+    """What the table needs of a batch besides its header. Raises CorruptMessage."""
+    if header.is_extended:
+        return read_extension(data, position)
+    if is_end_marker(header):
+        return read_end_marker(data, position)
+    return None
 
 
 class ProducerTable:
@@ -117,6 +148,7 @@ class ProducerTable:
         self._marks: list[tuple[int, dict[ProducerKey, State]]] = []
         self._undoable_from = 0  # updates at or above this offset are all in the journal
         self._forgot_at = -1  # where a producer was forgotten last: nothing in the table shows it
+        self.transactions = TransactionIndex()
 
     def __len__(self) -> int:
         return len(self._states)
@@ -127,7 +159,10 @@ class ProducerTable:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProducerTable):
             return NotImplemented
-        return self._states == other._states
+        return (
+            self._states == other._states
+            and self.transactions.aborted == other.transactions.aborted
+        )
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -135,6 +170,10 @@ class ProducerTable:
         """A producer of v2 batches."""
         state = self._states.get(key)
         return state if isinstance(state, ProducerState) else None
+
+    def producer(self, producer_id: int) -> ProducerState | None:
+        """As :meth:`get`, by the id in its batches."""
+        return self.get(_key(producer_id))
 
     def numbered(self, key: ProducerKey) -> NumberedState | None:
         """A producer that numbers its records."""
@@ -188,24 +227,61 @@ class ProducerTable:
             return None
         return _check_sequence(header, state)
 
+    def note(self, header: BatchHeader, detail: Detail | None, base_offset: int) -> None:
+        """Note any batch at ``base_offset``; ``detail`` is what :func:`read_detail` gave for it."""
+        if isinstance(detail, BatchExtension):
+            self.update_extended(header, detail, base_offset)
+        elif isinstance(detail, EndMarker):
+            self.update_marker(header, detail, base_offset)
+        else:
+            self.update(header, base_offset)
+
     def update(self, header: BatchHeader, base_offset: int) -> None:
         """Note a batch that was appended at ``base_offset``; never refuses (followers call it)."""
         key = key_of(header)
         if key is None:
             return
         former = self.get(key)
-        written = Written(
-            header.base_sequence,
-            header.last_sequence,
-            base_offset,
-            base_offset + header.last_offset_delta,
-        )
+        last_offset = base_offset + header.last_offset_delta
+        written = Written(header.base_sequence, header.last_sequence, base_offset, last_offset)
         if former is None or former.epoch != header.producer_epoch:
             window: tuple[Written, ...] = (written,)
         else:
             window = (*former.window[1 - WINDOW :], written)
-        state = ProducerState(header.producer_epoch, header.max_timestamp, window)
+        opened = -1 if former is None else former.open_offset
+        if header.is_transactional and opened < 0:
+            opened = base_offset
+        coordinator = -1 if former is None else former.coordinator_epoch
+        state = ProducerState(
+            header.producer_epoch, header.max_timestamp, window, last_offset, opened, coordinator
+        )
         self._put(key, state, base_offset)
+
+    def update_marker(self, header: BatchHeader, marker: EndMarker, base_offset: int) -> None:
+        """Note an end marker at ``base_offset``: it ends the producer's transaction, if one is
+        open, and may raise its epoch."""
+        key = _key(header.producer_id)
+        former = self.get(key)
+        window: tuple[Written, ...] = ()
+        epoch = header.producer_epoch
+        if former is not None:
+            if former.epoch >= epoch:
+                epoch, window = former.epoch, former.window
+            if former.is_open:
+                self.transactions.ended(
+                    header.producer_id, former.open_offset, base_offset, commits=marker.commits
+                )
+        self._put(
+            key,
+            ProducerState(
+                epoch,
+                header.max_timestamp,
+                window,
+                base_offset,
+                coordinator_epoch=marker.coordinator_epoch,
+            ),
+            base_offset,
+        )
 
     def update_extended(
         self, header: BatchHeader, extension: BatchExtension, base_offset: int
@@ -229,11 +305,27 @@ class ProducerTable:
         if len(self._journal) == self._journal.maxlen:
             self._undoable_from = self._journal[0].base_offset + 1
         self._journal.append(_Undo(base_offset, key, self._states.get(key)))
+        self._set(key, state)
+        if state is None:
+            self._forgot_at = base_offset
+
+    def _set(self, key: ProducerKey, state: State | None) -> None:
         if state is None:
             self._states.pop(key, None)
-            self._forgot_at = base_offset
         else:
             self._states[key] = state
+        if key[0] == 0:
+            producer_id = int.from_bytes(key[1], "big")
+            if isinstance(state, ProducerState) and state.is_open:
+                self.transactions.open[producer_id] = state.open_offset
+            else:
+                self.transactions.open.pop(producer_id, None)
+
+    def _replace_all(self, states: dict[ProducerKey, State]) -> None:
+        self._states = {}
+        self.transactions.open.clear()
+        for key, state in states.items():
+            self._set(key, state)
 
     def mark(self, offset: int) -> None:
         """Keep a copy of the table as it is at ``offset``, the log's end, for :meth:`truncate`."""
@@ -246,13 +338,11 @@ class ProducerTable:
         again, up to ``offset``; ``offset`` itself when nothing is missing, which is usual.
         """
         self._marks = [mark for mark in self._marks if mark[0] <= offset]
+        self.transactions.truncate(offset)
         if offset >= self._undoable_from:
             while self._journal and self._journal[-1].base_offset >= offset:
                 undo = self._journal.pop()
-                if undo.former is None:
-                    self._states.pop(undo.key, None)
-                else:
-                    self._states[undo.key] = undo.former
+                self._set(undo.key, undo.former)
             return offset
         if self._forgot_at < offset and all(
             state.last_offset < offset for state in self._states.values()
@@ -260,8 +350,11 @@ class ProducerTable:
             return offset
         marks = self._marks
         start, states = marks[-1] if marks else (0, {})
+        # Markers from ``start`` on are fed again.
+        aborted = [each for each in self.transactions.aborted if each.last_offset < start]
         self.clear(start)
-        self._states = dict(states)
+        self.transactions.replace_aborted(aborted)
+        self._replace_all(states)
         self._marks = marks
         return start
 
@@ -272,23 +365,25 @@ class ProducerTable:
         self._journal.clear()
         self._undoable_from = offset
         self._forgot_at = -1
+        self.transactions.clear()
 
     def snapshot(self) -> bytes:
         """The whole table; equal tables give equal bytes."""
-        packed: bytes = msgpack.packb(
-            [_state_to_row(key, state) for key, state in sorted(self._states.items())]
-        )
+        rows = [_state_to_row(key, state) for key, state in sorted(self._states.items())]
+        packed: bytes = msgpack.packb([rows, [list(each) for each in self.transactions.aborted]])
         return packed
 
     def restore(self, data: bytes, offset: int) -> None:
         """Replace the table by a snapshot taken at ``offset``. Raises CorruptMessage."""
         try:
-            rows: Any = msgpack.unpackb(data)
+            rows, aborted = msgpack.unpackb(data)
             states = dict(_row_to_state(row) for row in rows)
+            entries = [AbortedTransaction(*_numbers(row, 3)) for row in aborted]
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise CorruptMessage(f"producer snapshot at offset {offset}: {error}") from None
         self.clear(offset)
-        self._states = states
+        self.transactions.replace_aborted(entries)
+        self._replace_all(states)
         self.mark(offset)
 
 
@@ -299,11 +394,14 @@ def _check_sequence(header: BatchHeader, state: ProducerState) -> Duplicate | No
     for written in state.window:
         if written.first_sequence == first and written.last_sequence == last:
             return Duplicate(written.base_offset, written.last_offset)
-    expected = (state.last_sequence + 1) % _SEQUENCES
+    if not state.window:
+        return None
+    last_sequence = state.window[-1].last_sequence
+    expected = (last_sequence + 1) % _SEQUENCES
     if first == expected:
         return None
     # Serial arithmetic: sequences wrap, so "not above the last" means less than half a turn back.
-    behind = (state.last_sequence - first) % _SEQUENCES
+    behind = (last_sequence - first) % _SEQUENCES
     place = f"producer {header.producer_id} epoch {header.producer_epoch}"
     if behind < _SEQUENCES // 2:
         raise DuplicateSequence(
@@ -314,7 +412,8 @@ def _check_sequence(header: BatchHeader, state: ProducerState) -> Duplicate | No
 
 def _state_to_row(key: ProducerKey, state: State) -> list[Any]:
     if isinstance(state, ProducerState):
-        return [*key, state.epoch, state.last_timestamp, [list(entry) for entry in state.window]]
+        window = [list(entry) for entry in state.window]
+        return [*key, state.epoch, state.last_timestamp, window, *state[3:]]
     if isinstance(state, NumberedState):
         return [*key, *numbered.to_row(state)]
     return [*key, *state]
@@ -328,11 +427,15 @@ def _row_to_state(row: Any) -> tuple[ProducerKey, State]:
         return segment_state.row_to_state(namespace, key, rest)
     if namespace == ProducerNamespace.CURSUS:
         return (namespace, key), numbered.from_row(rest)
-    epoch, last_timestamp, window = rest
-    if not 1 <= len(window) <= WINDOW:
-        raise ValueError("a row without a window")
-    numbers = [namespace, epoch, last_timestamp, *(number for entry in window for number in entry)]
-    if any(type(number) is not int for number in numbers):
-        raise ValueError("a row with something else than numbers")
-    entries = tuple(Written(*entry) for entry in window)
-    return (namespace, key), ProducerState(epoch, last_timestamp, entries)
+    epoch, last_timestamp, window, *after = rest
+    if namespace != 0 or len(window) > WINDOW:
+        raise ValueError("a row of no known producer")
+    _numbers([epoch, last_timestamp], 2)
+    entries = tuple(Written(*_numbers(entry, 4)) for entry in window)
+    return (0, key), ProducerState(epoch, last_timestamp, entries, *_numbers(after, 3))
+
+
+def _numbers(values: Any, count: int) -> Any:
+    if len(values) != count or any(type(value) is not int for value in values):
+        raise ValueError(f"{values}: expected {count} numbers")
+    return values

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from paceline.errors import CorruptMessage
-from paceline.wire.batch_header import BatchHeader, read_extension, verify
+from paceline.wire.batch_header import BatchHeader, verify
+from paceline.wire.end_marker import is_end_marker
 from paceline_node.env import Disk
 from paceline_node.storage import compaction_file, damage, epoch_file, producer_file
 from paceline_node.storage.checkpoint import TEMPORARY
@@ -26,7 +27,7 @@ from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.producer_file import Snapshots
-from paceline_node.storage.producers import ProducerPolicy, ProducerTable
+from paceline_node.storage.producers import ProducerPolicy, ProducerTable, read_detail
 from paceline_node.storage.repair import REPLACEMENT
 from paceline_node.storage.rewriting import rewrite
 from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
@@ -413,11 +414,11 @@ class _Recovery:
             self._epochs.assign(header.leader_epoch, header.base_offset)
         if header.base_offset < self._producers_from:
             return
-        if header.is_extended:
-            extension = read_extension(segment.file.pread(header.size_bytes, position))
-            self._producers.update_extended(header, extension, header.base_offset)
-        elif header.producer_id >= 0:
-            self._producers.update(header, header.base_offset)
+        detail = None
+        if header.is_extended or is_end_marker(header):
+            batch = segment.file.pread(header.size_bytes, position)
+            detail = read_detail(batch, 0, header)
+        self._producers.note(header, detail, header.base_offset)
 
     def _note_hole(self, segment: Segment, hole: Hole, reason: str) -> None:
         segment.skip(hole)

@@ -35,6 +35,7 @@ class Ending(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     groups: tuple[GroupRef, ...]
     offsets: tuple[StagedOffset, ...]
+    metadata_offset: int
 
 
 def prepared(
@@ -113,4 +114,5 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
         tuple(sorted(partitions)),
         found.groups,
         found.offsets if found.commits else (),
+        found.metadata_offset,
     )

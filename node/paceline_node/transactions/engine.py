@@ -53,6 +53,11 @@ class TransactionEngine:
     def limits(self) -> TransactionLimits:
         return self._context.limits
 
+    def oldest_open_s(self) -> float:
+        """How long the oldest open transaction has been open, while this leads; 0 for none."""
+        began = [self.store.transactions[key].began_ms for key in self.store.ongoing]
+        return max(0, self._context.wall_ms() - min(began)) / 1000 if began else 0.0
+
     def endings(self) -> list[TransactionKey]:
         """Transactions that are decided and not complete, while this leads."""
         return list(self.store.prepared) if self.leads else []

@@ -98,17 +98,23 @@ class ProducerTransactions:
     # --- members ----------------------------------------------------------------------------------
 
     def add_partitions(
-        self, key: TransactionKey, who: ProducerIdentity, partitions: Sequence[TopicPartition]
+        self,
+        key: TransactionKey,
+        who: ProducerIdentity,
+        partitions: Sequence[TopicPartition],
+        metadata_offset: int = 0,
     ) -> None:
-        """Let the transaction write to ``partitions``; begins one if none is open. Raises
-        ProducerFenced, InvalidProducerMapping, InvalidProducerEpoch, ConcurrentTransactions,
-        InvalidTransactionState, TransactionTooLarge."""
+        """Let the transaction write to ``partitions``, which metadata of that offset show; begins
+        one if none is open. Raises ProducerFenced, InvalidProducerMapping, InvalidProducerEpoch,
+        ConcurrentTransactions, InvalidTransactionState, TransactionTooLarge."""
         found = self._writable(key, who)
         wanted = {*found.partitions, *partitions}
         if len(wanted) > self._context.limits.partitions_max:
             raise TransactionTooLarge(f"{key}: {len(wanted)} partitions in one transaction")
         if found.state is not State.ONGOING or len(wanted) > len(found.partitions):
-            self._context.put(key, replace(found, partitions=tuple(sorted(wanted))))
+            seen = max(found.metadata_offset, metadata_offset)
+            grown = replace(found, partitions=tuple(sorted(wanted)), metadata_offset=seen)
+            self._context.put(key, grown)
 
     def add_group(self, key: TransactionKey, who: ProducerIdentity, group: GroupRef) -> None:
         """Let the transaction commit offsets of ``group``. Raises as :meth:`add_partitions`."""
@@ -142,14 +148,16 @@ class ProducerTransactions:
 
     def verify(
         self, key: TransactionKey, who: ProducerIdentity, member: TopicPartition | GroupRef
-    ) -> None:
+    ) -> int:
         """Raise unless ``member`` belongs to the open transaction of ``who``: what a partition's
-        leader, and a group's coordinator, ask before they take the first write of it."""
+        leader, and a group's coordinator, ask before they take the first write of it. Returns the
+        transaction's serial."""
         found = self.identified(key, who)
         if found.state is not State.ONGOING:
             raise InvalidTransactionState(f"{key}: no transaction is open")
         if member not in found.partitions and member not in found.groups:
             raise InvalidTransactionState(f"{key}: {member} is not part of the transaction")
+        return found.serial
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -101,7 +101,8 @@ class Transaction(Message):
     id's transactions. ``began_ms``, ``changed_ms``: wall clock. ``wire_epoch`` is the epoch that
     the client sees where its protocol counts its own. ``staged`` counts records staged in
     transaction ``serial``. ``sink``, ``batch``, ``run`` say whose task attempt this is.
-    ``reason`` says why the coordinator itself ended it.
+    ``reason`` says why the coordinator itself ended it. ``metadata_offset``: in metadata as new as
+    this all ``partitions`` exist; one that a newer image lacks was deleted.
     """
 
     producer_id: int
@@ -124,6 +125,7 @@ class Transaction(Message):
     batch: int = -1
     run: str = ""
     reason: str = ""
+    metadata_offset: int = 0
 
     @property
     def identity(self) -> ProducerIdentity:

@@ -47,9 +47,16 @@ class StagedTransactions:
             self._context.put(key, begun(found, self._context.wall_ms()))
         return self._context.store.transactions[key]
 
-    def stage(self, key: TransactionKey, wire_epoch: int, records: Sequence[Staged]) -> Transaction:
+    def stage(
+        self,
+        key: TransactionKey,
+        wire_epoch: int,
+        records: Sequence[Staged],
+        metadata_offset: int = 0,
+    ) -> Transaction:
         """Add records to the open transaction; those whose sequence is staged already are passed
-        over. Raises InvalidTransactionState, TransactionTooLarge too."""
+        over. Metadata of that offset show their partitions. Raises InvalidTransactionState,
+        TransactionTooLarge too."""
         found = self._open(key, wire_epoch)
         known = {each.sequence for each in self._context.store.staged_in(key)}
         new = []
@@ -64,7 +71,11 @@ class StagedTransactions:
             staged_entry(key, found.serial, found.staged + number, record)
             for number, record in enumerate(new)
         ]
-        grown = replace(found, staged=found.staged + len(new))
+        grown = replace(
+            found,
+            staged=found.staged + len(new),
+            metadata_offset=max(found.metadata_offset, metadata_offset),
+        )
         self._context.write(transaction_entry(key, grown), *entries)
         return grown
 

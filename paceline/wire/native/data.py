@@ -140,12 +140,17 @@ class Produce(Message):
     """Append batches. Requests of one connection are appended in order of arrival, whatever order
     their answers take; a partition may appear once in a request. Every request is answered, with
     acks NONE as soon as the leader has appended, undurable. ``timeout_ms`` bounds the wait for
-    acks; after it a partition answers REQUEST_TIMED_OUT with unknown outcome."""
+    acks; after it a partition answers REQUEST_TIMED_OUT with unknown outcome.
+
+    With ``transactional_id`` all batches are transactional, of its producer, with acks ALL; the
+    partitions become part of its transaction. ``transaction_family`` is ``sink`` for the task
+    attempt of a sink."""
 
     timeout_ms: int
     acks: Acks
     partitions: tuple[ProducePartition, ...]
     transactional_id: str | None = None
+    transaction_family: str = "kafka"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +209,12 @@ def pack_produced(
 
 @dataclass(frozen=True, slots=True)
 class InitProducer(Message):
-    """Ask for a producer identity. Without ``transactional_id`` always a new id, epoch 0."""
+    """Ask for a producer identity. Without ``transactional_id`` always a new id, epoch 0.
+
+    With one, to the transaction coordinator: the identity that fences whoever had the id before. A
+    transaction that is open under it is aborted first: CONCURRENT_TRANSACTIONS (51) until that is
+    done. ``transaction_timeout_ms``: how long a transaction may be open, 1 s to 15 min.
+    """
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 0

@@ -1,0 +1,178 @@
+"""Native transaction requests: ``wire/native/transactions.py`` to the service and back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from paceline.errors import InvalidRequest
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.native import transactions as wire
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.groups import CoordinatorFound
+from paceline_node.security.principals import Principal
+from paceline_node.services.status import broker_info
+from paceline_node.services.transactions import TransactionService
+from paceline_node.transactions.inspection import Listed
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.records import State
+from paceline_node.transactions.sinks import Attempt
+
+Handler = Callable[[Frame, Principal], Awaitable[Message]]
+_LISTENERS = ("native", "http")
+_MAX_WAIT_S = 60.0
+_STATES = {state.name.lower(): state for state in State}
+
+
+class NativeTransactions:
+    """Handlers by api number, in :meth:`handlers`."""
+
+    def __init__(self, transactions: TransactionService) -> None:
+        self._transactions = transactions
+
+    def handlers(self) -> dict[int, Handler]:
+        """What the native listener serves of transactions, besides INIT_PRODUCER with an id,
+        PRODUCE and COMMIT_TRANSACTION_OFFSETS."""
+        return {
+            NativeApi.FIND_TRANSACTION_COORDINATOR: self._find,
+            NativeApi.END_TRANSACTION: self._end,
+            NativeApi.LIST_TRANSACTIONS: self._list,
+            NativeApi.DESCRIBE_TRANSACTION: self._describe,
+            NativeApi.ABORT_TRANSACTION: self._abort,
+            NativeApi.BEGIN_ATTEMPT: self._begin_attempt,
+            NativeApi.TOUCH_BATCH: self._touch,
+            NativeApi.COMMIT_GROUP: self._commit_group,
+            NativeApi.ABORT_GROUP: self._abort_group,
+            NativeApi.SINK_STATE: self._sink_state,
+        }
+
+    async def _find(self, frame: Frame, principal: Principal) -> Message:
+        wire.FindTransactionCoordinator.unpack(frame.body)
+        return CoordinatorFound(broker_info(self._transactions.coordinator(*_LISTENERS)))
+
+    async def _end(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.EndTransaction.unpack(frame.body)
+        ended = await self._transactions.end(
+            principal,
+            TransactionKey(Family.KAFKA, request.transactional_id),
+            ProducerIdentity(request.producer_id, request.producer_epoch),
+            commits=request.commits,
+            bumps=True,
+            wait_s=_wait_s(request.wait_ms),
+        )
+        return wire.TransactionEnded(*ended.identity, ended.complete)
+
+    # --- operators --------------------------------------------------------------------------------
+
+    async def _list(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.ListTransactions.unpack(frame.body)
+        unknown = [name for name in request.states if name not in _STATES]
+        if unknown:
+            raise InvalidRequest(
+                f"no transaction is {unknown[0]!r}; states are {', '.join(_STATES)}"
+            )
+        states = frozenset(_STATES[name] for name in request.states)
+        found = await self._transactions.list(principal, states)
+        return wire.TransactionsListed(tuple(_listing(each) for each in found))
+
+    async def _describe(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.DescribeTransaction.unpack(frame.body)
+        key = _key(request.family, request.transactional_id)
+        found = await self._transactions.describe(principal, key)
+        transaction = found.transaction
+        return wire.TransactionDescription(
+            _listing(found),
+            tuple(
+                wire.TransactionPartition(each.topic, each.partition)
+                for each in transaction.partitions
+            ),
+            tuple(each.group for each in transaction.groups),
+            transaction.staged,
+            transaction.reason,
+            transaction.sink,
+            transaction.batch,
+            transaction.run,
+        )
+
+    async def _abort(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.AbortTransaction.unpack(frame.body)
+        key = _key(request.family, request.transactional_id)
+        ended = await self._transactions.abort(principal, key, wait_s=_wait_s(request.wait_ms))
+        return wire.TransactionEnded(*ended.identity, ended.complete)
+
+    # --- sinks ------------------------------------------------------------------------------------
+
+    async def _begin_attempt(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.BeginAttempt.unpack(frame.body)
+        if request.batch < 0 or not request.sink or not request.run:
+            raise InvalidRequest("a task attempt needs a sink, a run, and a batch from 0 on")
+        attempt = Attempt(
+            request.sink,
+            request.query,
+            request.run,
+            request.batch,
+            request.partition,
+            request.attempt,
+        )
+        begun = await self._transactions.begin_attempt(principal, attempt, request.timeout_ms)
+        return wire.AttemptBegun(begun.name, *begun.identity)
+
+    async def _touch(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.TouchBatch.unpack(frame.body)
+        touched = await self._transactions.touch_batch(
+            principal, request.sink, request.run, request.batch
+        )
+        return wire.BatchTouched(touched)
+
+    async def _commit_group(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.CommitGroup.unpack(frame.body)
+        complete = await self._transactions.commit_group(
+            principal,
+            request.sink,
+            request.run,
+            request.batch,
+            request.transactions,
+            wait_s=_wait_s(request.wait_ms),
+        )
+        return wire.GroupCommitted(complete)
+
+    async def _abort_group(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.AbortGroup.unpack(frame.body)
+        await self._transactions.abort_group(
+            principal, request.sink, request.batch, request.transactions
+        )
+        return wire.GroupAborted()
+
+    async def _sink_state(self, frame: Frame, principal: Principal) -> Message:
+        request = wire.SinkState.unpack(frame.body)
+        sink = await self._transactions.sink_state(principal, request.sink)
+        if sink is None:
+            return wire.SinkDescription(False, "", "", -1)
+        return wire.SinkDescription(True, sink.query, sink.run, sink.last_batch)
+
+
+def _listing(found: Listed) -> wire.TransactionListing:
+    transaction = found.transaction
+    return wire.TransactionListing(
+        found.key.family.value,
+        found.key.name,
+        transaction.state.name.lower(),
+        *transaction.identity,
+        transaction.timeout_ms,
+        int(found.open_s * 1000) if found.open_s >= 0 else -1,
+        len(transaction.partitions),
+    )
+
+
+def _key(family: str, name: str) -> TransactionKey:
+    try:
+        return TransactionKey(Family(family), name)
+    except ValueError:
+        known = ", ".join(each.value for each in Family)
+        raise InvalidRequest(
+            f"no transactions of family {family!r}; families are {known}"
+        ) from None
+
+
+def _wait_s(wait_ms: int) -> float:
+    return min(max(0.0, wait_ms / 1000), _MAX_WAIT_S)

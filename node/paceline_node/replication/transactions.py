@@ -1,0 +1,167 @@
+"""A leader's side of transactions: who may begin to write, and markers told once. Pure.
+
+The first write of a producer's transaction in a partition needs an :class:`Ticket`: one
+taken before the coordinator was asked, and not voided since. A marker voids the tickets of its
+producer, and so does the end of the leadership; so an answer that was overtaken opens nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from paceline.errors import (
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    TransactionCoordinatorFenced,
+)
+from paceline.wire.batch_header import BatchHeader
+from paceline.wire.end_marker import EndMarker, build_end_marker
+from paceline_node.storage.producers import ProducerState, ProducerTable
+
+
+class Ticket:
+    """Says that the coordinator knows of the transaction, if it was asked after this was made and
+    has said so."""
+
+    __slots__ = ("is_valid", "producer_epoch", "producer_id")
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.is_valid = True
+
+
+class MarkerOrder(NamedTuple):
+    """A coordinator's order to end a transaction here. ``serial`` tells one transaction of a
+    producer from the next; together with the identity it recognises a repeated order."""
+
+    producer_id: int
+    producer_epoch: int
+    serial: int
+    commits: bool
+    coordinator_epoch: int
+
+    def marker(self, wall_ms: int) -> bytearray:
+        """The batch to append."""
+        return build_end_marker(
+            EndMarker(self.commits, self.coordinator_epoch),
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            timestamp_ms=wall_ms,
+        )
+
+
+class TransactionGate:
+    """What a leader remembers of transactions beyond its log, for one leadership."""
+
+    def __init__(self) -> None:
+        self._tickets: dict[int, list[Ticket]] = {}
+        self._marked: dict[int, tuple[MarkerOrder, int]] = {}
+
+    def ticket(self, producer_id: int, producer_epoch: int) -> Ticket:
+        """Take one, before the coordinator is asked; give it back with :meth:`drop`."""
+        ticket = Ticket(producer_id, producer_epoch)
+        self._tickets.setdefault(producer_id, []).append(ticket)
+        return ticket
+
+    def drop(self, ticket: Ticket) -> None:
+        """It is used, or not needed; idempotent."""
+        ticket.is_valid = False
+        waiting = self._tickets.get(ticket.producer_id, [])
+        if ticket in waiting:
+            waiting.remove(ticket)
+        if not waiting:
+            self._tickets.pop(ticket.producer_id, None)
+
+    def void(self, producer_id: int) -> None:
+        """The coordinator ends the producer's transaction: answers from before are void."""
+        for ticket in self._tickets.pop(producer_id, ()):
+            ticket.is_valid = False
+
+    def clear(self) -> None:
+        """The leadership is over."""
+        for producer_id in list(self._tickets):
+            self.void(producer_id)
+        self._marked.clear()
+
+    def check(self, producers: ProducerTable, header: BatchHeader, ticket: Ticket | None) -> None:
+        """Whether a new batch fits its producer's transaction here. Raises InvalidTransactionState
+        with nothing appended."""
+        state = producers.producer(header.producer_id) if header.producer_id >= 0 else None
+        is_open = state is not None and state.is_open
+        if not header.is_transactional:
+            if is_open:
+                raise InvalidTransactionState(
+                    f"producer {header.producer_id} has a transaction open here and sent a batch "
+                    "outside of it"
+                )
+            return
+        if header.producer_id < 0:
+            raise InvalidTransactionState("a transactional batch without a producer")
+        if state is not None and is_open and state.epoch == header.producer_epoch:
+            return
+        if (
+            is_open
+            or ticket is None
+            or not ticket.is_valid
+            or (
+                ticket.producer_id != header.producer_id
+                or ticket.producer_epoch != header.producer_epoch
+            )
+        ):
+            raise InvalidTransactionState(
+                f"producer {header.producer_id} epoch {header.producer_epoch}: its coordinator "
+                "has not confirmed the transaction, or ended it meanwhile"
+            )
+
+    def is_open(self, producers: ProducerTable, header: BatchHeader) -> bool:
+        """Whether a batch belongs to a transaction that is open here."""
+        state = producers.producer(header.producer_id) if header.producer_id >= 0 else None
+        return state is not None and state.is_open and state.epoch == header.producer_epoch
+
+    def marked(self, order: MarkerOrder, offset: int) -> None:
+        """The order was carried out at ``offset``."""
+        self._marked[order.producer_id] = (order, offset)
+
+    def already(self, order: MarkerOrder) -> int | None:
+        """Where this leader has carried the order out, or one for a later transaction; None if it
+        has not. Raises InvalidTransactionState when it was told otherwise before."""
+        known = self._marked.get(order.producer_id)
+        if known is None or known[0].serial < order.serial:
+            return None
+        before, offset = known
+        if before.serial == order.serial and before.commits != order.commits:
+            raise InvalidTransactionState(f"transaction {order} was ended otherwise: {before}")
+        return offset
+
+
+def check_all(
+    gate: TransactionGate,
+    producers: ProducerTable,
+    headers: Sequence[BatchHeader],
+    ticket: Ticket | None,
+) -> None:
+    """:meth:`TransactionGate.check` for the first batch of a request, whose others must be of the
+    same kind. Raises InvalidTransactionState."""
+    first = headers[0]
+    gate.check(producers, first, ticket)
+    for header in headers[1:]:
+        if header.is_transactional != first.is_transactional:
+            raise InvalidTransactionState("one request mixes transactional and other batches")
+
+
+def check_order(order: MarkerOrder, state: ProducerState | None) -> None:
+    """Raise TransactionCoordinatorFenced or InvalidProducerEpoch for a late marker."""
+    if state is None:
+        return
+    if order.coordinator_epoch < state.coordinator_epoch:
+        raise TransactionCoordinatorFenced(
+            f"coordinator epoch {order.coordinator_epoch}, producer {order.producer_id} has heard "
+            f"of {state.coordinator_epoch}"
+        )
+    if order.producer_epoch < state.epoch:
+        raise InvalidProducerEpoch(
+            f"producer {order.producer_id}: marker of epoch {order.producer_epoch}, newest is "
+            f"{state.epoch}"
+        )

@@ -1,0 +1,326 @@
+"""Finishing what the coordinator decided: staged records, markers, offsets, then completion.
+
+Runs on every node and does something where the coordinator is. For each prepared transaction one
+task goes through the steps, each repeated until it has happened everywhere; the next
+coordinator goes through all of them again, and every step takes that well. The steps have names,
+at which a test may kill the process (``Host.buggify``)::
+
+    transaction.deciding          the decision is appended to __transactions, not committed
+    transaction.prepared          it is committed; nobody has been told
+    transaction.staged-received   a leader has appended staged records, not committed
+    transaction.staged            all staged records are committed
+    transaction.marker-received   a leader is about to append a marker
+    transaction.marker-appended   it has, not committed
+    transaction.partly-marked     some nodes' markers are committed, others' perhaps not
+    transaction.marked            all markers are committed
+    transaction.settled           all groups have their offsets
+    transaction.completed         the completion is committed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import structlog
+import trio
+
+from paceline.errors import (
+    DuplicateSequence,
+    ErrorCode,
+    NotLeader,
+    PacelineError,
+    TransactionCoordinatorFenced,
+    error_for,
+)
+from paceline.types import NodeId
+from paceline.wire.peer import transactions as wire
+from paceline_node.controller.image import Image
+from paceline_node.controller.store import MetadataStore
+from paceline_node.coordination.machine import EVERYTHING
+from paceline_node.coordination.topic import StateTopic
+from paceline_node.env import Env
+from paceline_node.services.staged_batches import staged_batches
+from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.transactions.endings import Ending
+from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.transactions.keys import PARTITION, TransactionKey
+from paceline_node.transactions.records import TopicPartition
+
+_WORK_S = 10.0
+_COMMIT_S = 30.0
+_FIRST_PAUSE_S = 0.02
+_LAST_PAUSE_S = 1.0
+_SAY_AFTER = 8
+"""Rounds after which it is worth a line in the log that something cannot be told."""
+_SLOW_S = 0.05
+R = TypeVar("R")
+
+
+class TransactionEndings:
+    """Owns the tasks that end transactions. ``changed`` is for the engine to call."""
+
+    def __init__(self, env: Env, store: MetadataStore) -> None:
+        self._env = env
+        self._store = store
+        self._machines: StateTopic[TransactionEngine] | None = None
+        self._partners: TransactionPartners | None = None
+        self._under_way: set[TransactionKey] = set()
+        self._news = trio.Event()
+        self._log = structlog.get_logger(component="transactions")
+        self.committed = 0
+        """Transactions that were completed here, since this process began."""
+        self.aborted = 0
+
+    def attach(
+        self, machines: StateTopic[TransactionEngine], partners: TransactionPartners
+    ) -> None:
+        """The machines, whose engines call :meth:`changed`, and the way to other nodes."""
+        self._machines = machines
+        self._partners = partners
+
+    @property
+    def machines(self) -> StateTopic[TransactionEngine]:
+        assert self._machines is not None, "not attached"
+        return self._machines
+
+    @property
+    def partners(self) -> TransactionPartners:
+        assert self._partners is not None, "not attached"
+        return self._partners
+
+    def changed(self) -> None:
+        """Transactions were decided or completed."""
+        news, self._news = self._news, trio.Event()
+        news.set()
+
+    def _engine(self) -> TransactionEngine | None:
+        """The engine, while it leads here."""
+        for _, _, engine in self.machines.machines():
+            return engine if engine.leads else None
+        return None
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    async def wait_complete(self, key: TransactionKey, timeout_s: float) -> bool:
+        """Whether, within so long, ``key`` has no decided transaction that is not complete; False
+        too when another node coordinates by then."""
+        return await self._wait(lambda engine: engine.ending(key) is None, timeout_s)
+
+    async def wait_sink(self, sink: str, batch: int, timeout_s: float) -> bool:
+        """The same of all that a sink has decided up to ``batch``."""
+
+        def is_done(engine: TransactionEngine) -> bool:
+            prepared, known = engine.store.prepared, engine.store.transactions
+            attempts = engine.store.of_sink.get(sink, {})
+            return not any(key in prepared and known[key].batch <= batch for key in attempts)
+
+        return await self._wait(is_done, timeout_s)
+
+    async def _wait(self, is_done: Callable[[TransactionEngine], bool], timeout_s: float) -> bool:
+        with trio.move_on_after(timeout_s):
+            while True:
+                engine = self._engine()
+                if engine is None:
+                    return False
+                if is_done(engine):
+                    return True
+                await self._news.wait()
+        return False
+
+    # --- the tasks --------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """End transactions until cancelled."""
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                news = self._news
+                engine = self._engine()
+                for key in [] if engine is None else engine.endings():
+                    if key not in self._under_way:
+                        self._under_way.add(key)
+                        nursery.start_soon(self._finish, key)
+                await news.wait()
+
+    async def _finish(self, key: TransactionKey) -> None:
+        """Do what is left to do for ``key``, as long as this node coordinates."""
+        pause_s = _FIRST_PAUSE_S
+        try:
+            while self._engine() is not None:
+                try:
+                    if await self._attempt(key):
+                        return
+                except TransactionCoordinatorFenced as error:
+                    self._log.info("another node coordinates", transaction=str(key), why=str(error))
+                except PacelineError as error:
+                    self._log.debug("not ended yet", transaction=str(key), error=str(error))
+                await trio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+        finally:
+            self._under_way.discard(key)
+            self.changed()  # there may be more to end by now
+
+    async def _attempt(self, key: TransactionKey) -> bool:
+        """All steps of one ending; whether there is nothing left to do. Raises PacelineError."""
+        ending = await self._perform(lambda engine: engine.ending(key))  # committed, then
+        replica = self.machines.replica(PARTITION)
+        coordinator_epoch = -1 if replica is None else replica.led_epoch
+        if ending is None:
+            return True
+        if coordinator_epoch < 0:
+            return False
+        await self._at("transaction.prepared")
+        image = await self._store.wait_offset(ending.metadata_offset, _WORK_S)
+        if ending.staged:
+            await self._append_staged(ending)
+            await self._at("transaction.staged")
+        await self._mark(ending, _still_there(image, ending.partitions), coordinator_epoch)
+        await self._at("transaction.marked")
+        await self._settle(ending)
+        await self._at("transaction.settled")
+        await self._perform(lambda engine: engine.producers.complete(key, ending.serial))
+        if ending.commits:
+            self.committed += 1
+        else:
+            self.aborted += 1
+        await self._at("transaction.completed")
+        return True
+
+    async def _perform(self, command: Callable[[TransactionEngine], R]) -> R:
+        return await self.machines.perform(PARTITION, EVERYTHING, command, commit_s=_COMMIT_S)
+
+    async def _at(self, site: str) -> None:
+        """A named step: a simulation may linger here, a test of crashes kills the process."""
+        if self._env.host.buggify(site):
+            await trio.sleep(_SLOW_S)
+
+    # --- staged records ---------------------------------------------------------------------------
+
+    async def _append_staged(self, ending: Ending) -> None:
+        """Everything staged, committed in its partitions. Raises PacelineError."""
+        targets = sorted({TopicPartition(each.topic, each.partition) for each in ending.staged})
+        for where in _still_there(self._store.image, targets):
+            for batch in staged_batches(ending.staged, where, ending.identity):
+                known = self._store.image.partition(where.topic, where.partition)
+                if known.leader < 0:
+                    raise NotLeader(f"{where} has no leader")
+                order = wire.AppendStaged(
+                    where.topic, where.partition, known.leader_epoch, int(_WORK_S * 1000)
+                )
+                try:
+                    await self.partners.append_staged(known.leader, order, batch)
+                except DuplicateSequence:
+                    continue  # stored, and so long ago that the log forgot where
+
+    # --- markers ----------------------------------------------------------------------------------
+
+    async def _mark(
+        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: int
+    ) -> None:
+        """A marker in each partition, committed. Raises TransactionCoordinatorFenced, or whatever
+        has kept the node from coordinating on."""
+        left = list(partitions)
+        pause_s = _FIRST_PAUSE_S
+        rounds = 0
+        while left:
+            refusals = await self._mark_once(ending, left, coordinator_epoch)
+            left = _still_there(self._store.image, refusals)
+            if not left:
+                break
+            fenced = [e for e in refusals.values() if isinstance(e, TransactionCoordinatorFenced)]
+            if fenced:
+                raise fenced[0]
+            await self._perform(lambda engine: engine.ending(ending.key))  # still the coordinator?
+            rounds += 1
+            if rounds == _SAY_AFTER:
+                where, error = next(iter(refusals.items()))
+                self._log.warning(
+                    "a transaction cannot be ended in a partition yet",
+                    transaction=str(ending.key),
+                    partition=f"{where.topic}/{where.partition}",
+                    error=str(error),
+                )
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+    async def _mark_once(
+        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: int
+    ) -> dict[TopicPartition, PacelineError]:
+        """Ask every leader once, all at a time; those that failed."""
+        image = self._store.image
+        refusals: dict[TopicPartition, PacelineError] = {}
+        by_leader: dict[NodeId, list[wire.MarkedPartition]] = {}
+        for where in partitions:
+            known = image.partition(where.topic, where.partition)
+            if known.leader < 0:
+                refusals[where] = NotLeader(f"{where.topic}/{where.partition} has no leader")
+                continue
+            marked = wire.MarkedPartition(where.topic, where.partition, known.leader_epoch)
+            by_leader.setdefault(known.leader, []).append(marked)
+
+        async def ask(node: NodeId, there: list[wire.MarkedPartition]) -> None:
+            order = wire.WriteMarkers(
+                ending.identity.producer_id,
+                ending.identity.epoch,
+                ending.serial,
+                ending.commits,
+                coordinator_epoch,
+                int(_WORK_S * 1000),
+                tuple(there),
+            )
+            refusals.update(await self._order(node, order))
+            await self._at("transaction.partly-marked")
+
+        async with trio.open_nursery() as nursery:
+            for node, there in sorted(by_leader.items()):
+                nursery.start_soon(ask, node, there)
+        return refusals
+
+    async def _order(
+        self, node: NodeId, order: wire.WriteMarkers
+    ) -> dict[TopicPartition, PacelineError]:
+        where = [TopicPartition(each.topic, each.partition) for each in order.partitions]
+        try:
+            written = await self.partners.write_markers(node, order)
+        except PacelineError as error:
+            return dict.fromkeys(where, error)
+        return {
+            place: error_for(code, message)
+            for place, code, message in zip(where, written.errors, written.messages, strict=True)
+            # A producer that writes in a newer epoch there: this transaction was ended before.
+            if code not in (0, ErrorCode.INVALID_PRODUCER_EPOCH)
+        }
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def _settle(self, ending: Ending) -> None:
+        """Offsets committed or dropped in every group, one by one. Raises PacelineError."""
+        held: dict[wire.GroupName, list[wire.SettledOffset]] = {}
+        for group in ending.groups:
+            held[wire.GroupName(group.family, group.group, group.subject)] = []
+        for each in ending.offsets:
+            name = wire.GroupName(each.group.family, each.group.group, each.group.subject)
+            held.setdefault(name, []).append(
+                wire.SettledOffset(each.topic, each.partition, each.offset, each.metadata)
+            )
+        for name, offsets in held.items():
+            await self.partners.settle_offsets(
+                wire.SettleOffsets(
+                    name,
+                    ending.identity.producer_id,
+                    ending.serial,
+                    ending.commits,
+                    tuple(offsets),
+                )
+            )
+
+
+def _still_there(image: Image, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Those of ``partitions`` that have not been deleted, with their topic, since."""
+    found = []
+    for where in partitions:
+        topic = image.find_topic(where.topic)
+        if topic is not None and where.partition in topic.partitions:
+            found.append(where)
+    return found

@@ -1,0 +1,69 @@
+"""Offsets that a transaction commits: pending in their group until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.offsets import Commit
+from paceline_node.groups.transactional import Ticket
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.groups import GroupService
+from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transactions import TransactionService
+from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
+from paceline_node.transactions.records import GroupRef
+
+
+class TransactionOffsets:
+    """Runs where the group's coordinator is."""
+
+    def __init__(
+        self,
+        groups: GroupService,
+        transactions: TransactionService,
+        partners: TransactionPartners,
+    ) -> None:
+        self._groups = groups
+        self._transactions = transactions
+        self._partners = partners
+
+    async def commit(
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        who: ProducerIdentity,
+        group: GroupKey,
+        commits: Sequence[Commit],
+        *,
+        adds: bool,
+        check: Callable[[GroupEngine], None],
+    ) -> None:
+        """Have ``commits`` made when the transaction commits, and dropped when it aborts.
+
+        ``check`` raises unless the caller may commit in the group, as the family judges; it is
+        asked before and after the transaction's coordinator. ``adds``: the group need not have been
+        added to the transaction before. Raises what ``check`` raises, what the group's coordinator
+        and the transaction's (:meth:`TransactionPartners.verify`) raise, AuthorizationFailed, and
+        InvalidTransactionState when the transaction was ended meanwhile.
+        """
+        self._groups.permit(principal, Operation.COMMIT_OFFSETS, group.group)
+        self._transactions.permit(principal, Operation.TRANSACT, key.name)
+
+        def begin(engine: GroupEngine) -> Ticket:
+            check(engine)
+            return engine.transactional.ticket(group, who.producer_id)
+
+        ticket = await self._groups.perform(group, begin)
+        try:
+            member = GroupRef(group.family.value, group.group, group.subject)
+            serial = await self._partners.verify(key, who, member, adds=adds)
+
+            def stage(engine: GroupEngine) -> None:
+                check(engine)
+                engine.transactional.stage(ticket, who.epoch, serial, commits)
+
+            await self._groups.perform(group, stage)
+        finally:
+            ticket.is_valid = False

@@ -1,0 +1,290 @@
+"""Between the coordinator and the nodes whose partitions and groups are in transactions.
+
+Each method works on whichever node it is called: what this node can do itself it does, the rest
+goes out over the peer protocol (``wire/peer/transactions.py``), whose requests end up in the same
+code.
+"""
+
+from __future__ import annotations
+
+from paceline.errors import (
+    CoordinatorNotAvailable,
+    NotLeader,
+    PacelineError,
+    UnknownTopicOrPartition,
+)
+from paceline.types import Acks, NodeId
+from paceline.wire.batch import iter_batches
+from paceline.wire.frame import Frame
+from paceline.wire.message import Message
+from paceline.wire.peer import transactions as wire
+from paceline.wire.peer.api import PeerApi
+from paceline_node.controller.store import MetadataStore
+from paceline_node.coordination.machine import EVERYTHING
+from paceline_node.coordination.topic import StateTopic
+from paceline_node.env import Env
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
+from paceline_node.groups.keys import Family as GroupFamily
+from paceline_node.groups.offsets import Commit
+from paceline_node.peers.auth import Lane
+from paceline_node.peers.framestream import Payload
+from paceline_node.peers.links import PeerLinks
+from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.partition import ProduceResult
+from paceline_node.replication.table import PartitionTable
+from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.services.answer import Answer
+from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.transactions.keys import (
+    PARTITION,
+    TRANSACTIONS_TOPIC,
+    Family,
+    ProducerIdentity,
+    TransactionKey,
+)
+from paceline_node.transactions.records import GroupRef, TopicPartition
+
+_COMMIT_S = 5.0
+_GRACE_S = 1.0
+"""An answer may take this much longer to arrive than the work may take."""
+
+
+class TransactionPartners:
+    """Both ends of every request between nodes that is about transactions."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: NodeId,
+        store: MetadataStore,
+        links: PeerLinks,
+        table: PartitionTable,
+        transactions: StateTopic[TransactionEngine],
+        groups: StateTopic[GroupEngine],
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._store = store
+        self._links = links
+        self._table = table
+        self._transactions = transactions
+        self._groups = groups
+
+    def register(self, server: PeerServer) -> None:
+        """Answer other nodes on ``server``."""
+        server.register(PeerApi.VERIFY_TRANSACTION, self._on_verify)
+        server.register(PeerApi.WRITE_MARKERS, self._on_markers)
+        server.register(PeerApi.SETTLE_OFFSETS, self._on_settle)
+        server.register(PeerApi.APPEND_STAGED, self._on_append)
+
+    # --- may this producer write? -----------------------------------------------------------------
+
+    async def verify(
+        self,
+        key: TransactionKey,
+        who: ProducerIdentity,
+        member: TopicPartition | GroupRef,
+        *,
+        adds: bool,
+    ) -> int:
+        """Ask the coordinator; the transaction's serial. Raises as
+        :meth:`ProducerTransactions.verify`; NotCoordinator, CoordinatorLoadInProgress,
+        CoordinatorNotAvailable, RequestTimedOut: ask again."""
+        group = None
+        topic, number = "", -1
+        if isinstance(member, GroupRef):
+            group = wire.GroupName(member.family, member.group, member.subject)
+        else:
+            topic, number = member.topic, member.partition
+        request = wire.VerifyTransaction(
+            key.family.value, key.name, who.producer_id, who.epoch, topic, number, group, adds
+        )
+        try:
+            leader = self._store.image.partition(TRANSACTIONS_TOPIC, PARTITION).leader
+        except UnknownTopicOrPartition as error:
+            raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} does not exist yet") from error
+        if leader == self._node_id:
+            return await self._verify(request)
+        if leader < 0:
+            raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} has no leader")
+        frame = await self._ask(leader, PeerApi.VERIFY_TRANSACTION, request, timeout_s=_COMMIT_S)
+        return wire.TransactionVerified.unpack(frame.body).serial
+
+    async def _verify(self, request: wire.VerifyTransaction) -> int:
+        key = TransactionKey(Family(request.family), request.name)
+        who = ProducerIdentity(request.producer_id, request.producer_epoch)
+        image = self._store.image
+        member: TopicPartition | GroupRef
+        if request.group is None:
+            image.partition(request.topic, request.partition)
+            member = TopicPartition(request.topic, request.partition)
+        else:
+            group = request.group
+            member = GroupRef(group.family, group.group, group.subject)
+
+        def command(engine: TransactionEngine) -> int:
+            if request.adds and isinstance(member, TopicPartition):
+                engine.producers.add_partitions(key, who, [member], image.offset)
+            elif request.adds and isinstance(member, GroupRef):
+                engine.producers.add_group(key, who, member)
+            return engine.producers.verify(key, who, member)
+
+        return await self._transactions.perform(PARTITION, EVERYTHING, command, commit_s=_COMMIT_S)
+
+    async def _on_verify(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
+        serial = await self._verify(wire.VerifyTransaction.unpack(frame.body))
+        return wire.TransactionVerified(serial), b""
+
+    # --- markers ----------------------------------------------------------------------------------
+
+    async def write_markers(self, node: NodeId, order: wire.WriteMarkers) -> wire.MarkersWritten:
+        """Have ``node`` end a transaction in partitions that it leads. Raises ConnectionLost,
+        RequestTimedOut."""
+        if node == self._node_id:
+            return await self._write_markers(order)
+        timeout_s = order.timeout_ms / 1000
+        frame = await self._ask(node, PeerApi.WRITE_MARKERS, order, timeout_s=timeout_s)
+        return wire.MarkersWritten.unpack(frame.body)
+
+    async def _write_markers(self, order: wire.WriteMarkers) -> wire.MarkersWritten:
+        answers = [self._begin_marker(order, each) for each in order.partitions]
+        self._env.host.buggify("transaction.marker-appended")
+        errors, messages = [], []
+        for answer in answers:
+            try:
+                await answer.wait()
+            except PacelineError as error:
+                errors.append(int(error.code))
+                messages.append(str(error))
+            else:
+                errors.append(0)
+                messages.append("")
+        return wire.MarkersWritten(tuple(errors), tuple(messages))
+
+    def _begin_marker(
+        self, order: wire.WriteMarkers, where: wire.MarkedPartition
+    ) -> Answer[ProduceResult]:
+        answer: Answer[ProduceResult] = Answer()
+        found = self._table.get(where.topic, where.partition)
+        try:
+            if found is None:
+                raise NotLeader(f"{where.topic}/{where.partition}: not hosted on this node")
+            found.check_epoch(where.leader_epoch)
+            found.end_transaction(
+                MarkerOrder(
+                    order.producer_id,
+                    order.producer_epoch,
+                    order.serial,
+                    order.commits,
+                    order.coordinator_epoch,
+                ),
+                timeout_s=order.timeout_ms / 1000,
+                done=answer.deliver,
+            )
+        except PacelineError as error:
+            answer.deliver(error)
+        return answer
+
+    async def _on_markers(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
+        self._env.host.buggify("transaction.marker-received")
+        return await self._write_markers(wire.WriteMarkers.unpack(frame.body)), b""
+
+    # --- offsets ----------------------------------------------------------------------------------
+
+    async def settle_offsets(self, order: wire.SettleOffsets) -> None:
+        """Have the group's coordinator commit or drop the transaction's offsets. Raises any
+        PacelineError; it may be repeated."""
+        topic = self._store.image.find_topic(GROUPS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC} does not exist yet")
+        number = partition_of(_group_key(order.group), len(topic.partitions))
+        leader = topic.partitions[number].leader
+        if leader == self._node_id:
+            await self._settle(order, number)
+        elif leader < 0:
+            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC}/{number} has no leader")
+        else:
+            await self._ask(leader, PeerApi.SETTLE_OFFSETS, order, timeout_s=_COMMIT_S)
+
+    async def _settle(self, order: wire.SettleOffsets, number: int) -> None:
+        key = _group_key(order.group)
+        held = [
+            Commit(each.topic, each.partition, each.offset, metadata=each.metadata)
+            for each in order.offsets
+        ]
+        await self._groups.perform(
+            number,
+            key,
+            lambda engine: engine.transactional.settle(
+                key, order.producer_id, order.serial, held, commits=order.commits
+            ),
+            commit_s=_COMMIT_S,
+        )
+
+    async def _on_settle(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
+        order = wire.SettleOffsets.unpack(frame.body)
+        topic = self._store.image.find_topic(GROUPS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC} is not known here yet")
+        await self._settle(order, partition_of(_group_key(order.group), len(topic.partitions)))
+        return wire.OffsetsSettled(), b""
+
+    # --- staged records ---------------------------------------------------------------------------
+
+    async def append_staged(
+        self, node: NodeId, order: wire.AppendStaged, batches: bytearray
+    ) -> None:
+        """Have ``node`` append a committed transaction's batches. Raises any PacelineError; it may
+        be repeated, and DuplicateSequence says that it was stored long ago."""
+        if node == self._node_id:
+            await self._append_staged(order, batches)
+        else:
+            timeout_s = order.timeout_ms / 1000
+            await self._ask(node, PeerApi.APPEND_STAGED, order, batches, timeout_s=timeout_s)
+
+    async def _append_staged(self, order: wire.AppendStaged, batches: bytearray) -> None:
+        found = self._table.get(order.topic, order.partition)
+        if found is None:
+            raise NotLeader(f"{order.topic}/{order.partition}: not hosted on this node")
+        found.check_epoch(order.leader_epoch)
+        headers = [header for _, header in iter_batches(batches)]
+        # The coordinator itself asks: nobody else has to confirm the transaction.
+        ticket = found.gate.ticket(headers[0].producer_id, headers[0].producer_epoch)
+        answer: Answer[ProduceResult] = Answer()
+        try:
+            found.produce(
+                batches,
+                headers,
+                acks=Acks.ALL,
+                timeout_s=order.timeout_ms / 1000,
+                done=answer.deliver,
+                ticket=ticket,
+            )
+        finally:
+            found.gate.drop(ticket)
+        self._env.host.buggify("transaction.staged-received")
+        await answer.wait()
+
+    async def _on_append(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
+        await self._append_staged(wire.AppendStaged.unpack(frame.body), bytearray(frame.payload))
+        return wire.StagedAppended(), b""
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        node: NodeId,
+        api: PeerApi,
+        body: Message,
+        payload: Payload = b"",
+        *,
+        timeout_s: float,
+    ) -> Frame:
+        return await self._links.call(
+            node, api, body, payload, lane=Lane.TRANSACTIONS, timeout_s=timeout_s + _GRACE_S
+        )
+
+
+def _group_key(name: wire.GroupName) -> GroupKey:
+    return GroupKey(GroupFamily(name.family), name.group, name.subject)

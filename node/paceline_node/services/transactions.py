@@ -1,0 +1,338 @@
+"""Transactions of all protocols: who coordinates, and every command where this node does.
+
+``__transactions`` has one partition, so one node coordinates all; another raises NotCoordinator.
+Every answer is committed when it comes. What holds for all methods that ask the coordinator:
+
+NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable: nothing was done, ask again
+(elsewhere). RequestTimedOut, LeaderChangedAfterAppend: it may have been; every command but
+``begin_attempt`` may be repeated as it is. ConcurrentTransactions: the transaction before is still
+being ended; ask again. Cancelling does not undo what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from paceline.errors import (
+    AuthorizationFailed,
+    CoordinatorNotAvailable,
+    PolicyViolation,
+    UnknownTopicOrPartition,
+)
+from paceline.types import is_internal_topic
+from paceline_node.controller.image import Broker, Image
+from paceline_node.controller.store import MetadataStore
+from paceline_node.coordination.machine import EVERYTHING
+from paceline_node.coordination.topic import StateTopic
+from paceline_node.env import Env
+from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
+from paceline_node.services.access import Access
+from paceline_node.services.producer_ids import ProducerIdService
+from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.transactions.inspection import Listed
+from paceline_node.transactions.keys import (
+    PARTITION,
+    TRANSACTIONS_TOPIC,
+    ProducerIdentity,
+    TransactionKey,
+)
+from paceline_node.transactions.producers import Ended
+from paceline_node.transactions.records import (
+    GroupRef,
+    Sink,
+    Staged,
+    StagedOffset,
+    State,
+    TopicPartition,
+    Transaction,
+)
+from paceline_node.transactions.sinks import Attempt, SinkTransaction
+
+R = TypeVar("R")
+
+
+class Initialised(NamedTuple):
+    """``identity`` stands in batches. ``wire_epoch`` counts the id's INITs from 0, for protocols
+    whose clients see an epoch of their own."""
+
+    identity: ProducerIdentity
+    wire_epoch: int
+
+
+class TransactionService:
+    """Runs commands on the coordinator's engine, where that is here."""
+
+    def __init__(
+        self,
+        env: Env,
+        store: MetadataStore,
+        machines: StateTopic[TransactionEngine],
+        endings: TransactionEndings,
+        producer_ids: ProducerIdService,
+        access: Access,
+        *,
+        commit_s: float,
+    ) -> None:
+        self._env = env
+        self._store = store
+        self._machines = machines
+        self._endings = endings
+        self._producer_ids = producer_ids
+        self._access = access
+        self._commit_s = commit_s
+
+    def permit(self, principal: Principal, operation: Operation, name: str) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may ``TRANSACT`` under, or ``DESCRIBE``, a
+        transactional id or a sink; its name counts, whatever the family."""
+        self._access.resource(principal, operation, Resource(ResourceKind.TRANSACTION, name))
+
+    def coordinator(self, *listeners: str) -> Broker:
+        """The node that coordinates, as the metadata say. Raises CoordinatorNotAvailable where
+        nobody does, or it has none of ``listeners`` (SETTLED P8)."""
+        image = self._store.image
+        try:
+            leader = image.partition(TRANSACTIONS_TOPIC, PARTITION).leader
+        except UnknownTopicOrPartition as error:
+            raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} does not exist yet") from error
+        broker = image.brokers.get(leader)
+        if broker is None:
+            raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} has no leader")
+        if all(broker.endpoint(each) is None for each in listeners):
+            raise CoordinatorNotAvailable(f"node {leader} has no {' or '.join(listeners)} listener")
+        return broker
+
+    # --- producers with a transactional id --------------------------------------------------------
+
+    async def init(
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        timeout_ms: int,
+        *,
+        expected: ProducerIdentity | None = None,
+    ) -> Initialised:
+        """See :meth:`ProducerTransactions.init`. Raises what
+        :meth:`ProducerIdService.next_id` does too."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+
+        def command(engine: TransactionEngine, spare: int | None) -> Initialised | None:
+            identity = engine.producers.init(key, timeout_ms, expected=expected, spare=spare)
+            if identity is None:
+                return None
+            return Initialised(identity, engine.store.transactions[key].wire_epoch)
+
+        return await self._with_spare(command)
+
+    async def add_partitions(
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        who: ProducerIdentity,
+        partitions: Sequence[tuple[str, int]],
+    ) -> None:
+        """See :meth:`ProducerTransactions.add_partitions`. Raises UnknownTopicOrPartition and
+        PolicyViolation (internal topics) too; then none was added. Whether the principal may write
+        to the topics is asked by the caller, and by each leader."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+        image = self._store.image
+        members = [_member(image, topic, number) for topic, number in partitions]
+        await self._perform(
+            lambda engine: engine.producers.add_partitions(key, who, members, image.offset)
+        )
+
+    async def add_group(
+        self, principal: Principal, key: TransactionKey, who: ProducerIdentity, group: GroupRef
+    ) -> None:
+        """See :meth:`ProducerTransactions.add_group`."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+        await self._perform(lambda engine: engine.producers.add_group(key, who, group))
+
+    async def end(
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        who: ProducerIdentity,
+        *,
+        commits: bool,
+        bumps: bool,
+        wait_s: float = 0.0,
+    ) -> Ended:
+        """See :meth:`ProducerTransactions.end`. What this returns is decided and durable. With
+        ``wait_s`` it returns later, when readers everywhere can see it, but no later than that:
+        ``complete`` says which it was."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+
+        def command(engine: TransactionEngine, spare: int | None) -> Ended | None:
+            ended = engine.producers.end(key, who, commits=commits, bumps=bumps, spare=spare)
+            self._env.host.buggify("transaction.deciding")
+            return ended
+
+        ended = await self._with_spare(command)
+        return await self._awaited(key, ended, wait_s)
+
+    async def _awaited(self, key: TransactionKey, ended: Ended, wait_s: float) -> Ended:
+        if ended.complete or not await self._endings.wait_complete(key, wait_s):
+            return ended
+        return Ended(ended.identity, complete=True)
+
+    # --- staged transactions ----------------------------------------------------------------------
+
+    async def begin_staged(
+        self, principal: Principal, key: TransactionKey, wire_epoch: int
+    ) -> Transaction:
+        """See :meth:`StagedTransactions.begin`; the id exists once it was :meth:`init`."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+        return await self._perform(lambda engine: engine.staging.begin(key, wire_epoch))
+
+    async def stage(
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        wire_epoch: int,
+        records: Sequence[Staged],
+    ) -> Transaction:
+        """See :meth:`StagedTransactions.stage`. Raises UnknownTopicOrPartition and PolicyViolation
+        too."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+        image = self._store.image
+        for record in records:
+            _member(image, record.topic, record.partition)
+        return await self._perform(
+            lambda engine: engine.staging.stage(key, wire_epoch, records, image.offset)
+        )
+
+    async def stage_offsets(
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        wire_epoch: int,
+        offsets: Sequence[StagedOffset],
+    ) -> Transaction:
+        """See :meth:`StagedTransactions.stage_offsets`. Whether the member may commit them is asked
+        by the caller, of the group."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+        return await self._perform(
+            lambda engine: engine.staging.stage_offsets(key, wire_epoch, offsets)
+        )
+
+    async def end_staged(
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        wire_epoch: int,
+        *,
+        commits: bool,
+        wait_s: float,
+    ) -> Ended:
+        """See :meth:`StagedTransactions.end`, and :meth:`end` for ``wait_s``."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+
+        def command(engine: TransactionEngine, spare: int | None) -> Ended | None:
+            ended = engine.staging.end(key, wire_epoch, commits=commits, spare=spare)
+            self._env.host.buggify("transaction.deciding")
+            return ended
+
+        ended = await self._with_spare(command)
+        return await self._awaited(key, ended, wait_s)
+
+    # --- sinks ------------------------------------------------------------------------------------
+
+    async def begin_attempt(
+        self, principal: Principal, attempt: Attempt, timeout_ms: int
+    ) -> SinkTransaction:
+        """See :meth:`SinkTransactions.begin`. Repeated after an unknown outcome it opens another
+        transaction; the lost one ends with the next commit, or its time-out."""
+        self.permit(principal, Operation.TRANSACT, attempt.sink)
+        spare = await self._producer_ids.allocate()
+        return await self._perform(lambda engine: engine.sinks.begin(attempt, timeout_ms, spare))
+
+    async def touch_batch(self, principal: Principal, sink: str, run: str, batch: int) -> int:
+        """See :meth:`SinkTransactions.touch`."""
+        self.permit(principal, Operation.TRANSACT, sink)
+        return await self._perform(lambda engine: engine.sinks.touch(sink, run, batch))
+
+    async def commit_group(
+        self,
+        principal: Principal,
+        sink: str,
+        run: str,
+        batch: int,
+        transactions: Sequence[str],
+        *,
+        wait_s: float = 0.0,
+    ) -> bool:
+        """See :meth:`SinkTransactions.commit`; returns whether readers everywhere can see all of it
+        (after ``wait_s`` at most)."""
+        self.permit(principal, Operation.TRANSACT, sink)
+
+        def command(engine: TransactionEngine) -> None:
+            engine.sinks.commit(sink, run, batch, transactions)
+            self._env.host.buggify("transaction.deciding")
+
+        await self._perform(command)
+        return await self._endings.wait_sink(sink, batch, wait_s)
+
+    async def abort_group(
+        self, principal: Principal, sink: str, batch: int, transactions: Sequence[str]
+    ) -> None:
+        """See :meth:`SinkTransactions.abort`."""
+        self.permit(principal, Operation.TRANSACT, sink)
+        await self._perform(lambda engine: engine.sinks.abort(sink, batch, transactions))
+
+    async def sink_state(self, principal: Principal, sink: str) -> Sink | None:
+        """The sink as it stands; None when it is not known."""
+        self.permit(principal, Operation.DESCRIBE, sink)
+        return await self._perform(lambda engine: engine.sinks.state(sink))
+
+    # --- operators --------------------------------------------------------------------------------
+
+    async def list(self, principal: Principal, states: frozenset[State]) -> list[Listed]:
+        """All ids that the principal may see, in one of ``states`` (empty: any)."""
+        found = await self._perform(lambda engine: engine.inspection.list(states))
+        return [each for each in found if self._may_see(principal, each.key.name)]
+
+    def _may_see(self, principal: Principal, name: str) -> bool:
+        try:
+            self.permit(principal, Operation.DESCRIBE, name)
+        except AuthorizationFailed:
+            return False
+        return True
+
+    async def describe(self, principal: Principal, key: TransactionKey) -> Listed:
+        """One id. Raises TransactionNotFound."""
+        self.permit(principal, Operation.DESCRIBE, key.name)
+        return await self._perform(lambda engine: engine.inspection.describe(key))
+
+    async def abort(self, principal: Principal, key: TransactionKey, *, wait_s: float) -> Ended:
+        """Abort an open transaction for an operator, and fence its producer. Raises
+        TransactionNotFound, InvalidTransactionState."""
+        self.permit(principal, Operation.TRANSACT, key.name)
+
+        def command(engine: TransactionEngine) -> Ended:
+            engine.inspection.abort(key, "aborted by an operator")
+            return Ended(engine.store.transactions[key].next_identity, complete=False)
+
+        return await self._awaited(key, await self._perform(command), wait_s)
+
+    # --- the way in -------------------------------------------------------------------------------
+
+    async def _perform(self, command: Callable[[TransactionEngine], R]) -> R:
+        return await self._machines.perform(PARTITION, EVERYTHING, command, commit_s=self._commit_s)
+
+    async def _with_spare(self, command: Callable[[TransactionEngine, int | None], R | None]) -> R:
+        """Run a command that may need a fresh producer id, which most do not."""
+        answer = await self._perform(lambda engine: command(engine, None))
+        if answer is None:
+            spare = await self._producer_ids.allocate()
+            answer = await self._perform(lambda engine: command(engine, spare))
+        assert answer is not None
+        return answer
+
+
+def _member(image: Image, topic: str, number: int) -> TopicPartition:
+    if is_internal_topic(topic):
+        raise PolicyViolation(f"{topic}: internal topics take no records from clients")
+    image.partition(topic, number)
+    return TopicPartition(topic, number)

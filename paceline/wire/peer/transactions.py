@@ -1,0 +1,117 @@
+"""Between a transaction coordinator and the nodes whose partitions and groups are in transactions.
+
+``family``, ``name``: a transactional id. ``producer_id``, ``producer_epoch``: whom batches name.
+``serial`` counts the id's transactions: with it a late order is told from one for the next
+transaction. ``coordinator_epoch`` is the leader epoch of ``__transactions`` in which the
+coordinator speaks. ``timeout_ms`` is how long the answer may take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.types import LeaderEpoch
+from paceline.wire.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName(Message):
+    """A consumer group; ``subject`` as in ``wire/native/groups.py``."""
+
+    family: str
+    group: str
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyTransaction(Message):
+    """May this producer write here now? To the coordinator, from the leader of a partition
+    (``topic``, ``partition``) or the coordinator of ``group``. ``adds``: let the transaction have
+    the member from now on, beginning one if none is open."""
+
+    family: str
+    name: str
+    producer_id: int
+    producer_epoch: int
+    topic: str
+    partition: int
+    group: GroupName | None
+    adds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionVerified(Message):
+    serial: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedPartition(Message):
+    """``leader_epoch``: the leadership that the order is for, so that a late one is refused."""
+
+    topic: str
+    partition: int
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarkers(Message):
+    """End a producer's transaction in these partitions, which the receiver leads."""
+
+    producer_id: int
+    producer_epoch: int
+    serial: int
+    commits: bool
+    coordinator_epoch: int
+    timeout_ms: int
+    partitions: tuple[MarkedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MarkersWritten(Message):
+    """An error code and text for each partition, in order; 0 when the marker is committed."""
+
+    errors: tuple[int, ...]
+    messages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettledOffset(Message):
+    """An offset that the coordinator held itself."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettleOffsets(Message):
+    """Commit, or drop, what the transaction has pending in a group; then commit ``offsets``, each
+    unless the group is further already. To the group's coordinator."""
+
+    group: GroupName
+    producer_id: int
+    serial: int
+    commits: bool
+    offsets: tuple[SettledOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsSettled(Message):
+    """It is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendStaged(Message):
+    """Append a committed transaction's staged batches, which are the payload, to a partition that
+    the receiver leads. Repeated it is recognised by the batches' sequences."""
+
+    topic: str
+    partition: int
+    leader_epoch: LeaderEpoch
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedAppended(Message):
+    """It is committed."""
