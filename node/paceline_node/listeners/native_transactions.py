@@ -10,7 +10,7 @@ from paceline.wire.message import Message
 from paceline.wire.native import transactions as wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import CoordinatorFound
-from paceline_node.security.principals import Principal
+from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.status import broker_info
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transactions.inspection import Listed
@@ -47,7 +47,8 @@ class NativeTransactions:
         }
 
     async def _find(self, frame: Frame, principal: Principal) -> Message:
-        wire.FindTransactionCoordinator.unpack(frame.body)
+        request = wire.FindTransactionCoordinator.unpack(frame.body)
+        self._transactions.permit(principal, Operation.DESCRIBE, request.name)
         return CoordinatorFound(broker_info(self._transactions.coordinator(*_LISTENERS)))
 
     async def _end(self, frame: Frame, principal: Principal) -> Message:

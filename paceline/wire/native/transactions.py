@@ -25,8 +25,11 @@ SINK = "sink"
 
 @dataclass(frozen=True, slots=True)
 class FindTransactionCoordinator(Message):
-    """Which node coordinates all transactions. Answered by any node from its metadata with
-    CoordinatorFound; COORDINATOR_NOT_AVAILABLE when nobody does now."""
+    """Which node coordinates the transactions of ``name``, a transactional id or a sink. Answered
+    by any node from its metadata with CoordinatorFound; COORDINATOR_NOT_AVAILABLE when nobody does.
+    """
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)

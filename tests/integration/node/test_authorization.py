@@ -10,11 +10,17 @@ from uuid import UUID
 import pytest
 import trio
 
-from paceline.errors import AuthorizationFailed, CoordinatorLoadInProgress, ErrorCode
+from paceline.errors import (
+    AuthorizationFailed,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    NotCoordinator,
+)
 from paceline.types import Acks, Isolation, NodeId
 from paceline.wire.batch import build_batch
 from paceline.wire.message import Message
-from paceline.wire.native import admin, data, groups
+from paceline.wire.native import admin, data, groups, transactions
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
@@ -138,6 +144,48 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.DELETE_OFFSETS: (groups.DeleteOffsets("team", ()), Operation.ALTER, TEAM),
     NativeApi.RESET_OFFSETS: (groups.ResetOffsets("team", (OFFSET,)), Operation.ALTER, TEAM),
 }
+PAY = Resource(ResourceKind.TRANSACTION, "pay")
+SINK = Resource(ResourceKind.TRANSACTION, "sink")
+WHOLE |= {
+    NativeApi.FIND_TRANSACTION_COORDINATOR: (
+        transactions.FindTransactionCoordinator("pay"),
+        Operation.DESCRIBE,
+        PAY,
+    ),
+    NativeApi.END_TRANSACTION: (
+        transactions.EndTransaction("pay", 1, 0, True),
+        Operation.TRANSACT,
+        PAY,
+    ),
+    NativeApi.COMMIT_TRANSACTION_OFFSETS: (
+        transactions.CommitTransactionOffsets("pay", 1, 0, "team", -1, "", (OFFSET,)),
+        Operation.COMMIT_OFFSETS,
+        TEAM,
+    ),
+    NativeApi.DESCRIBE_TRANSACTION: (
+        transactions.DescribeTransaction("pay"),
+        Operation.DESCRIBE,
+        PAY,
+    ),
+    NativeApi.ABORT_TRANSACTION: (
+        transactions.AbortTransaction("pay"),
+        Operation.TRANSACT,
+        PAY,
+    ),
+    NativeApi.BEGIN_ATTEMPT: (
+        transactions.BeginAttempt("sink", "q", "r", 0, 0, 0, 60_000),
+        Operation.TRANSACT,
+        SINK,
+    ),
+    NativeApi.TOUCH_BATCH: (transactions.TouchBatch("sink", "r", 0), Operation.TRANSACT, SINK),
+    NativeApi.COMMIT_GROUP: (
+        transactions.CommitGroup("sink", "r", 0, ()),
+        Operation.TRANSACT,
+        SINK,
+    ),
+    NativeApi.ABORT_GROUP: (transactions.AbortGroup("sink", 0, ()), Operation.TRANSACT, SINK),
+    NativeApi.SINK_STATE: (transactions.SinkState("sink"), Operation.DESCRIBE, SINK),
+}
 """Requests that are refused as a whole."""
 BY_PARTITION = {
     NativeApi.PRODUCE: (Operation.PRODUCE, PRODUCE, data.ProduceReply),
@@ -186,7 +234,8 @@ async def state(native: NativeConnection) -> object:
 
 
 def test_every_request_is_tried() -> None:
-    tried = {*WHOLE, *BY_PARTITION, NativeApi.METADATA, NativeApi.LIST_GROUPS}
+    lists = {NativeApi.METADATA, NativeApi.LIST_GROUPS, NativeApi.LIST_TRANSACTIONS}
+    tried = {*WHOLE, *BY_PARTITION, *lists}
     assert tried == set(NativeApi) - NOT_JUDGED
     assert set(V1) == set(COMMANDS)
 
@@ -237,6 +286,38 @@ async def test_native_metadata(tmp_path) -> None:
         names = [topic.name for topic in (await native.metadata(None)).topics]
         assert "orders" in names
         assert "new" not in names
+
+
+async def test_native_list_of_transactions(tmp_path) -> None:
+    guard = Guard()
+    async with (
+        lone_node(tmp_path, ALONE, policy=guard) as node,
+        NativeConnection(node.addresses["native"]) as native,
+    ):
+        init = data.InitProducer("pay", 60_000)
+
+        async def listed() -> list[str]:
+            reply = await native.call(
+                NativeApi.LIST_TRANSACTIONS,
+                transactions.ListTransactions(),
+                transactions.TransactionsListed,
+            )
+            return [each.transactional_id for each in reply.transactions]
+
+        with trio.fail_after(HANG_S):
+            while True:
+                with contextlib.suppress(
+                    NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable
+                ):
+                    await native.call(NativeApi.INIT_PRODUCER, init, data.ProducerIdentity)
+                    break
+                await trio.sleep(0.01)
+        assert await listed() == ["pay"]
+        with guard.shut():
+            assert await listed() == []
+            with pytest.raises(AuthorizationFailed):
+                await native.call(NativeApi.INIT_PRODUCER, init, Message)
+            assert guard.refused == [(Operation.DESCRIBE, PAY), (Operation.TRANSACT, PAY)]
 
 
 async def test_native_list_of_groups(tmp_path) -> None:

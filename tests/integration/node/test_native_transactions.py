@@ -283,8 +283,16 @@ async def test_a_transaction_left_open_blocks_readers_no_longer_than_its_time_ou
         await plain(native, b"behind")
         assert await values(native, 0) == [b"plain"]
         with trio.fail_after(30):
-            while await values(native, 0) != [b"plain", b"behind"]:
-                await trio.sleep(0.05)
+            # A long poll, which is woken by the marker.
+            request = data.Fetch(
+                20_000,
+                1,
+                1 << 20,
+                Isolation.READ_COMMITTED,
+                (data.FetchPartition("orders", 0, 1, 1 << 20),),
+            )
+            await native.call(NativeApi.FETCH, request, data.FetchReply)
+        assert await values(native, 0) == [b"plain", b"behind"]
         with pytest.raises(ProducerFenced):
             await writer.end(commits=True)
         described = await native.call(
