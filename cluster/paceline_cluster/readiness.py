@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 
 import trio
 
@@ -41,8 +40,12 @@ async def wait_until_ready(
 async def _until_all_listen(current: ClusterState, children: Children, deadline: float) -> None:
     """Wait until all nodes accept connections, at most until ``deadline``. To be refused costs
     little; a survey would take time away from nodes that start."""
-    while not all(map(_listens, current.nodes)) and trio.current_time() < deadline:
+    waited_for = list(current.nodes)
+    while trio.current_time() < deadline:
         _require_running(current, children)
+        waited_for = [entry for entry in waited_for if not await _listens(entry)]
+        if not waited_for:
+            return
         await trio.sleep(POLL_S)
 
 
@@ -57,9 +60,11 @@ def _require_running(current: ClusterState, children: Children) -> None:
         raise NodeEnded(text)
 
 
-def _listens(entry: NodeEntry) -> bool:
+async def _listens(entry: NodeEntry) -> bool:
     """Whether something accepts connections where the node is to serve, on this machine."""
     host, _, port = entry.listeners["native"].rpartition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), _CONNECT_S):
+    with contextlib.suppress(OSError), trio.move_on_after(_CONNECT_S):
+        stream = await trio.open_tcp_stream(host, int(port))
+        await stream.aclose()
         return True
     return False

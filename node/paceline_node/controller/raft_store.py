@@ -63,6 +63,7 @@ from paceline_node.storage.rewriting import rewrite
 HARD_STATE = "hardstate"
 SNAPSHOT_SUFFIX = ".snapshot"
 KEEP_ENTRIES = 1000
+_ID_BYTES = 16
 BOOTSTRAP_INDEX = 1
 BOOTSTRAP_TERM = 1
 
@@ -334,8 +335,22 @@ async def _read_hard_state(disk: Disk, path: str) -> HardState | None:
         raise MetadataCorrupt(str(error)) from None
     if payload is None:
         return None
-    term, vote = msgpack.unpackb(payload)
-    return HardState(term, None if vote is None else MemberId(NodeId(vote[0]), vote[1]))
+    try:
+        return _hard_state_of(*msgpack.unpackb(payload))
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
+        raise MetadataCorrupt(f"{path}/{HARD_STATE}: {error}") from None
+
+
+def _hard_state_of(term: object, vote: object) -> HardState:
+    """Raises TypeError, ValueError for what no member ever wrote."""
+    if type(term) is not int or term < 0:
+        raise ValueError(f"term {term!r}")
+    if vote is None:
+        return HardState(term)
+    node, directory = vote if type(vote) is list else (None, None)
+    if type(node) is not int or type(directory) is not bytes or len(directory) != _ID_BYTES:
+        raise ValueError(f"vote {vote!r}")
+    return HardState(term, MemberId(NodeId(node), directory))
 
 
 def _join(path: str, replay: Replay, snapshots: Sequence[Snapshot], bad: Sequence[str]) -> RaftLog:

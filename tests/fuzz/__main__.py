@@ -1,0 +1,60 @@
+"""``scripts/fuzz``: parsers under broken bytes, for as long as one likes."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+
+import click
+
+from tests.fuzz.engine import Target, fuzz
+from tests.fuzz.targets import TARGETS
+
+_SLICE = 2_000
+"""Inputs of a target before the next one has its turn."""
+
+
+@click.command()
+@click.option("--minutes", type=click.FloatRange(min=0), default=1.0, show_default=True)
+@click.option("--target", "names", multiple=True, help="Only this parser; may be repeated.")
+@click.option("--from", "first", type=click.IntRange(0), default=0, help="The first input.")
+@click.option("--list", "only_list", is_flag=True, help="Show the parsers and end.")
+def main(minutes: float, names: tuple[str, ...], first: int, only_list: bool) -> None:
+    """Give each parser inputs by number, in turn, until the time is over. A finding is shown with
+    its number: '--target NAME --from NUMBER' gives it again. Exit code 1 if there was any."""
+    if only_list:
+        for target in TARGETS.values():
+            click.echo(target.name)
+        return
+    unknown = [name for name in names if name not in TARGETS]
+    if unknown:
+        raise click.UsageError(f"no target {unknown[0]!r}; there are {', '.join(TARGETS)}")
+    chosen = [TARGETS[name] for name in names or TARGETS]
+    sys.exit(1 if _fuzz(chosen, first, time.monotonic() + minutes * 60) else 0)
+
+
+def _fuzz(targets: list[Target], first: int, until: float) -> int:
+    """How many parsers misbehaved; each is left alone after its first finding."""
+    given = dict.fromkeys((target.name for target in targets), 0)
+    taken = dict(given)
+    found = 0
+    for start in itertools.count(first, _SLICE):
+        for target in tuple(targets):
+            tally = fuzz(target, iter(range(start, start + _SLICE)), until=until)
+            given[target.name] += tally.given
+            taken[target.name] += tally.taken
+            if tally.finding is not None:
+                click.echo(f"FINDING {tally.finding}")
+                targets.remove(target)
+                found += 1
+        if time.monotonic() >= until or not targets:
+            break
+    for name, count in given.items():
+        click.echo(f"{name:20} {count:>12,} inputs, {taken[name]:>12,} of them taken")
+    click.echo(f"{sum(given.values()):,} inputs, {found} findings")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,8 @@
+"""All parsers by name."""
+
+from __future__ import annotations
+
+from tests.fuzz import disk, wire
+from tests.fuzz.engine import Target
+
+TARGETS: dict[str, Target] = {target.name: target for target in (*wire.TARGETS, *disk.TARGETS)}
