@@ -19,6 +19,8 @@ PROC = Path("/proc")
 NODE_PROGRAM = "paceline_node"
 FAULTY_PROGRAM = "paceline_cluster.faulty"
 """The same node in a world that fails on command (chaos, the pytest plugin)."""
+_ENDED = "ZX"
+"""States of what has ended: zombie, dead."""
 _PROGRAMS = frozenset({NODE_PROGRAM.encode(), FAULTY_PROGRAM.encode()})
 
 
@@ -46,6 +48,26 @@ def _read_stat(pid: int) -> _Stat | None:
     return _Stat(state=fields[0], started=int(fields[19]))
 
 
+def _is_over(pid: int, stat: _Stat) -> bool:
+    """Whether all of a process has ended. Killed while a thread of it waits for the disk, it is
+    shown as a zombie, and yet holds its files and locks until that thread is back."""
+    if stat.state not in _ENDED:
+        return False
+    try:
+        threads = [int(entry.name) for entry in (PROC / str(pid) / "task").iterdir()]
+    except OSError:
+        return True
+    return all(_thread_state(pid, thread) in _ENDED for thread in threads)
+
+
+def _thread_state(pid: int, thread: int) -> str:
+    try:
+        text = (PROC / str(pid) / "task" / str(thread) / "stat").read_text(errors="replace")
+    except OSError:
+        return "X"
+    return text[text.rindex(")") + 2 :].split()[0]
+
+
 def start_time(pid: int) -> int | None:
     """The kernel's start time of a process, in clock ticks since boot; None when it is gone."""
     stat = _read_stat(pid)
@@ -59,7 +81,7 @@ def state_of(pid: int | None, started: int | None) -> ProcessState:
     if not (PROC / "self").exists():
         return ProcessState.RUNNING if _exists(pid) else ProcessState.STOPPED
     stat = _read_stat(pid)
-    if stat is None or stat.started != started or stat.state in "ZX":
+    if stat is None or stat.started != started or _is_over(pid, stat):
         return ProcessState.STOPPED
     return ProcessState.SUSPENDED if stat.state in "Tt" else ProcessState.RUNNING
 
@@ -98,7 +120,7 @@ def find_node(config: Path) -> int | None:
             continue  # ended meanwhile, or not ours to look at
         if wanted in words and not _PROGRAMS.isdisjoint(words):
             stat = _read_stat(int(entry.name))
-            if stat is not None and stat.state not in "ZX":
+            if stat is not None and not _is_over(int(entry.name), stat):
                 return int(entry.name)
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE, is_internal_topic
-from paceline_cluster.chaos.faults import KINDS, FaultKind, Part
+from paceline_cluster.chaos.faults import KINDS, Act, FaultKind, Part
 from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.chaos.schedule import PlannedFault
 from paceline_cluster.chaos.targets import NoTarget, PartitionView, Picture
@@ -90,17 +90,23 @@ class Nemesis:
         strike.begin = self.recorder.t
         number = self.recorder.fault(strike.kind, strike.target, nodes, list(strike.moves))
         self.say(f"{strike.kind} of {strike.target}: node {', '.join(map(str, nodes))}")
-        try:
-            await kind.begin(self.fleet, nodes, spec.numbers)
-            await trio.sleep(fault.end - fault.begin)
-            await kind.end(self.fleet, nodes, spec.numbers)
-        except ClusterError as error:
-            strike.why = f"went wrong: {error}"
-            self.say(f"{strike.kind} of {strike.target} {strike.why}")
+        await self._act(strike, kind.begin, nodes, spec.numbers)
+        await trio.sleep(fault.end - fault.begin)
+        await self._act(strike, kind.end, nodes, spec.numbers)
         self._held -= held
         strike.end = self.recorder.t
         self.recorder.say(events.Healed(strike.end, number))
         self.say(f"{strike.kind} of node {', '.join(map(str, nodes))} is over")
+
+    async def _act(
+        self, strike: Strike, act: Act, nodes: Sequence[int], numbers: Mapping[str, float]
+    ) -> None:
+        """A beginning that goes wrong has an end all the same: what it did is taken back."""
+        try:
+            await act(self.fleet, nodes, numbers)
+        except ClusterError as error:
+            strike.why = f"went wrong: {error}"
+            self.say(f"{strike.kind} of {strike.target} {strike.why}")
 
     async def _look(self, kind: FaultKind) -> Picture:
         """The cluster now; for a fault that takes data away, once all is in sync. Raises

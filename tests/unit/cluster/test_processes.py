@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,32 @@ def test_states_of_a_process(sleeper: subprocess.Popen[bytes]) -> None:
     assert processes.state_of(sleeper.pid, started) is ProcessState.STOPPED
     sleeper.wait()
     assert processes.start_time(sleeper.pid) is None
+
+
+def test_a_process_whose_threads_still_run_is_not_gone() -> None:
+    """As one that was killed while a thread waits for a disk: it still holds what it has open."""
+    first_thread_ends = (
+        "import ctypes, platform, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "print(flush=True)\n"
+        "ctypes.CDLL(None).syscall({'x86_64': 60, 'aarch64': 93}[platform.machine()], 0)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", first_thread_ends], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        started = processes.start_time(process.pid)
+        stat = processes.PROC / str(process.pid) / "stat"
+        while " Z " not in stat.read_text():
+            time.sleep(0.01)
+        assert processes.state_of(process.pid, started) is ProcessState.RUNNING
+        assert processes.send(process.pid, started, signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert processes.state_of(process.pid, started) is ProcessState.STOPPED
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def test_same_number_with_another_start_time_is_nobody(sleeper: subprocess.Popen[bytes]) -> None:
