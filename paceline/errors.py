@@ -297,6 +297,12 @@ class InvalidTransactionTimeout(PacelineError):
     code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
 
+class OperationNotAttempted(PacelineError):
+    """Not done, because something else that the same request asks for cannot be."""
+
+    code = ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
 class ConcurrentTransactions(RetriableError):
     """The transaction before is still being ended; ask again. Nothing was done."""
 

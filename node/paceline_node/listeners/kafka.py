@@ -22,6 +22,7 @@ from paceline_node.listeners.kafka_groups import KafkaGroups
 from paceline_node.listeners.kafka_offsets import KafkaOffsets
 from paceline_node.listeners.kafka_produce import KafkaProduce
 from paceline_node.listeners.kafka_topics import KafkaTopics
+from paceline_node.listeners.kafka_transactions import KafkaTransactions
 from paceline_node.listeners.kafka_trims import KafkaTrims
 from paceline_node.listeners.native_fetch import FetchHandler
 from paceline_node.listeners.serving import Client
@@ -51,7 +52,7 @@ class KafkaListener:
         handlers = _handlers(surface, fetch)
         names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
         self._shared = KafkaShared(
-            KafkaProduce(env, surface.records),
+            KafkaProduce(env, surface.records, surface.transactions, surface.transactional_produce),
             handlers,
             apis.advertised(_ALWAYS | handlers.keys()),
             limits,
@@ -68,11 +69,18 @@ class KafkaListener:
 
 
 def _handlers(surface: Surface, native_fetch: FetchHandler) -> Handlers:
-    cluster = KafkaCluster(surface.topics, surface.groups, surface.status)
+    cluster = KafkaCluster(surface.topics, surface.groups, surface.status, surface.transactions)
     fetch = KafkaFetch(surface.records, native_fetch)
     groups = KafkaGroups(surface.groups)
     offsets = KafkaOffsets(surface.groups)
-    topics = KafkaTopics(surface.topics, surface.producer_ids)
+    topics = KafkaTopics(surface.topics)
+    transactions = KafkaTransactions(
+        surface.producer_ids,
+        surface.transactions,
+        surface.transaction_offsets,
+        surface.groups,
+        surface.records,
+    )
     trims = KafkaTrims(surface.trimming)
     return {
         1: fetch.fetch,
@@ -90,8 +98,12 @@ def _handlers(surface: Surface, native_fetch: FetchHandler) -> Handlers:
         19: topics.create,
         20: topics.delete,
         21: trims.delete_records,
-        22: topics.init_producer,
+        22: transactions.init_producer,
         23: fetch.end_of_epoch,
+        24: transactions.add_partitions,
+        25: transactions.add_offsets,
+        26: transactions.end,
+        28: transactions.commit_offsets,
         32: topics.describe_configs,
         37: topics.grow,
         42: groups.delete,

@@ -24,9 +24,10 @@ from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.status import StatusService
 from paceline_node.services.topics import TopicService
+from paceline_node.services.transactions import TransactionService
 
 _CREATE_S = 10.0
-_GROUP_KEY = 0
+_GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _FIRST_BATCHED_LOOK_UP = 4
 
 
@@ -38,10 +39,12 @@ class KafkaCluster:
         topics: TopicService,
         groups: GroupService,
         status: StatusService,
+        transactions: TransactionService,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._status = status
+        self._transactions = transactions
 
     # --- brokers ----------------------------------------------------------------------------------
 
@@ -138,7 +141,7 @@ class KafkaCluster:
     async def find_coordinator(
         self, request: wire.FindCoordinatorRequest, call: Call
     ) -> wire.FindCoordinatorResponse:
-        """Who coordinates the groups named."""
+        """Who coordinates the groups, or the transactions, named."""
         if call.version >= _FIRST_BATCHED_LOOK_UP:
             return wire.FindCoordinatorResponse(
                 coordinators=tuple(
@@ -159,10 +162,14 @@ class KafkaCluster:
         self, key: str, key_type: int, call: Call
     ) -> wire.FindCoordinatorResponseCoordinator:
         try:
-            if key_type != _GROUP_KEY:
-                raise InvalidRequest(f"coordinators of kind {key_type} are not served")
-            self._groups.permit(call.principal, Operation.DESCRIBE, key)
-            broker = self._groups.coordinator(GroupKey(Family.KAFKA, key), LISTENER)
+            if key_type == _TRANSACTION_KEY:
+                self._transactions.permit(call.principal, Operation.DESCRIBE, key)
+                broker = self._transactions.coordinator(LISTENER)
+            elif key_type == _GROUP_KEY:
+                self._groups.permit(call.principal, Operation.DESCRIBE, key)
+                broker = self._groups.coordinator(GroupKey(Family.KAFKA, key), LISTENER)
+            else:
+                raise InvalidRequest(f"there are no coordinators of kind {key_type}")
             endpoint = broker.endpoint(LISTENER)
             if endpoint is None:
                 raise CoordinatorNotAvailable(f"node {broker.node_id} has no such listener")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import offsets as wire
@@ -20,7 +21,92 @@ _LAST_OF_0_8 = 1
 _WITH_NULL_FOR_ALL = 2
 _WITH_SEVERAL_GROUPS = 8
 
-Found = Sequence[tuple[TopicPartition, Offset | None]]
+_NOTHING = Offset(-1)
+
+
+class Position(NamedTuple):
+    """What a group has stored of a partition; ``error`` where that is about to change."""
+
+    offset: Offset = _NOTHING
+    error: int = 0
+
+
+Found = Sequence[tuple[TopicPartition, Position]]
+
+
+class AskedOffset(Protocol):
+    """A position to store, in OFFSET_COMMIT and TXN_OFFSET_COMMIT alike."""
+
+    @property
+    def partition_index(self) -> int: ...
+    @property
+    def committed_offset(self) -> int: ...
+    @property
+    def committed_leader_epoch(self) -> int: ...
+    @property
+    def committed_metadata(self) -> str | None: ...
+
+
+class AskedTopic(Protocol):
+    """Positions in one topic."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> Sequence[AskedOffset]: ...
+
+
+def judged(
+    groups: GroupService, topics: Sequence[AskedTopic]
+) -> tuple[list[Commit], dict[TopicPartition, int]]:
+    """What may be stored, and the errors of the others."""
+    refused: dict[TopicPartition, int] = {}
+    good: list[Commit] = []
+    for topic in topics:
+        for asked in topic.partitions:
+            error = _refusal(groups, topic.name, asked)
+            if error:
+                refused[topic.name, asked.partition_index] = error
+            else:
+                good.append(
+                    Commit(
+                        topic.name,
+                        asked.partition_index,
+                        asked.committed_offset,
+                        asked.committed_leader_epoch,
+                        asked.committed_metadata or "",
+                    )
+                )
+    return good, refused
+
+
+def _refusal(groups: GroupService, topic: str, asked: AskedOffset) -> int:
+    metadata = (asked.committed_metadata or "").encode()
+    if len(metadata) > groups.limits.offset_metadata_bytes_max:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if not groups.has_partition(topic, asked.partition_index):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.OFFSET_OUT_OF_RANGE if asked.committed_offset < 0 else 0
+
+
+def stored(
+    topics: Sequence[AskedTopic], outcome: int, refused: Mapping[TopicPartition, int]
+) -> tuple[wire.OffsetCommitResponseTopic, ...]:
+    """The answers: ``outcome`` is that of all that were not refused; an error of it counts for
+    those too."""
+    return tuple(
+        wire.OffsetCommitResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                wire.OffsetCommitResponseTopicPartition(
+                    partition_index=asked.partition_index,
+                    error_code=outcome or refused.get((topic.name, asked.partition_index), 0),
+                )
+                for asked in topic.partitions
+            ),
+        )
+        for topic in topics
+    )
 
 
 class KafkaOffsets:
@@ -35,48 +121,9 @@ class KafkaOffsets:
         self, request: wire.OffsetCommitRequest, call: Call
     ) -> wire.OffsetCommitResponse:
         """Stores what may be stored; each partition has its own answer."""
-        refused: dict[TopicPartition, int] = {}
-        good: list[Commit] = []
-        for topic in request.topics:
-            for asked in topic.partitions:
-                error = self._refusal(topic.name, asked)
-                if error:
-                    refused[topic.name, asked.partition_index] = error
-                else:
-                    good.append(
-                        Commit(
-                            topic.name,
-                            asked.partition_index,
-                            asked.committed_offset,
-                            asked.committed_leader_epoch,
-                            asked.committed_metadata or "",
-                        )
-                    )
+        good, refused = judged(self._groups, request.topics)
         outcome = await self._store(request, call, good)
-        return wire.OffsetCommitResponse(
-            topics=tuple(
-                wire.OffsetCommitResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        wire.OffsetCommitResponseTopicPartition(
-                            partition_index=asked.partition_index,
-                            error_code=outcome
-                            or refused.get((topic.name, asked.partition_index), 0),
-                        )
-                        for asked in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            )
-        )
-
-    def _refusal(self, topic: str, asked: wire.OffsetCommitRequestTopicPartition) -> int:
-        metadata = (asked.committed_metadata or "").encode()
-        if len(metadata) > self._groups.limits.offset_metadata_bytes_max:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        if not self._groups.has_partition(topic, asked.partition_index):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.OFFSET_OUT_OF_RANGE if asked.committed_offset < 0 else 0
+        return wire.OffsetCommitResponse(topics=stored(request.topics, outcome, refused))
 
     async def _store(
         self, request: wire.OffsetCommitRequest, call: Call, good: list[Commit]
@@ -113,7 +160,7 @@ class KafkaOffsets:
         """What groups stored; of all their partitions where none are named."""
         if call.version >= _WITH_SEVERAL_GROUPS:
             return wire.OffsetFetchResponse(
-                groups=tuple([await self._group(group, call) for group in request.groups])
+                groups=tuple([await self._group(request, group, call) for group in request.groups])
             )
         wanted = None
         if request.topics is not None:
@@ -123,7 +170,7 @@ class KafkaOffsets:
                 for number in topic.partition_indexes
             ]
         try:
-            found = await self._found(request.group_id, wanted, call)
+            found = await self._found(request, request.group_id, wanted, call)
         except PacelineError as error:
             return self._refused(request, code_of(error), call)
         return wire.OffsetFetchResponse(
@@ -133,22 +180,23 @@ class KafkaOffsets:
                     partitions=tuple(
                         wire.OffsetFetchResponseTopicPartition(
                             partition_index=number,
-                            committed_offset=-1 if offset is None else offset.offset,
-                            committed_leader_epoch=-1 if offset is None else offset.leader_epoch,
-                            metadata="" if offset is None else offset.metadata,
-                            error_code=self._missing(name, number, offset, call),
+                            committed_offset=position.offset.offset,
+                            committed_leader_epoch=position.offset.leader_epoch,
+                            metadata=position.offset.metadata,
+                            error_code=position.error
+                            or self._missing(name, number, position, call),
                         )
-                        for number, offset in partitions
+                        for number, position in partitions
                     ),
                 )
                 for name, partitions in _by_topic(found)
             )
         )
 
-    def _missing(self, topic: str, number: int, offset: Offset | None, call: Call) -> int:
+    def _missing(self, topic: str, number: int, position: Position, call: Call) -> int:
         """Version 0 calls what is not stored an unknown partition, version 1 one that is not
         there (spec coordinator 3.1)."""
-        if offset is not None or call.version >= _WITH_NULL_FOR_ALL:
+        if position.offset.offset >= 0 or call.version >= _WITH_NULL_FOR_ALL:
             return 0
         if call.version == 0 or not self._groups.has_partition(topic, number):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -178,7 +226,7 @@ class KafkaOffsets:
         )
 
     async def _group(
-        self, asked: wire.OffsetFetchRequestGroup, call: Call
+        self, request: wire.OffsetFetchRequest, asked: wire.OffsetFetchRequestGroup, call: Call
     ) -> wire.OffsetFetchResponseGroup:
         wanted = None
         if asked.topics is not None:
@@ -186,7 +234,7 @@ class KafkaOffsets:
                 (topic.name, number) for topic in asked.topics for number in topic.partition_indexes
             ]
         try:
-            found = await self._found(asked.group_id, wanted, call)
+            found = await self._found(request, asked.group_id, wanted, call)
         except PacelineError as error:
             return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code_of(error))
         return wire.OffsetFetchResponseGroup(
@@ -197,26 +245,40 @@ class KafkaOffsets:
                     partitions=tuple(
                         wire.OffsetFetchResponseGroupTopicPartition(
                             partition_index=number,
-                            committed_offset=-1 if offset is None else offset.offset,
-                            committed_leader_epoch=-1 if offset is None else offset.leader_epoch,
-                            metadata="" if offset is None else offset.metadata,
-                            error_code=0,
+                            committed_offset=position.offset.offset,
+                            committed_leader_epoch=position.offset.leader_epoch,
+                            metadata=position.offset.metadata,
+                            error_code=position.error,
                         )
-                        for number, offset in partitions
+                        for number, position in partitions
                     ),
                 )
                 for name, partitions in _by_topic(found)
             ),
         )
 
-    async def _found(self, group: str, wanted: list[TopicPartition] | None, call: Call) -> Found:
+    async def _found(
+        self,
+        request: wire.OffsetFetchRequest,
+        group: str,
+        wanted: list[TopicPartition] | None,
+        call: Call,
+    ) -> Found:
         self._groups.permit(call.principal, Operation.DESCRIBE, group)
         key = self._key(group, call)
 
+        def position(engine: GroupEngine, at: TopicPartition, offset: Offset | None) -> Position:
+            if request.require_stable and engine.transactional.is_pending(key, *at):
+                return Position(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            return Position() if offset is None else Position(offset)
+
         def fetch(engine: GroupEngine) -> Found:
-            if wanted is None:
-                return engine.offsets.fetch_all(key)
-            return [(at, engine.offsets.fetch(key, *at)) for at in wanted]
+            found = (
+                engine.offsets.fetch_all(key)
+                if wanted is None
+                else [(at, engine.offsets.fetch(key, *at)) for at in wanted]
+            )
+            return [(at, position(engine, at, offset)) for at, offset in found]
 
         return await self._groups.perform(key, fetch)
 
@@ -260,8 +322,8 @@ class KafkaOffsets:
         )
 
 
-def _by_topic(found: Found) -> Iterator[tuple[str, list[tuple[int, Offset | None]]]]:
-    topics: dict[str, list[tuple[int, Offset | None]]] = {}
-    for (topic, number), offset in found:
-        topics.setdefault(topic, []).append((number, offset))
+def _by_topic(found: Found) -> Iterator[tuple[str, list[tuple[int, Position]]]]:
+    topics: dict[str, list[tuple[int, Position]]] = {}
+    for (topic, number), position in found:
+        topics.setdefault(topic, []).append((number, position))
     return iter(topics.items())

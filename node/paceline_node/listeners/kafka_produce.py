@@ -13,8 +13,8 @@ from typing import NamedTuple
 import trio
 
 from paceline.errors import (
+    ErrorCode,
     InvalidRecord,
-    InvalidRequest,
     InvalidRequiredAcks,
     PacelineError,
     PolicyViolation,
@@ -22,7 +22,7 @@ from paceline.errors import (
     UnsupportedCompression,
 )
 from paceline.types import Acks, Compression, is_internal_topic
-from paceline.wire.batch import build_batch, validate_client_batches
+from paceline.wire.batch import CLIENT_ATTRIBUTES, build_batch, validate_client_batches
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.kafka import records as wire
 from paceline.wire.kafka.layout import Records
@@ -33,12 +33,28 @@ from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.replication.partition import ProduceResult
 from paceline_node.security.principals import Operation
 from paceline_node.services.records import RecordService
+from paceline_node.services.transactional_produce import (
+    TRANSACTIONAL_ATTRIBUTES,
+    TransactionalProduce,
+)
+from paceline_node.services.transactions import TransactionService
+from paceline_node.transactions.keys import Family, TransactionKey
 
 _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7
 _INLINE_BYTES = 64 * 1024
 """A larger message set is read in a thread."""
 _MAX_TIMEOUT_MS = 120_000
+
+_IN_PRODUCE = {
+    ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # Nothing was appended, for the transaction's coordinator could not be asked: clients of these
+    # versions know no such error of PRODUCE, but send again at this one.
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+}
 
 Answer = Callable[[wire.ProduceResponse | None], None]
 """Takes the response; None where the request gets none."""
@@ -58,9 +74,17 @@ class Prepared(NamedTuple):
 class KafkaProduce:
     """Appends for Kafka clients."""
 
-    def __init__(self, env: Env, records: RecordService) -> None:
+    def __init__(
+        self,
+        env: Env,
+        records: RecordService,
+        transactions: TransactionService,
+        transactional: TransactionalProduce,
+    ) -> None:
         self._env = env
         self._records = records
+        self._transactions = transactions
+        self._transactional = transactional
 
     async def prepare(self, request: wire.ProduceRequest, call: Call) -> Prepared:
         """The request with batches in the place of message sets (versions below 3)."""
@@ -122,22 +146,31 @@ class KafkaProduce:
     ) -> None:
         if request.acks not in (0, 1, -1):
             raise InvalidRequiredAcks(f"acks {request.acks}: expected 0, 1 or -1")
-        if request.transactional_id is not None:
-            raise InvalidRequest("transactions are not served by this version")
         self._records.permit(call.principal, Operation.PRODUCE, topic)
         if is_internal_topic(topic):
             raise PolicyViolation(f"{topic}: internal topics take no records from clients")
         batch = part.records
         if not isinstance(batch, memoryview):
             raise InvalidRecord(f"{topic}/{part.index}: no batch")
-        headers = validate_client_batches(batch)
+        name = request.transactional_id
+        allowed = CLIENT_ATTRIBUTES if name is None else TRANSACTIONAL_ATTRIBUTES
+        headers = validate_client_batches(batch, allowed_attributes=allowed)
         _check(headers, call.version)
-        self._records.leader(topic, part.index).produce(
+        partition = self._records.leader(topic, part.index)
+        acks, done = Acks(request.acks), partial(pending.done, place)
+        if name is None:
+            partition.produce(batch, headers, acks=acks, timeout_s=timeout_s, done=done)
+            return
+        self._transactions.permit(call.principal, Operation.TRANSACT, name)
+        self._transactional.produce(
+            partition,
+            TransactionKey(Family.KAFKA, name),
             batch,
             headers,
-            acks=Acks(request.acks),
+            adds=False,
+            acks=acks,
             timeout_s=timeout_s,
-            done=partial(pending.done, place),
+            done=done,
         )
 
 
@@ -165,6 +198,10 @@ def _answer(acks: int, answer: Answer, response: wire.ProduceResponse) -> None:
     answer(None)
 
 
+def _code(error: PacelineError) -> int:
+    return _IN_PRODUCE.get(error.code) or code_of(error)
+
+
 class _Pending:
     """Collects what becomes of one request's partitions."""
 
@@ -187,7 +224,7 @@ class _Pending:
         index = self._topics[place[0]].partition_data[place[1]].index
         if isinstance(result, PacelineError):
             self._results[place] = wire.ProduceResponseEntryPartition(
-                index=index, error_code=code_of(result), base_offset=-1, error_message=str(result)
+                index=index, error_code=_code(result), base_offset=-1, error_message=str(result)
             )
         else:
             self._results[place] = wire.ProduceResponseEntryPartition(

@@ -1,4 +1,4 @@
-"""Kafka administration of topics and settings, and producer ids.
+"""Kafka administration of topics and settings.
 
 Any node takes these: it asks the active controller (spec kafka 9, decision 4).
 """
@@ -18,13 +18,11 @@ from paceline.errors import (
 )
 from paceline.types import NodeId, is_internal_topic, is_valid_topic_name
 from paceline.wire.kafka import topics as wire
-from paceline.wire.kafka import transactions
 from paceline.wire.native import admin
 from paceline_node.controller.topic_config import KEYS, ConfigKey, problems
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.security.principals import Operation
-from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.topics import ADMIN_TIMEOUT_S, TopicService
 
 _TOPIC, _BROKER = 2, 4
@@ -34,11 +32,10 @@ _SET, _DELETE = 0, 1
 
 
 class KafkaTopics:
-    """Creates, deletes, grows and configures topics; hands out producer ids."""
+    """Creates, deletes, grows and configures topics."""
 
-    def __init__(self, topics: TopicService, producer_ids: ProducerIdService) -> None:
+    def __init__(self, topics: TopicService) -> None:
         self._topics = topics
-        self._producer_ids = producer_ids
 
     # --- topics -----------------------------------------------------------------------------------
 
@@ -245,20 +242,6 @@ class KafkaTopics:
             return InvalidConfig("; ".join(wrong)) if wrong else None
         wish = admin.AlterTopic(asked.resource_name, changes)
         return await self._try(wish, asked.resource_name, call, ADMIN_TIMEOUT_S)
-
-    # --- producers --------------------------------------------------------------------------------
-
-    async def init_producer(
-        self, request: transactions.InitProducerIdRequest, call: Call
-    ) -> transactions.InitProducerIdResponse:
-        """An id for an idempotent producer; one that comes back for more is given a new one."""
-        try:
-            if request.transactional_id is not None:
-                raise InvalidRequest("transactions are not served by this version")
-            producer_id = await self._producer_ids.next_id(call.principal)
-        except PacelineError as error:
-            return transactions.InitProducerIdResponse(error_code=code_of(error), producer_epoch=-1)
-        return transactions.InitProducerIdResponse(error_code=0, producer_id=producer_id)
 
 
 def _seconds(timeout_ms: int) -> float:

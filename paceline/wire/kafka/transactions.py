@@ -6,6 +6,7 @@ from typing import Annotated
 
 from paceline.values import dataclass
 from paceline.wire.kafka.layout import I16, I32, I64, Bool, NullableStr, Str, Struct, since
+from paceline.wire.kafka.offsets import OffsetCommitResponseTopic
 
 # InitProducerId (22), versions 0 to 4
 
@@ -135,18 +136,6 @@ class TxnOffsetCommitRequest(Struct):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TxnOffsetCommitResponseTopicPartition(Struct):
-    partition_index: I32 = 0
-    error_code: I16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TxnOffsetCommitResponseTopic(Struct):
-    name: Str = ""
-    partitions: tuple[TxnOffsetCommitResponseTopicPartition, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitResponse(Struct):
     throttle_time_ms: I32 = 0
-    topics: tuple[TxnOffsetCommitResponseTopic, ...] = ()
+    topics: tuple[OffsetCommitResponseTopic, ...] = ()

@@ -471,11 +471,7 @@ async def test_unknown_versions_of_api_versions_are_answered(tmp_path) -> None:
         b"\0\0\0\x0a\x27\x0f\0\0\0\0\0\1\xff\xff",
         b"\0\0\0\x0a\0\3\0\x63\0\0\0\1\xff\xff",
         b"\0\0\0\x0e\0\3\0\1\0\0\0\1\xff\xff\x7f\xff\xff\xff",
-        bytes(
-            apis.request_frame(
-                RequestHeader(24, 3, 1, "c"), transactions.AddPartitionsToTxnRequest()
-            )
-        ),
+        b"\0\0\0\x0e\0\x1b\0\1\0\0\0\1\xff\xff\0\0\0\0",
         b"\0\x50\0\0\0\3\0\x01\0\0\0\1\xff\xff\0\x20\0\0" + bytes(0x50_0000 - 14),
     ],
     ids=[
@@ -486,7 +482,7 @@ async def test_unknown_versions_of_api_versions_are_answered(tmp_path) -> None:
         "api",
         "version",
         "count",
-        "not served",
+        "write markers",
         "large",
     ],
 )

@@ -1,0 +1,201 @@
+"""Kafka requests of idempotent and transactional producers, over the transaction service.
+
+Producers of these versions keep their epoch from one transaction to the next, and name partitions
+and groups to the coordinator before they write to them (spec kafka 5).
+"""
+
+from __future__ import annotations
+
+from paceline.errors import ErrorCode, InvalidRequest, PacelineError
+from paceline.wire.kafka import transactions as wire
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.listeners.kafka_call import Call
+from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka_offsets import judged, stored
+from paceline_node.security.principals import Operation
+from paceline_node.services.groups import GroupService
+from paceline_node.services.producer_ids import ProducerIdService
+from paceline_node.services.records import RecordService
+from paceline_node.services.transaction_offsets import TransactionOffsets
+from paceline_node.services.transactions import TransactionService
+from paceline_node.transactions.keys import Family as TransactionFamily
+from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
+from paceline_node.transactions.records import GroupRef
+
+_NO_PRODUCER = -1
+_INIT_WITH_FENCED = 4
+_WITH_FENCED = 2
+_COMPLETE_S = 2.0
+"""How long an answer to END_TXN waits for readers to see the outcome, which is decided before: the
+client's next transaction, refused until then, mostly need not be asked for twice."""
+
+
+def _code(error: PacelineError, version: int, since: int) -> int:
+    """A fenced producer has a number of its own from version ``since`` on."""
+    if error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+        fenced = version >= since
+        return ErrorCode.PRODUCER_FENCED if fenced else ErrorCode.INVALID_PRODUCER_EPOCH
+    return code_of(error)
+
+
+def _key(transactional_id: str) -> TransactionKey:
+    if not transactional_id:
+        raise InvalidRequest("a transactional id is not empty")
+    return TransactionKey(TransactionFamily.KAFKA, transactional_id)
+
+
+class KafkaTransactions:
+    """Producer ids and transactions."""
+
+    def __init__(
+        self,
+        producer_ids: ProducerIdService,
+        transactions: TransactionService,
+        offsets: TransactionOffsets,
+        groups: GroupService,
+        records: RecordService,
+    ) -> None:
+        self._producer_ids = producer_ids
+        self._transactions = transactions
+        self._offsets = offsets
+        self._groups = groups
+        self._records = records
+
+    async def init_producer(
+        self, request: wire.InitProducerIdRequest, call: Call
+    ) -> wire.InitProducerIdResponse:
+        """An id for an idempotent producer, a new one for whoever comes back for more; for a
+        transactional id its own, with an epoch that fences who had it before."""
+        try:
+            identity = await self._identity(request, call)
+        except PacelineError as error:
+            code = _code(error, call.version, _INIT_WITH_FENCED)
+            return wire.InitProducerIdResponse(error_code=code, producer_epoch=-1)
+        return wire.InitProducerIdResponse(
+            error_code=0, producer_id=identity.producer_id, producer_epoch=identity.epoch
+        )
+
+    async def _identity(self, request: wire.InitProducerIdRequest, call: Call) -> ProducerIdentity:
+        if request.transactional_id is None:
+            return ProducerIdentity(await self._producer_ids.next_id(call.principal), 0)
+        expected = None
+        if request.producer_id != _NO_PRODUCER:
+            expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+        made = await self._transactions.init(
+            call.principal,
+            _key(request.transactional_id),
+            request.transaction_timeout_ms,
+            expected=expected,
+        )
+        return made.identity
+
+    # --- what belongs to a transaction ------------------------------------------------------------
+
+    async def add_partitions(
+        self, request: wire.AddPartitionsToTxnRequest, call: Call
+    ) -> wire.AddPartitionsToTxnResponse:
+        """All of the partitions, or none."""
+        named = [(topic.name, number) for topic in request.topics for number in topic.partitions]
+        refused = self._refused(named, call)
+        code = int(ErrorCode.OPERATION_NOT_ATTEMPTED) if refused else 0
+        if not refused:
+            try:
+                await self._transactions.add_partitions(
+                    call.principal,
+                    _key(request.transactional_id),
+                    ProducerIdentity(request.producer_id, request.producer_epoch),
+                    named,
+                )
+            except PacelineError as error:
+                code = _code(error, call.version, _WITH_FENCED)
+        return wire.AddPartitionsToTxnResponse(
+            results_by_topic=tuple(
+                wire.AddPartitionsToTxnResponseTopic(
+                    name=topic.name,
+                    results_by_partition=tuple(
+                        wire.AddPartitionsToTxnResponseTopicPartition(
+                            partition_index=number,
+                            partition_error_code=refused.get((topic.name, number), code),
+                        )
+                        for number in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            )
+        )
+
+    def _refused(self, named: list[tuple[str, int]], call: Call) -> dict[tuple[str, int], int]:
+        """The partitions that the client cannot write to."""
+        refused = {}
+        for topic, number in named:
+            try:
+                self._records.permit(call.principal, Operation.PRODUCE, topic)
+            except PacelineError as error:
+                refused[topic, number] = code_of(error)
+            else:
+                if not self._groups.has_partition(topic, number):
+                    refused[topic, number] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return refused
+
+    async def add_offsets(
+        self, request: wire.AddOffsetsToTxnRequest, call: Call
+    ) -> wire.AddOffsetsToTxnResponse:
+        """A group whose offsets are to be committed."""
+        try:
+            self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group_id)
+            await self._transactions.add_group(
+                call.principal,
+                _key(request.transactional_id),
+                ProducerIdentity(request.producer_id, request.producer_epoch),
+                GroupRef(Family.KAFKA.value, request.group_id),
+            )
+        except PacelineError as error:
+            return wire.AddOffsetsToTxnResponse(error_code=_code(error, call.version, _WITH_FENCED))
+        return wire.AddOffsetsToTxnResponse(error_code=0)
+
+    async def commit_offsets(
+        self, request: wire.TxnOffsetCommitRequest, call: Call
+    ) -> wire.TxnOffsetCommitResponse:
+        """Offsets that become the group's when the transaction commits."""
+        good, refused = judged(self._groups, request.topics)
+        code = 0
+        group = GroupKey(Family.KAFKA, request.group_id)
+
+        def check(engine: GroupEngine) -> None:
+            # Below version 3 the producer does not say for which member it speaks.
+            if request.generation_id >= 0 or request.member_id or request.group_instance_id:
+                engine.kafka.check_commit(
+                    group, request.generation_id, request.member_id, request.group_instance_id
+                )
+
+        try:
+            await self._offsets.commit(
+                call.principal,
+                _key(request.transactional_id),
+                ProducerIdentity(request.producer_id, request.producer_epoch),
+                group,
+                good,
+                adds=False,
+                check=check,
+            )
+        except PacelineError as error:
+            code = _code(error, call.version, call.version + 1)
+        return wire.TxnOffsetCommitResponse(topics=stored(request.topics, code, refused))
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def end(self, request: wire.EndTxnRequest, call: Call) -> wire.EndTxnResponse:
+        """Answered once it is decided for good."""
+        try:
+            await self._transactions.end(
+                call.principal,
+                _key(request.transactional_id),
+                ProducerIdentity(request.producer_id, request.producer_epoch),
+                commits=request.committed,
+                bumps=False,
+                wait_s=_COMPLETE_S,
+            )
+        except PacelineError as error:
+            return wire.EndTxnResponse(error_code=_code(error, call.version, _WITH_FENCED))
+        return wire.EndTxnResponse(error_code=0)
