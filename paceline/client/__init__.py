@@ -12,7 +12,7 @@ from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange
-from paceline.client.group_consumer import GroupConsumer
+from paceline.client.group_consumer import GroupConsumer, GroupMember
 from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.portion import Portion
 from paceline.client.position import Position
@@ -20,7 +20,14 @@ from paceline.client.producer import Delivery, Producer
 from paceline.client.segment_reader import SegmentReader
 from paceline.client.segment_writer import BlockShape, SegmentWriter, SegmentWriterSettings
 from paceline.client.segments import SegmentInfo, Segments
-from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from paceline.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    TransactionalSettings,
+)
+from paceline.client.sinks import Sinks
+from paceline.client.transactional import TransactionalProducer
 
 __all__ = [
     "Admin",
@@ -37,6 +44,7 @@ __all__ = [
     "Delivery",
     "Endpoint",
     "GroupConsumer",
+    "GroupMember",
     "GroupSettings",
     "OutOfRange",
     "Portion",
@@ -50,5 +58,8 @@ __all__ = [
     "SegmentWriter",
     "SegmentWriterSettings",
     "Segments",
+    "Sinks",
+    "TransactionalProducer",
+    "TransactionalSettings",
     "connect",
 ]

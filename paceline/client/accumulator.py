@@ -15,6 +15,7 @@ from paceline.client.batching import (
     RECORD_OVERHEAD_BYTES,
     Batch,
     EncodedBatch,
+    Identity,
     estimated_size,
 )
 from paceline.client.metadata import ClusterView
@@ -87,8 +88,10 @@ class Accumulator:
         *,
         first_partition: Callable[[int], int],
         wake: Callable[[], None],
+        is_transactional: bool = False,
     ) -> None:
         self.buffered_bytes = 0
+        self._is_transactional = is_transactional
         self._settings = settings
         self._view = view
         self._backoff = backoff
@@ -101,6 +104,8 @@ class Accumulator:
         self._order = 0
         self._space_waiters: deque[tuple[int, Callable[[], None]]] = deque()
         self._failed: list[Batch] = []
+        self.first_failure: PacelineError | None = None
+        """What failed first since the beginning, or since :meth:`identify_all`."""
 
     # --- records in -------------------------------------------------------------------------------
 
@@ -237,7 +242,13 @@ class Accumulator:
         if queue is None:
             if not 0 <= partition < known.count:
                 raise UnknownTopicOrPartition(f"{at}: the topic has {known.count} partitions")
-            queue = PartitionQueue(at, self._settings, self._backoff, self._batch_done)
+            queue = PartitionQueue(
+                at,
+                self._settings,
+                self._backoff,
+                self._batch_done,
+                is_transactional=self._is_transactional,
+            )
             self._queues[at] = queue
         return queue
 
@@ -285,6 +296,8 @@ class Accumulator:
     def _batch_done(self, batch: Batch) -> None:
         self.buffered_bytes -= batch.reserved_bytes
         batch.reserved_bytes = 0
+        if batch.error is not None and self.first_failure is None:
+            self.first_failure = batch.error
         if batch.error is not None and not batch.is_observed and len(self._failed) < MAX_FAILURES:
             self._failed = [each for each in self._failed if not each.is_observed]
             self._failed.append(batch)
@@ -310,6 +323,14 @@ class Accumulator:
             if batch is not None:
                 batch.is_closed = True
         self._wake()
+
+    def identify_all(self, identity: Identity) -> None:
+        """Go on under another identity everywhere. Nothing may be unresolved."""
+        for queue in self._queues.values():
+            assert queue.is_idle, f"{queue.at}: batches of the transaction before are left"
+            queue.identify(identity)
+        self._failed.clear()
+        self.first_failure = None
 
     def take_unobserved_failure(self) -> PacelineError | None:
         """The first failure since the last call that nobody who waited has seen."""

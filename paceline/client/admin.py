@@ -18,6 +18,7 @@ from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.retry import Backoff, may_repeat, may_repeat_once_only, retrying
 from paceline.client.settings import ClientSettings
+from paceline.client.transaction_admin import TransactionAdmin
 from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
 from paceline.types import NO_NODE, Isolation, NodeId, TopicPartition
 from paceline.wire.message import Message
@@ -83,6 +84,7 @@ class Admin:
         self._backoff = backoff
         self._offsets = OffsetFinder(pool, metadata, backoff)
         self.groups = GroupAdmin(pool, metadata, settings, backoff)
+        self.transactions = TransactionAdmin(pool, metadata, settings, backoff)
 
     # --- looking ----------------------------------------------------------------------------------
 

@@ -265,15 +265,15 @@ class EncodedBatch:
     def size_bytes(self) -> int:
         return HEADER_BYTES + len(self.payload)
 
-    def head(self, identity: Identity, sequence: int) -> bytes:
-        """The 61 bytes before the payload, checksum included."""
+    def head(self, identity: Identity, sequence: int, flags: int = 0) -> bytes:
+        """The 61 bytes before the payload, checksum included. ``flags`` are further attributes."""
         header = BatchHeader(
             base_offset=0,
             batch_length=self.size_bytes - LENGTH_OVERHEAD,
             leader_epoch=-1,
             magic=MAGIC,
             crc=0,
-            attributes=self.attributes,
+            attributes=self.attributes | flags,
             last_offset_delta=self.count - 1,
             base_timestamp=self.base_timestamp,
             max_timestamp=self.max_timestamp,

@@ -26,6 +26,8 @@ from paceline.client import group_consumer as trio_group
 from paceline.client import group_settings
 from paceline.client import producer as trio_producer
 from paceline.client import sequenced as trio_sequenced
+from paceline.client import sinks as trio_sinks
+from paceline.client import transaction_admin as trio_transaction_admin
 from paceline.client.batching import RecordMetadata
 from paceline.client.client import Bootstrap
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
@@ -38,6 +40,7 @@ from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerS
 from paceline.client.transport import Dial, dial_tcp
 from paceline.errors import CorruptMessage, UnsupportedCompression
 from paceline.types import Isolation, TopicPartition
+from paceline.wire.native.transactions import KAFKA
 
 __all__ = [
     "Admin",
@@ -329,12 +332,21 @@ class GroupAdmin(_Facade[trio_group_admin.GroupAdmin]):
     delete_offsets = _blocking(trio_group_admin.GroupAdmin.delete_offsets)
 
 
+class TransactionAdmin(_Facade[trio_transaction_admin.TransactionAdmin]):
+    """As :class:`paceline.client.transaction_admin.TransactionAdmin`."""
+
+    list = _blocking(trio_transaction_admin.TransactionAdmin.list)
+    describe = _blocking(trio_transaction_admin.TransactionAdmin.describe)
+    abort = _blocking(trio_transaction_admin.TransactionAdmin.abort)
+
+
 class Admin(_Facade[trio_admin.Admin]):
     """As :class:`paceline.client.Admin`."""
 
     def __init__(self, loop: LoopThread, inner: trio_admin.Admin) -> None:
         super().__init__(loop, inner)
         self.groups = GroupAdmin(loop, inner.groups)
+        self.transactions = TransactionAdmin(loop, inner.transactions)
 
     describe_cluster = _blocking(trio_admin.Admin.describe_cluster)
     list_topics = _blocking(trio_admin.Admin.list_topics)
@@ -360,6 +372,16 @@ class Admin(_Facade[trio_admin.Admin]):
     stop_cluster = _blocking(trio_admin.Admin.stop_cluster)
 
 
+class Sinks(_Facade[trio_sinks.Sinks]):
+    """As :class:`paceline.client.sinks.Sinks`."""
+
+    begin = _blocking(trio_sinks.Sinks.begin)
+    touch = _blocking(trio_sinks.Sinks.touch)
+    commit = _blocking(trio_sinks.Sinks.commit)
+    abort = _blocking(trio_sinks.Sinks.abort)
+    state = _blocking(trio_sinks.Sinks.state)
+
+
 class SequencedWriter(_Facade[trio_sequenced.SequencedWriter]):
     """As :class:`paceline.client.sequenced.SequencedWriter`."""
 
@@ -382,11 +404,19 @@ class Client(_Open[trio_client.Client]):
         self._opened.append(held)
         return Producer(self._loop, held)
 
-    def sequenced_writer(self, *, transactional_id: str | None = None) -> SequencedWriter:
+    @property
+    def sinks(self) -> Sinks:
+        """As :attr:`paceline.client.Client.sinks`."""
+        return Sinks(self._loop, self._inner.sinks)
+
+    def sequenced_writer(
+        self, *, transactional_id: str | None = None, transaction_family: str = KAFKA
+    ) -> SequencedWriter:
         """As :meth:`paceline.client.Client.sequenced_writer`."""
-        return SequencedWriter(
-            self._loop, self._inner.sequenced_writer(transactional_id=transactional_id)
+        writer = self._inner.sequenced_writer(
+            transactional_id=transactional_id, transaction_family=transaction_family
         )
+        return SequencedWriter(self._loop, writer)
 
     def group_consumer(
         self,

@@ -25,9 +25,17 @@ from paceline.client.scope import open_scope
 from paceline.client.segments import Segments
 from paceline.client.sender import Sender
 from paceline.client.sequenced import SequencedWriter
-from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from paceline.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    TransactionalSettings,
+)
+from paceline.client.sinks import Sinks
+from paceline.client.transactional import TransactionalProducer
 from paceline.client.transport import Dial, dial_tcp
 from paceline.types import Isolation
+from paceline.wire.native.transactions import KAFKA
 
 Bootstrap = str | Endpoint | Iterable[str | Endpoint]
 
@@ -74,10 +82,49 @@ class Client:
             finally:
                 producer.close()
 
-    def sequenced_writer(self, *, transactional_id: str | None = None) -> SequencedWriter:
+    @asynccontextmanager
+    async def transactional_producer(
+        self,
+        transactional_id: str,
+        settings: TransactionalSettings | None = None,
+    ) -> AsyncIterator[TransactionalProducer]:
+        """The one producer of ``transactional_id``: whoever had the id before is fenced, and a
+        transaction it left open is aborted. Leaving the block aborts a transaction that is open.
+        """
+        producer = TransactionalProducer(
+            transactional_id,
+            settings or TransactionalSettings(),
+            self.settings,
+            self._pool,
+            self._metadata,
+            self._backoff,
+            self._rng,
+            self._wall_ms,
+        )
+        async with open_scope() as nursery:
+            nursery.start_soon(producer.run)
+            await producer.init()
+            try:
+                yield producer
+            finally:
+                with trio.move_on_after(CLOSE_S, shield=True):
+                    await producer.leave()
+
+    @property
+    def sinks(self) -> Sinks:
+        """Transactions of task attempts, committed together."""
+        return Sinks(self._pool, self._metadata, self.settings, self._backoff)
+
+    def sequenced_writer(
+        self, *, transactional_id: str | None = None, transaction_family: str = KAFKA
+    ) -> SequencedWriter:
         """A writer of batches that carry the caller's own producer identity and sequences."""
         return SequencedWriter(
-            self._pool, self._metadata, self._backoff, transactional_id=transactional_id
+            self._pool,
+            self._metadata,
+            self._backoff,
+            transactional_id=transactional_id,
+            transaction_family=transaction_family,
         )
 
     @overload

@@ -1,4 +1,4 @@
-"""Talking to the node that coordinates a group, wherever it is at the moment."""
+"""Talking to the node that coordinates a group, or transactions, wherever it is at the moment."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from paceline.types import NO_NODE, NodeId
 from paceline.wire.message import Message
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import KAFKA_FAMILY, CoordinatorFound, FindCoordinator
+from paceline.wire.native.transactions import FindTransactionCoordinator
 
 M = TypeVar("M", bound=Message)
 
@@ -29,22 +30,20 @@ def may_repeat_in_group(error: PacelineError) -> bool:
     return may_repeat(error) and not isinstance(error, RebalanceInProgress)
 
 
-class Coordinator:
-    """Finds a group's coordinator by asking any node, and again whenever it was the wrong one."""
+class CoordinatorLink:
+    """Finds a coordinator by asking any node with ``find``, and again whenever it was the wrong
+    one."""
 
     def __init__(
         self,
         pool: ConnectionPool,
         metadata: Metadata,
         backoff: Backoff,
-        group: str,
-        *,
-        family: str = KAFKA_FAMILY,
-        subject: str = "",
+        api: NativeApi,
+        find: Message,
     ) -> None:
-        self.group = group
-        self.family = family
-        self.subject = subject
+        self._api = api
+        self._request = find
         self._pool = pool
         self._metadata = metadata
         self._backoff = backoff
@@ -64,7 +63,7 @@ class Coordinator:
         raised. ``wait_s`` is how long the request itself may take there.
 
         Everything asked of a coordinator may be asked twice: joining and heartbeats name a member,
-        commits an offset.
+        commits an offset, ends of transactions an epoch.
         """
 
         async def attempt() -> M:
@@ -84,10 +83,40 @@ class Coordinator:
     async def _find(self) -> NodeId:
         if self._node == NO_NODE:
             connection = await self._pool.to_any()
-            request = FindCoordinator(self.group, self.family, self.subject)
-            found = await connection.call(NativeApi.FIND_COORDINATOR, request, CoordinatorFound)
+            found = await connection.call(self._api, self._request, CoordinatorFound)
             node = found.broker.node_id
             if self._pool.endpoint_of(node) is None:
                 await self._metadata.refresh([])
             self._node = node
         return self._node
+
+
+class Coordinator(CoordinatorLink):
+    """A group's coordinator."""
+
+    def __init__(
+        self,
+        pool: ConnectionPool,
+        metadata: Metadata,
+        backoff: Backoff,
+        group: str,
+        *,
+        family: str = KAFKA_FAMILY,
+        subject: str = "",
+    ) -> None:
+        find = FindCoordinator(group, family, subject)
+        super().__init__(pool, metadata, backoff, NativeApi.FIND_COORDINATOR, find)
+        self.group = group
+        self.family = family
+        self.subject = subject
+
+
+class TransactionCoordinator(CoordinatorLink):
+    """The coordinator of transactions; ``name`` is a transactional id or a sink."""
+
+    def __init__(
+        self, pool: ConnectionPool, metadata: Metadata, backoff: Backoff, name: str
+    ) -> None:
+        find = FindTransactionCoordinator(name)
+        api = NativeApi.FIND_TRANSACTION_COORDINATOR
+        super().__init__(pool, metadata, backoff, api, find)

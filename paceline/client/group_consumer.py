@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import trio
 
@@ -29,6 +30,7 @@ from paceline.errors import (
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import (
+    NO_GENERATION,
     CommitOffsets,
     FetchOffsets,
     OffsetResults,
@@ -41,6 +43,15 @@ HAND_BACK_S = 1.0
 """How long giving up partitions waits for the record in hand, to be committed with the others."""
 CLOSE_S = 5.0
 """How long closing may take, callbacks and the last commit included."""
+
+
+class GroupMember(NamedTuple):
+    """Who commits offsets in a group; ``generation`` -1 and no id: nobody in particular."""
+
+    group: str
+    generation: int = NO_GENERATION
+    member_id: str = ""
+    instance_id: str | None = None
 
 
 class GroupConsumer(Consumer):
@@ -168,6 +179,16 @@ class GroupConsumer(Consumer):
             if foreign:
                 raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
         await self._commit(offsets)
+
+    @property
+    def member(self) -> GroupMember:
+        """Who this member is now, for offsets that a transaction commits
+        (:meth:`TransactionalProducer.send_offsets`); turn ``GroupSettings.auto_commit_s`` off
+        then."""
+        membership = self._membership
+        return GroupMember(
+            self.group, membership.generation, membership.member_id, self._settings.instance_id
+        )
 
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None

@@ -12,6 +12,8 @@ States of a batch: waiting (the last one may still be open), in flight, resolved
   which also locks out stray copies of what was given up. Only batches that are surely not in the
   log may take a new sequence; those of unknown outcome are given up with the one that left the
   hole, because stamping them anew could store them twice.
+* In a transaction a hole is the end: the next epoch is the next transaction's, so nothing more
+  is sent until the whole producer goes on with it (:meth:`PartitionQueue.identify`).
 * OUT_OF_ORDER_SEQUENCE is the leader's word for a lost predecessor. While a predecessor is
   unresolved it only means "not yet" and the batch waits its turn; otherwise the leader has lost
   acknowledged records, and the batch fails loudly.
@@ -57,8 +59,11 @@ class PartitionQueue:
         settings: ProducerSettings,
         backoff: Pauses,
         on_done: Callable[[Batch], None],
+        *,
+        is_transactional: bool = False,
     ) -> None:
         self.at = at
+        self._is_transactional = is_transactional
         self.retry_at = 0.0
         self._settings = settings
         self._backoff = backoff
@@ -126,9 +131,10 @@ class PartitionQueue:
     # --- sending ----------------------------------------------------------------------------------
 
     def identify(self, identity: Identity) -> None:
-        """Go on under a new producer id; sequences begin at 0."""
+        """Go on under a new producer id or epoch; sequences begin at 0."""
         self._identity = identity
         self._sequence = 0
+        self._hole = False
 
     def first_due(self, now: float) -> Batch | None:
         """The batch that may be sent now, still to be encoded perhaps; it is closed by this."""
@@ -278,7 +284,7 @@ class PartitionQueue:
         if batch.sequence < 0:
             return
         self._hole = True
-        for other in [each for each in self._waiting if each.unknown]:
+        for other in [each for each in self._waiting if each.unknown or self._is_transactional]:
             self._waiting.remove(other)
             other.fail(
                 RequestTimedOut(
@@ -288,7 +294,7 @@ class PartitionQueue:
             self._on_done(other)
 
     def _close_hole(self) -> None:
-        if not self._hole or self._in_flight:
+        if not self._hole or self._in_flight or self._is_transactional:
             return
         self._hole = False
         for batch in self._waiting:

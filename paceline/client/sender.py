@@ -38,6 +38,7 @@ from paceline.errors import (
     error_for,
 )
 from paceline.types import Compression
+from paceline.wire.batch_header import TRANSACTIONAL
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import (
     InitProducer,
@@ -89,9 +90,20 @@ class Sender:
         metadata: Metadata,
         backoff: Backoff,
         rng: random.Random,
+        *,
+        transactional_id: str | None = None,
     ) -> None:
+        """``transactional_id``: everything is written in its transactions, under the identities
+        that :meth:`begin` is given."""
+        self._transactional_id = transactional_id
+        self._flags = 0 if transactional_id is None else TRANSACTIONAL
         self.accumulator = Accumulator(
-            settings, metadata.view, backoff, first_partition=rng.randrange, wake=self.wake
+            settings,
+            metadata.view,
+            backoff,
+            first_partition=rng.randrange,
+            wake=self.wake,
+            is_transactional=transactional_id is not None,
         )
         self._settings = settings
         self._pool = pool
@@ -113,7 +125,7 @@ class Sender:
         unsubscribe = self._pool.subscribe(self.wake)
         try:
             async with open_scope() as nursery:
-                if self._settings.is_idempotent:
+                if self._settings.is_idempotent and self._transactional_id is None:
                     nursery.start_soon(self._keep_identity)
                 while True:
                     self._wake = trio.Event()
@@ -122,6 +134,11 @@ class Sender:
                         await self._wake.wait()
         finally:
             unsubscribe()
+
+    def begin(self, identity: Identity) -> None:
+        """Write the next transaction under ``identity``. Nothing may be unresolved."""
+        self._identity = identity
+        self.accumulator.identify_all(identity)
 
     # --- one pass ---------------------------------------------------------------------------------
 
@@ -220,14 +237,17 @@ class Sender:
         for queue, batch, leader in draft.sent:
             encoded = batch.encoded
             assert encoded is not None
-            payload += (encoded.head(batch.identity, batch.sequence), encoded.payload)
+            head = encoded.head(batch.identity, batch.sequence, self._flags)
+            payload += (head, encoded.payload)
             partitions.append(
                 ProducePartition(
                     queue.at.topic, queue.at.partition, encoded.size_bytes, leader.epoch
                 )
             )
         timeout_s = self._settings.ack_timeout_s
-        request = Produce(int(timeout_s * 1000), self._settings.acks, tuple(partitions))
+        request = Produce(
+            int(timeout_s * 1000), self._settings.acks, tuple(partitions), self._transactional_id
+        )
         try:
             connection.post(
                 NativeApi.PRODUCE,

@@ -34,6 +34,7 @@ from paceline.wire.native.data import (
     ProduceReply,
     ProducerIdentity,
 )
+from paceline.wire.native.transactions import KAFKA
 
 ACK_TIMEOUT_S = 10.0
 
@@ -52,7 +53,8 @@ class SequencedBatch:
 class SequencedWriter:
     """Reached as ``client.sequenced_writer()``.
 
-    ``transactional_id``: the batches are of that open transaction. ``delivery_timeout_s`` bounds
+    ``transactional_id``: the batches are of that open transaction, ``transaction_family`` "sink"
+    where it is one of ``client.sinks``. ``delivery_timeout_s`` bounds
     each batch, with all its repetitions.
     """
 
@@ -63,12 +65,14 @@ class SequencedWriter:
         backoff: Backoff,
         *,
         transactional_id: str | None = None,
+        transaction_family: str = KAFKA,
         delivery_timeout_s: float = 120.0,
     ) -> None:
         self._pool = pool
         self._metadata = metadata
         self._backoff = backoff
         self._transactional_id = transactional_id
+        self._transaction_family = transaction_family
         self._delivery_timeout_s = delivery_timeout_s
 
     async def new_identity(self) -> ProducerIdentity:
@@ -133,6 +137,7 @@ class SequencedWriter:
             Acks.ALL,
             (ProducePartition(at.topic, at.partition, len(batch.data), leader.epoch),),
             self._transactional_id,
+            self._transaction_family,
         )
         try:
             connection = await self._pool.to_node(leader.node)

@@ -96,6 +96,22 @@ class ProducerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalSettings:
+    """``transaction_timeout_s``: the coordinator aborts a transaction that is open for longer; 1 s
+    to 15 min. ``visible_s``: how long a commit, once it is decided, waits until readers everywhere
+    can see it. ``producer``: how records become batches; acks ALL and idempotence are a must."""
+
+    transaction_timeout_s: float = 60.0
+    visible_s: float = 5.0
+    producer: ProducerSettings = field(default_factory=ProducerSettings)
+
+    def __post_init__(self) -> None:
+        _require(self.transaction_timeout_s >= 1, "transaction_timeout_s must be at least 1")
+        _require(self.visible_s >= 0, "visible_s must not be negative")
+        _require(self.producer.is_idempotent, "transactions need acks=ALL and idempotence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
     """How a consumer reads ahead.
 

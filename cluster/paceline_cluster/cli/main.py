@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("produce:produce", "Write lines of files or stdin to a topic."),
     "consume": ("consume:consume", "Print the records of a topic."),
     "group": ("groups:group", "List, describe and delete consumer groups; reset their offsets."),
+    "transaction": ("transactions:transaction", "List, describe and abort transactions."),
     "segment": ("segments:segment", "Create, append to, read and end segments."),
     "role": ("roles:role", "Move leadership of a partition."),
     "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume, remove a node."),

@@ -1,0 +1,223 @@
+"""The transactional producer, and consumers beside it, against real nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from paceline.client import (
+    Client,
+    GroupMember,
+    Position,
+    TransactionalSettings,
+    blocking,
+    connect,
+)
+from paceline.errors import (
+    AlreadyCommitted,
+    InvalidTransactionState,
+    PacelineError,
+    ProducerFenced,
+)
+from paceline.types import Isolation, TopicPartition
+from tests.integration.node.nodes import cluster, lone_node
+
+ONE = {
+    "topics.partitions": "3",
+    "topics.replication_factor": "1",
+    "topics.min_insync_replicas": "1",
+}
+
+
+class Oops(Exception):
+    """What an application fails with."""
+
+
+async def seen(
+    client: Client, topic: str = "out", isolation: Isolation = Isolation.READ_COMMITTED
+) -> list[bytes | None]:
+    """All that a consumer of this isolation is shown now, sorted."""
+    values = []
+    async with client.consumer(topic, stop=Position.LATEST, isolation=isolation) as consumer:
+        async for record in consumer:
+            values.append(record.value)
+    return sorted(values, key=lambda value: value or b"")
+
+
+async def test_a_transaction_is_seen_whole_or_not_at_all(tmp_path) -> None:
+    async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
+        async with client.transactional_producer("payments") as producer:
+            with pytest.raises(InvalidTransactionState):
+                await producer.send("out", b"outside")
+            async with producer.transaction():
+                for number in range(30):
+                    await producer.submit("out", b"%02d" % number, partition=number % 3)
+                await producer.flush()
+                assert await seen(client) == []
+                assert len(await seen(client, isolation=Isolation.READ_UNCOMMITTED)) == 30
+            expected = [b"%02d" % number for number in range(30)]
+            assert await seen(client) == expected
+
+            async def fail() -> None:
+                async with producer.transaction():
+                    await producer.send_many("out", [b"no"] * 10)
+                    raise Oops
+
+            with pytest.raises(Oops):
+                await fail()
+            assert not producer.in_transaction
+            for round_ in range(3):
+                async with producer.transaction():
+                    await producer.send("out", b"more %d" % round_, partition=0)
+            async with producer.transaction():
+                pass
+            expected += [b"more 0", b"more 1", b"more 2"]
+            assert await seen(client) == sorted(expected)
+            await producer.begin()
+            await producer.send("out", b"left open")
+        assert await seen(client) == sorted(expected)
+        listed = await client.admin.transactions.list()
+        assert [(each.transactional_id, each.state) for each in listed] == [
+            ("payments", "complete_abort")
+        ]
+
+
+async def test_a_newer_producer_fences_the_older(tmp_path) -> None:
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        connect(node.native) as client,
+        client.transactional_producer("payments") as old,
+    ):
+        await old.begin()
+        await old.send("out", b"old", partition=0)
+        async with client.transactional_producer("payments") as new:
+            with pytest.raises(PacelineError):
+                await old.send("out", b"late", partition=0)
+            with pytest.raises(ProducerFenced):
+                await old.commit()
+            with pytest.raises(ProducerFenced):
+                await old.begin()
+            async with new.transaction():
+                await new.send("out", b"new", partition=0)
+        assert await seen(client) == [b"new"]
+
+
+async def test_a_transaction_with_a_failed_record_cannot_be_committed(tmp_path) -> None:
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        connect(node.native) as client,
+        client.transactional_producer("payments") as producer,
+    ):
+        await producer.begin()
+        await producer.send("out", b"a", partition=0)
+        # The coordinator ends it on its own account: an operator's doing.
+        assert await client.admin.transactions.abort("payments")
+        with pytest.raises(PacelineError):
+            await producer.send("out", b"b", partition=0)
+        with pytest.raises(PacelineError):
+            await producer.commit()
+        assert await seen(client) == []
+        described = await client.admin.transactions.describe("payments")
+        assert described.reason == "aborted by an operator"
+
+
+async def test_read_process_write_commits_offsets_with_the_output(tmp_path) -> None:
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        connect(node.native) as client,
+        client.transactional_producer("copier") as producer,
+    ):
+        async with client.producer() as plain:
+            await plain.send_many("in", [b"%d" % number for number in range(20)], partition=0)
+        at = TopicPartition("in", 0)
+
+        async def copy(*, fails: bool) -> None:
+            committed = await client.admin.groups.offsets("copiers")
+            begin = committed[at].offset if at in committed else 0
+            async with (
+                client.consumer(at, start=Position.at(begin)) as consumer,
+                producer.transaction(),
+            ):
+                for _ in range(5):
+                    record = await anext(consumer)
+                    await producer.submit("out", record.value)
+                await producer.send_offsets({at: record.offset + 1}, "copiers")
+                if fails:
+                    raise Oops
+
+        for fails in (False, True, False, True, True, False, False):
+            if fails:
+                with pytest.raises(Oops):
+                    await copy(fails=True)
+            else:
+                await copy(fails=False)
+        assert await seen(client) == sorted(b"%d" % number for number in range(20))
+        # A member of a generation that is over commits nothing.
+        await producer.begin()
+        await producer.send("out", b"zombie")
+        with pytest.raises(PacelineError):
+            await producer.send_offsets({at: 7}, GroupMember("copiers", 3, "gone"))
+        with pytest.raises(InvalidTransactionState):
+            await producer.commit()
+        await producer.abort()
+        assert len(await seen(client)) == 20
+
+
+async def test_sinks_through_the_blocking_client(tmp_path) -> None:
+    async with lone_node(tmp_path, ONE) as node:
+
+        def work() -> int:
+            with blocking.connect(node.native) as client:
+                begun = client.sinks.begin("sink", run="r", batch=0, timeout_s=60)
+                assert client.sinks.touch("sink", run="r", batch=0) == 1
+                client.sinks.commit("sink", run="r", batch=0, transactions=[begun.transaction])
+                with pytest.raises(AlreadyCommitted):
+                    client.sinks.begin("sink", run="r", batch=0)
+                client.sinks.abort("sink", batch=1, transactions=["unknown"])
+                return client.sinks.state("sink").last_batch
+
+        assert await trio.to_thread.run_sync(work) == 0
+
+
+async def test_transactions_go_on_while_leaders_and_the_coordinator_change(tmp_path) -> None:
+    """Three nodes; one after the other crashes and comes back while a producer commits, aborts and
+    commits: what it was told is what is there."""
+    settings = TransactionalSettings(transaction_timeout_s=60)
+    async with cluster(tmp_path, 3) as nodes:
+        addresses = ",".join(node.native for _, node in sorted(nodes.up.items()))
+        async with connect(addresses) as client:
+            expected: list[bytes] = []
+            stop = trio.Event()
+
+            async def write() -> None:
+                number = 0
+                async with client.transactional_producer("payments", settings) as producer:
+                    while not stop.is_set():
+                        number += 1
+                        values = [b"%d-%d" % (number, part) for part in range(3)]
+                        await producer.begin()
+                        for part, value in enumerate(values):
+                            await producer.submit("out", value, partition=part)
+                        if number % 4 == 0:
+                            await producer.abort()
+                        else:
+                            await producer.commit()
+                            expected.extend(values)
+
+            def more_than(count: int) -> Callable[[], Awaitable[bool | None]]:
+                async def found() -> bool | None:
+                    return len(expected) > count or None
+
+                return found
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(write)
+                for victim in (0, 1, 2):
+                    before = len(expected)
+                    await nodes.crash(victim)
+                    await nodes.start(victim)
+                    await nodes.wait_for("more commits", more_than(before + 5))
+                stop.set()
+            assert await seen(client) == sorted(expected)
