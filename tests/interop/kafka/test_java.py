@@ -67,7 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.purge()
 
 
-@pytest.mark.parametrize("part", ["produce", "group", "admin"])
+@pytest.mark.parametrize("part", ["produce", "group", "transactions", "admin"])
 def test_the_java_client(cluster: Cluster, part: str) -> None:
     assert f"ok {part}" in java("kafka", "Clients.java", bootstrap(cluster), part)
 
