@@ -143,6 +143,7 @@ public class Clients {
                 first.sendOffsetsToTransaction(
                         Map.of(new TopicPartition("java-in", 0), new OffsetAndMetadata(10)),
                         input.groupMetadata());
+                first.flush(); // an abort would drop what was not sent yet
                 if (commits) first.commitTransaction();
                 else first.abortTransaction();
                 OffsetAndMetadata found =
