@@ -10,6 +10,8 @@ from paceline.client.batching import BatchMetadata, RecordMetadata
 from paceline.client.client import Client, connect
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer
+from paceline.client.coordinated_consumer import CoordinatedConsumer
+from paceline.client.driven import DrivenSettings
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_consumer import GroupConsumer, GroupMember
@@ -41,7 +43,9 @@ __all__ = [
     "ConsumedRecord",
     "Consumer",
     "ConsumerSettings",
+    "CoordinatedConsumer",
     "Delivery",
+    "DrivenSettings",
     "Endpoint",
     "GroupConsumer",
     "GroupMember",

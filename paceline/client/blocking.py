@@ -21,6 +21,7 @@ import trio
 from paceline.client import admin as trio_admin
 from paceline.client import client as trio_client
 from paceline.client import consumer as trio_consumer
+from paceline.client import coordinated_consumer as trio_coordinated
 from paceline.client import group_admin as trio_group_admin
 from paceline.client import group_consumer as trio_group
 from paceline.client import group_settings
@@ -32,11 +33,13 @@ from paceline.client.batching import RecordMetadata
 from paceline.client.client import Bootstrap
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Subscription
+from paceline.client.driven import DrivenSettings
 from paceline.client.fetcher import OutOfRange
 from paceline.client.loop_thread import Held, LoopThread
 from paceline.client.position import Position
 from paceline.client.producer import Headers
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from paceline.client.shared_consumer import SharedConsumer
 from paceline.client.transport import Dial, dial_tcp
 from paceline.errors import CorruptMessage, UnsupportedCompression
 from paceline.types import Isolation, TopicPartition
@@ -46,6 +49,7 @@ __all__ = [
     "Admin",
     "Client",
     "Consumer",
+    "CoordinatedConsumer",
     "Delivery",
     "GroupAdmin",
     "GroupConsumer",
@@ -213,12 +217,15 @@ class Consumer(_Open[trio_consumer.Consumer]):
 
         async def take() -> ConsumedBatch | None:
             if timeout_s is None:
-                return await self._inner.next_batch()
+                return await self._take_batch()
             with trio.move_on_after(timeout_s):
-                return await self._inner.next_batch()
+                return await self._take_batch()
             raise TimeoutError(f"no batch within {timeout_s} s")
 
         return self._loop.call(take)
+
+    async def _take_batch(self) -> ConsumedBatch | None:
+        return await self._inner.next_batch()
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -291,9 +298,46 @@ class _Relay(group_settings.RebalanceListener):
         await trio.to_thread.run_sync(self._listener.lost, partitions)
 
 
-class GroupConsumer(Consumer):
-    """As :class:`paceline.client.GroupConsumer`. What is left of a batch is still handed out when
-    its partition moves to another member meanwhile."""
+class _SharedConsumer(Consumer):
+    """A consumer whose partitions a group assigns. What is left of a batch is not handed out any
+    more when partitions have moved meanwhile: others may read them already."""
+
+    def __init__(self, loop: LoopThread, held: Held[trio_consumer.Consumer]) -> None:
+        super().__init__(loop, held)
+        assert isinstance(held.value, SharedConsumer)
+        self._shared = held.value
+        self._moves = self._shared.moves
+
+    def __next__(self) -> ConsumedRecord:
+        self._drop_moved()
+        return super().__next__()
+
+    async def _take_batch(self) -> ConsumedBatch | None:
+        batch = await super()._take_batch()
+        self._moves = self._shared.moves  # nothing can have moved since it was taken
+        return batch
+
+    def _drop_moved(self) -> None:
+        # A number that only grows: it may be read without entering the loop for every record.
+        if self._moves != self._shared.moves:
+            self._moves = self._shared.moves
+            self._batch = None
+            self._records = iter(())
+
+    def position(self, at: TopicPartition) -> int:
+        """The next offset that will be handed out."""
+        self._drop_moved()
+        return super().position(at)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """What the group has committed of these, or of the assigned partitions; None: nothing."""
+        return self._loop.call(functools.partial(self._shared.committed, partitions))
+
+
+class GroupConsumer(_SharedConsumer):
+    """As :class:`paceline.client.GroupConsumer`."""
 
     def __init__(self, loop: LoopThread, held: Held[trio_consumer.Consumer]) -> None:
         super().__init__(loop, held)
@@ -313,11 +357,27 @@ class GroupConsumer(Consumer):
         offsets = self.positions() if offsets is None else offsets
         self._loop.call(functools.partial(self._member.commit, offsets))
 
-    def committed(
-        self, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """As :meth:`paceline.client.GroupConsumer.committed`."""
-        return self._loop.call(functools.partial(self._member.committed, partitions))
+
+class CoordinatedConsumer(_SharedConsumer):
+    """As :class:`paceline.client.CoordinatedConsumer`."""
+
+    def __init__(self, loop: LoopThread, held: Held[trio_consumer.Consumer]) -> None:
+        super().__init__(loop, held)
+        assert isinstance(held.value, trio_coordinated.CoordinatedConsumer)
+        self._driven = held.value
+
+    @property
+    def consumer_id(self) -> str:
+        return self._driven.consumer_id
+
+    @property
+    def generation(self) -> int:
+        return self._driven.generation
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """As :meth:`paceline.client.CoordinatedConsumer.commit`."""
+        offsets = self.positions() if offsets is None else offsets
+        self._loop.call(functools.partial(self._driven.commit, offsets))
 
 
 class GroupAdmin(_Facade[trio_group_admin.GroupAdmin]):
@@ -443,6 +503,36 @@ class Client(_Open[trio_client.Client]):
         held = self._loop.enter(consumer)
         self._opened.append(held)
         return GroupConsumer(self._loop, held)
+
+    def coordinated_consumer(
+        self,
+        topics: str | Sequence[str],
+        group: str,
+        *,
+        driven: DrivenSettings | None = None,
+        auto_offset_reset: str = "largest",
+        consumer_id: str | None = None,
+        listener: RebalanceListener | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        settings: ConsumerSettings | None = None,
+    ) -> CoordinatedConsumer:
+        """As :meth:`paceline.client.Client.coordinated_consumer`. ``with`` or ``close`` leaves the
+        group."""
+        consumer: AbstractAsyncContextManager[trio_consumer.Consumer] = (
+            self._inner.coordinated_consumer(
+                topics,
+                group=group,
+                driven=driven,
+                auto_offset_reset=auto_offset_reset,
+                consumer_id=consumer_id,
+                listener=None if listener is None else _Relay(listener),
+                isolation=isolation,
+                settings=settings,
+            )
+        )
+        held = self._loop.enter(consumer)
+        self._opened.append(held)
+        return CoordinatedConsumer(self._loop, held)
 
     def consumer(
         self,

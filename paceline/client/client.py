@@ -12,6 +12,8 @@ import trio
 
 from paceline.client.admin import Admin
 from paceline.client.consumer import Consumer, Subscription
+from paceline.client.coordinated_consumer import CoordinatedConsumer
+from paceline.client.driven import DrivenSettings
 from paceline.client.endpoint import Endpoint, parse_bootstrap
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_consumer import CLOSE_S, GroupConsumer
@@ -34,6 +36,7 @@ from paceline.client.settings import (
 from paceline.client.sinks import Sinks
 from paceline.client.transactional import TransactionalProducer
 from paceline.client.transport import Dial, dial_tcp
+from paceline.errors import ConfigurationError
 from paceline.types import Isolation
 from paceline.wire.native.transactions import KAFKA
 
@@ -207,6 +210,65 @@ class Client:
                 await consumer.close(finished=finished)
 
     @asynccontextmanager
+    async def coordinated_consumer(
+        self,
+        topics: str | Sequence[str],
+        *,
+        group: str,
+        driven: DrivenSettings | None = None,
+        auto_offset_reset: str = "largest",
+        consumer_id: str | None = None,
+        listener: RebalanceListener | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        settings: ConsumerSettings | None = None,
+    ) -> AsyncIterator[CoordinatedConsumer]:
+        """A member of a group of the coordinator protocol, whose coordinator tells it what to read.
+
+        ``auto_offset_reset`` is ``smallest`` or ``largest``: where the group begins a partition of
+        which it has committed nothing, or what is no longer there. ``consumer_id`` must be nobody
+        else's in the group; one is made where it is None. ``listener`` hears when partitions come
+        and go. Leaving the block normally commits what was handed out, if ``driven.auto_commit``.
+        Raises ConfigurationError, and what the coordinator refuses for good.
+        """
+        driven = driven or DrivenSettings()
+        if auto_offset_reset not in ("smallest", "largest"):
+            raise ConfigurationError(
+                f"auto_offset_reset {auto_offset_reset!r}: expected smallest or largest"
+            )
+        if consumer_id is None:
+            number = self._rng.getrandbits(32)
+            consumer_id = f"{group}_{self.settings.client_id}-{self._wall_ms()}-{number:08x}"
+        consumer = CoordinatedConsumer(
+            settings or ConsumerSettings(),
+            self.settings,
+            self._pool,
+            self._metadata,
+            self._backoff,
+            self._dial,
+            self._coordinator_listeners,
+            group=group,
+            topics=[topics] if isinstance(topics, str) else list(topics),
+            driven=driven,
+            consumer_id=consumer_id,
+            listener=listener or RebalanceListener(),
+            isolation=isolation,
+            out_of_range=OutOfRange.EARLIEST
+            if auto_offset_reset == "smallest"
+            else OutOfRange.LATEST,
+        )
+        async with open_scope() as nursery:
+            nursery.start_soon(consumer.run)
+            try:
+                yield consumer
+                with trio.move_on_after(CLOSE_S):
+                    await consumer.finish()
+            finally:
+                consumer.close()
+
+    def _coordinator_listeners(self) -> list[Endpoint]:
+        return self._listeners("coordinator")
+
+    @asynccontextmanager
     async def _plain_consumer(
         self,
         subscription: Subscription,
@@ -241,11 +303,15 @@ class Client:
 
     async def _segment_listeners(self) -> list[Endpoint]:
         await self.admin.refresh_brokers()
+        return self._listeners("segment")
+
+    def _listeners(self, name: str) -> list[Endpoint]:
+        """The listeners of that kind that nodes advertise, as far as this client knows."""
         return [
             Endpoint(address.host, address.port)
             for _, broker in sorted(self._metadata.view.brokers.items())
             for address in broker.addresses
-            if address.name == "segment" and not broker.fenced
+            if address.name == name and not broker.fenced
         ]
 
     def close(self) -> None:

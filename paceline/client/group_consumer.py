@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import trio
 
-from paceline.client.consumed import ConsumedBatch, ConsumedRecord
-from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.membership import Membership
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
-from paceline.client.position import Position
-from paceline.client.progress import Offsets, Progress
+from paceline.client.progress import Offsets
 from paceline.client.retry import Backoff
 from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings, ConsumerSettings
+from paceline.client.shared_consumer import SharedConsumer
 from paceline.errors import (
     IllegalGeneration,
-    InvalidRequest,
     OffsetOutOfRange,
     PacelineError,
     error_for,
@@ -32,11 +29,8 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import (
     NO_GENERATION,
     CommitOffsets,
-    FetchOffsets,
     OffsetResults,
-    OffsetsFetched,
     OffsetToCommit,
-    TopicPartitions,
 )
 
 HAND_BACK_S = 1.0
@@ -54,7 +48,7 @@ class GroupMember(NamedTuple):
     instance_id: str | None = None
 
 
-class GroupConsumer(Consumer):
+class GroupConsumer(SharedConsumer):
     """Made by :meth:`Client.consumer` with a ``group``; one task at a time may read from it.
 
     As a :class:`Consumer` whose partitions the group assigns: they come and go while it runs. A
@@ -79,15 +73,18 @@ class GroupConsumer(Consumer):
         out_of_range: OutOfRange,
     ) -> None:
         super().__init__(
-            settings, pool, metadata, backoff, isolation=isolation, out_of_range=out_of_range
+            settings,
+            pool,
+            metadata,
+            backoff,
+            Coordinator(pool, metadata, backoff, group),
+            isolation=isolation,
+            out_of_range=out_of_range,
+            timeout_s=membership.rebalance_timeout_s,
         )
-        self.group = group
-        self._reset = out_of_range
         self._client = client
         self._settings = membership
         self._listener = listener
-        self._progress = Progress()
-        self._coordinator = Coordinator(pool, metadata, backoff, group)
         self._membership = Membership(
             self._coordinator,
             metadata,
@@ -97,8 +94,6 @@ class GroupConsumer(Consumer):
             topics,
             client_id=client.client_id,
         )
-        self._moving = True
-        self._handed_back = trio.Event()
         # Two commits at a time could arrive in the other order, and set an offset back.
         self._committing = trio.Lock()
 
@@ -111,56 +106,6 @@ class GroupConsumer(Consumer):
     def generation(self) -> int:
         """The generation it is a member of; -1 while it is none."""
         return self._membership.generation
-
-    async def assign(
-        self,
-        subscription: Subscription,
-        *,
-        start: Position = Position.EARLIEST,
-        stop: Position | None = None,
-    ) -> None:
-        """Raises InvalidRequest: the group assigns."""
-        raise InvalidRequest(f"group {self.group} assigns the partitions of this consumer")
-
-    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raises InvalidRequest: the group assigns."""
-        raise InvalidRequest(f"group {self.group} assigns the partitions of this consumer")
-
-    # --- reading ----------------------------------------------------------------------------------
-
-    async def __anext__(self) -> ConsumedRecord:
-        """The next record; the one before counts as done. Never ends."""
-        self._hand_back()
-        while self._moving:
-            self._arrival = trio.Event()
-            await self._arrival.wait()
-        try:
-            record = await super().__anext__()
-        except BaseException:
-            self._progress.drop()
-            raise
-        self._progress.hand_out(TopicPartition(record.topic, record.partition), record.offset + 1)
-        return record
-
-    async def next_batch(self) -> ConsumedBatch | None:
-        """The next batch; the one before, or the last record, counts as done."""
-        self._hand_back()
-        batch = await super().next_batch()
-        if batch is not None:
-            self._progress.hand_out(batch.at, batch.end_offset)
-        return batch
-
-    def _take(self) -> ConsumedBatch | None:
-        return None if self._moving else super()._take()
-
-    def _hand_back(self) -> None:
-        self._progress.hand_back()
-        self._handed_back.set()
-
-    async def seek(self, at: TopicPartition, to: Position) -> None:
-        """As :meth:`Consumer.seek`; what is committed next follows."""
-        await super().seek(at, to)
-        self._progress.move(at, self.position(at))
 
     # --- committing -------------------------------------------------------------------------------
 
@@ -189,13 +134,6 @@ class GroupConsumer(Consumer):
         return GroupMember(
             self.group, membership.generation, membership.member_id, self._settings.instance_id
         )
-
-    async def committed(
-        self, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, int | None]:
-        """What the group has committed of these, or of the assigned partitions; None: nothing."""
-        wanted = sorted(self._readers if partitions is None else partitions)
-        return await self._fetch_committed(wanted)
 
     async def _commit(self, offsets: Offsets) -> None:
         async with self._committing:
@@ -240,29 +178,6 @@ class GroupConsumer(Consumer):
             if not self._moving:
                 await self._commit_done()
 
-    async def _fetch_committed(
-        self, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, int | None]:
-        by_topic: dict[str, list[int]] = {}
-        for at in partitions:
-            by_topic.setdefault(at.topic, []).append(at.partition)
-        topics = tuple(TopicPartitions(topic, tuple(each)) for topic, each in by_topic.items())
-        if not topics:
-            return {}
-        fetched = await self._coordinator.call(
-            NativeApi.FETCH_OFFSETS,
-            FetchOffsets(self.group, topics),
-            OffsetsFetched,
-            timeout_s=self._settings.rebalance_timeout_s,
-        )
-        found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
-        for each in fetched.partitions:
-            if each.error:
-                raise error_for(each.error, f"offset of {each.topic}/{each.partition}")
-            if each.offset >= 0:
-                found[TopicPartition(each.topic, each.partition)] = each.offset
-        return found
-
     # --- what the group says (membership.Owner) ---------------------------------------------------
 
     def owned(self) -> Sequence[TopicPartition]:
@@ -273,11 +188,9 @@ class GroupConsumer(Consumer):
         committed = await self._fetch_committed(partitions)
         starts = {at: offset for at, offset in committed.items() if offset is not None}
         starts |= await self._first_offsets([at for at in partitions if at not in starts])
-        self._progress.begin(starts)
-        self._read_from(starts, {})
+        self._begin_at(starts)
         await self._listener.assigned(partitions)
-        self._moving = False
-        self._arrived()
+        self._resume()
 
     async def _first_offsets(
         self, partitions: Sequence[TopicPartition]
@@ -285,8 +198,7 @@ class GroupConsumer(Consumer):
         if partitions and self._reset is OutOfRange.FAIL:
             named = ", ".join(map(str, partitions))
             raise OffsetOutOfRange(f"group {self.group} has committed nothing of {named}")
-        position = Position.LATEST if self._reset is OutOfRange.LATEST else Position.EARLIEST
-        return await self._finder.resolve(dict.fromkeys(partitions, position), self.isolation)
+        return await super()._first_offsets(partitions)
 
     async def give_up(self, *, lost: bool) -> None:
         """Stop handing out, tell the program, commit what is done, and forget the partitions."""
@@ -295,18 +207,11 @@ class GroupConsumer(Consumer):
         if partitions and lost:
             await self._listener.lost(partitions)
         elif partitions:
-            await self._await_hand_back()
+            await self._await_hand_back(HAND_BACK_S)
             await self._listener.revoked(partitions)
             if self._settings.auto_commit_s is not None:
                 await self._commit_done()
-        self._progress.end(partitions)
-        super().unassign(partitions)
-
-    async def _await_hand_back(self) -> None:
-        self._handed_back = trio.Event()
-        if self._progress.holds:
-            with trio.move_on_after(HAND_BACK_S):
-                await self._handed_back.wait()
+        self._end(partitions)
 
     # --- tasks ------------------------------------------------------------------------------------
 

@@ -64,6 +64,10 @@ class Progress:
         if at in self._done:
             self._done[at] = offset
 
+    def done(self) -> dict[TopicPartition, int]:
+        """How far all that is owned is done."""
+        return dict(self._done)
+
     def uncommitted(self) -> dict[TopicPartition, int]:
         """What is done and not committed, by partition in order."""
         return {

@@ -17,7 +17,7 @@ import click
 from paceline.client import Client, ConsumedBatch, ConsumedRecord, OutOfRange, Position
 from paceline.types import TopicPartition
 from paceline_cluster.cli.complete import complete_topics
-from paceline_cluster.cli.consume_group import GroupReading, Show, read_group
+from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
 from paceline_cluster.cli.envelope import BadLine, compile_format, dump
 from paceline_cluster.cli.find import Address, cluster_options, find
 from paceline_cluster.cli.output import Printer, output_option
@@ -64,6 +64,13 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position
     "(start or end) what the group has not read yet.",
 )
 @click.option(
+    "--protocol",
+    type=click.Choice(PROTOCOLS),
+    default=PROTOCOLS[0],
+    show_default=True,
+    help="With --group: how it is shared. coordinator: as its coordinator tells each member.",
+)
+@click.option(
     "--session-timeout",
     type=click.FloatRange(0.1, 1800),
     default=10.0,
@@ -93,6 +100,7 @@ def consume(
     bootstrap: tuple[Address, ...],
     start: Position,
     group: str | None,
+    protocol: str,
     session_timeout: float,
     partitions: tuple[int, ...],
     exit_at_end: bool,
@@ -132,6 +140,7 @@ def consume(
         group,
         _GROUP_STARTS[start],
         session_timeout,
+        protocol,
         count,
         _shown_by(reading.render),
     )

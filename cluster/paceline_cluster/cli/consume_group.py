@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 import trio
@@ -11,7 +12,8 @@ import trio
 from paceline.client import (
     Client,
     ConsumedBatch,
-    GroupConsumer,
+    Consumer,
+    DrivenSettings,
     GroupSettings,
     OutOfRange,
     Position,
@@ -21,6 +23,9 @@ from paceline.types import TopicPartition
 from paceline_cluster.cli.output import Printer
 
 AUTO_COMMIT_S = 1.0
+COORDINATOR = "coordinator"
+PROTOCOLS = ("kafka", COORDINATOR)
+RETRIES = 3
 REBALANCE_TIMEOUT_S = 60.0
 Show = Callable[[ConsumedBatch, int | None], int]
 """Prints a batch's first records (None: all of them); how many these are."""
@@ -34,6 +39,7 @@ class GroupReading:
     group: str
     out_of_range: OutOfRange
     session_timeout_s: float
+    protocol: str
     count: int | None
     show: Show
 
@@ -55,18 +61,9 @@ class _Teller(RebalanceListener):
 async def read_group(client: Client, reading: GroupReading, printer: Printer) -> None:
     """Print records until the count is reached, or SIGINT or SIGTERM comes; then commit what was
     printed and leave the group."""
+    member = _driven if reading.protocol == COORDINATOR else _member
     async with (
-        client.consumer(
-            reading.topic,
-            group=reading.group,
-            membership=GroupSettings(
-                session_timeout_s=reading.session_timeout_s,
-                rebalance_timeout_s=max(REBALANCE_TIMEOUT_S, reading.session_timeout_s),
-                auto_commit_s=AUTO_COMMIT_S,
-            ),
-            listener=_Teller(printer),
-            out_of_range=reading.out_of_range,
-        ) as consumer,
+        member(client, reading, _Teller(printer)) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(_watch_signals, nursery.cancel_scope)
@@ -74,7 +71,40 @@ async def read_group(client: Client, reading: GroupReading, printer: Printer) ->
         nursery.cancel_scope.cancel()
 
 
-async def _show(consumer: GroupConsumer, reading: GroupReading) -> None:
+def _member(
+    client: Client, reading: GroupReading, listener: RebalanceListener
+) -> AbstractAsyncContextManager[Consumer]:
+    return client.consumer(
+        reading.topic,
+        group=reading.group,
+        membership=GroupSettings(
+            session_timeout_s=reading.session_timeout_s,
+            rebalance_timeout_s=max(REBALANCE_TIMEOUT_S, reading.session_timeout_s),
+            auto_commit_s=AUTO_COMMIT_S,
+        ),
+        listener=listener,
+        out_of_range=reading.out_of_range,
+    )
+
+
+def _driven(
+    client: Client, reading: GroupReading, listener: RebalanceListener
+) -> AbstractAsyncContextManager[Consumer]:
+    """The session's time is the consumer's fence: an interval and its retries."""
+    interval_ms = int(reading.session_timeout_s * 1000 / (RETRIES + 1))
+    return client.coordinated_consumer(
+        reading.topic,
+        group=reading.group,
+        driven=DrivenSettings(
+            heartbeat_interval_ms=interval_ms,
+            max_heartbeat_retries=RETRIES,
+        ),
+        auto_offset_reset="largest" if reading.out_of_range is OutOfRange.LATEST else "smallest",
+        listener=listener,
+    )
+
+
+async def _show(consumer: Consumer, reading: GroupReading) -> None:
     left = reading.count
     while (batch := await consumer.next_batch()) is not None:
         shown = reading.show(batch, left)

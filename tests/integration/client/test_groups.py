@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -332,3 +333,41 @@ async def test_the_blocking_consumer_is_a_member_too(tmp_path: Path) -> None:
         assert found == [b"%d" % number for number in range(5)]
         assert told.calls == ["assigned 1", "revoked 1"]
         assert (await client.admin.groups.offsets("g"))[at].offset == 4
+
+
+async def test_the_blocking_consumer_drops_the_rest_of_a_batch_that_moved(tmp_path: Path) -> None:
+    """It was handed out although another member could read it already."""
+    has_read, may_go_on = trio.Event(), threading.Event()
+
+    def read(bootstrap: str) -> tuple[int, int]:
+        with (
+            blocking.connect(bootstrap) as client,
+            client.group_consumer("orders", "g", membership=QUICK) as consumer,
+        ):
+            first = next(consumer)
+            trio.from_thread.run_sync(has_read.set)
+            assert may_go_on.wait(60)
+            return first.offset, next(consumer).offset
+
+    async with (
+        lone_node(tmp_path, FLAGS) as node,
+        connect(node.native) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.admin.create_topic("orders", partitions=2, replication_factor=1)
+        await produce(client, 0, 40, partitions=2)
+        other = Reader(client)
+        offsets: list[tuple[int, int]] = []
+
+        async def read_in_thread() -> None:
+            offsets.append(await trio.to_thread.run_sync(read, node.native))
+
+        nursery.start_soon(read_in_thread)
+        with trio.fail_after(60):
+            await has_read.wait()
+        nursery.start_soon(other.run)
+        await until(lambda: len(other.told.owned) == 1)
+        may_go_on.set()
+        await until(lambda: bool(offsets))
+        nursery.cancel_scope.cancel()
+    assert offsets == [(0, 0)]  # nothing was committed, so its partition is read anew

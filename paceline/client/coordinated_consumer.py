@@ -1,0 +1,222 @@
+"""Reading topics as the coordinator of a group says (spec coordinator 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import trio
+
+from paceline.client.coordinator import Coordinator
+from paceline.client.coordinator_link import dialled
+from paceline.client.driven import DIAL_S, Driven, DrivenSettings
+from paceline.client.endpoint import Endpoint
+from paceline.client.fetcher import OutOfRange
+from paceline.client.group_settings import RebalanceListener
+from paceline.client.metadata import Metadata
+from paceline.client.pool import ConnectionPool
+from paceline.client.progress import Offsets
+from paceline.client.retry import Backoff
+from paceline.client.scope import open_scope
+from paceline.client.settings import ClientSettings, ConsumerSettings
+from paceline.client.shared_consumer import SharedConsumer
+from paceline.client.transport import Dial
+from paceline.errors import ConnectionLost, IllegalGeneration, PacelineError, error_for
+from paceline.types import Isolation, TopicPartition
+from paceline.wire.kafka.apis import RequestHeader
+from paceline.wire.kafka.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitRequestTopicPartition,
+    OffsetCommitResponse,
+)
+
+FAMILY = "coordinator"
+_OFFSET_COMMIT = 8
+_COMMIT_S = 10.0
+
+
+class CoordinatedConsumer(SharedConsumer):
+    """Made by :meth:`Client.coordinated_consumer`; one task at a time may read from it.
+
+    As a :class:`Consumer` whose partitions its coordinator starts and stops, at committed offsets.
+    Delivery is at least once: what a ping is answered, and so what is committed by itself, is what
+    was handed out before the record in hand.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        client: ClientSettings,
+        pool: ConnectionPool,
+        metadata: Metadata,
+        backoff: Backoff,
+        dial: Dial,
+        bootstrap: Callable[[], Sequence[Endpoint]],
+        *,
+        group: str,
+        topics: Sequence[str],
+        driven: DrivenSettings,
+        consumer_id: str,
+        listener: RebalanceListener,
+        isolation: Isolation,
+        out_of_range: OutOfRange,
+    ) -> None:
+        super().__init__(
+            settings,
+            pool,
+            metadata,
+            backoff,
+            Coordinator(pool, metadata, backoff, group, family=FAMILY),
+            isolation=isolation,
+            out_of_range=out_of_range,
+            timeout_s=_COMMIT_S,
+        )
+        self._dial = dial
+        self._listener = listener
+        self._client_id = client.client_id
+        self._commits_itself = driven.auto_commit
+        self._unresolved = trio.Event()
+        self._resolving = trio.CancelScope()
+        self._starts: dict[TopicPartition, int] = {}
+        self._driven = Driven(
+            driven,
+            dial,
+            backoff,
+            self,
+            bootstrap,
+            group=group,
+            topics=topics,
+            consumer_id=consumer_id,
+            client_id=client.client_id,
+            from_smallest=out_of_range is OutOfRange.EARLIEST,
+        )
+        self._is_versioned = driven.version > 0
+
+    @property
+    def consumer_id(self) -> str:
+        """Its id in the group."""
+        return self._driven.consumer_id
+
+    @property
+    def generation(self) -> int:
+        """The generation of its last Start; -1 before the first one and in version 0."""
+        return self._driven.generation
+
+    # --- committing -------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Have the coordinator keep how far this consumer is: everything handed out, the record in
+        hand included, or ``offsets`` (the next ones to read) of assigned partitions.
+
+        Raises IllegalGeneration or UnknownMember when the partitions were moved, and ConnectionLost
+        without a coordinator: what was not committed will be read again.
+        """
+        if offsets is None:
+            self._progress.hand_back()
+            offsets = self._progress.uncommitted()
+        foreign = [str(at) for at in offsets if at not in self._readers]
+        if foreign:
+            raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
+        if offsets:
+            await self._commit(offsets)
+
+    async def _commit(self, offsets: Offsets) -> None:
+        where = self._driven.where
+        if where is None:
+            raise ConnectionLost(f"group {self.group}: no coordinator", was_sent=False)
+        version = 1 if self._is_versioned else 0
+        by_topic: dict[str, list[OffsetCommitRequestTopicPartition]] = {}
+        for at, offset in offsets.items():
+            part = OffsetCommitRequestTopicPartition(
+                partition_index=at.partition, committed_offset=offset
+            )
+            by_topic.setdefault(at.topic, []).append(part)
+        request = OffsetCommitRequest(
+            group_id=self.group,
+            generation_id=self.generation if version else -1,
+            member_id=self.consumer_id if version else "",
+            topics=tuple(
+                OffsetCommitRequestTopic(name=topic, partitions=tuple(parts))
+                for topic, parts in by_topic.items()
+            ),
+        )
+        header = RequestHeader(_OFFSET_COMMIT, version, 1, self._client_id)
+        with trio.move_on_after(_COMMIT_S):
+            async with dialled(self._dial, where, timeout_s=DIAL_S) as link:
+                response = await link.ask_kafka(header, request)
+                assert isinstance(response, OffsetCommitResponse)
+                for topic in response.topics:
+                    for part_done in topic.partitions:
+                        if part_done.error_code:
+                            named = f"committing {topic.name}/{part_done.partition_index}"
+                            raise error_for(part_done.error_code, named)
+                self._progress.committed(offsets)
+                return
+        raise ConnectionLost(f"group {self.group}: {where} did not answer a commit")
+
+    # --- what the coordinator says (driven.Owner) -------------------------------------------------
+
+    def done(self) -> Mapping[TopicPartition, int]:
+        return self._progress.done()
+
+    async def take(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Begin to read; where the coordinator did not know, as soon as the leader says."""
+        if self._readers:  # started again without a stop, as one that came back is
+            self._end(self.assignment)
+        self._begin_at({at: offset for at, offset in starts.items() if offset >= 0})
+        self._starts = {at: offset for at, offset in starts.items() if offset < 0}
+        await self._listener.assigned(sorted(starts))
+        self._resume()
+        self._resolving.cancel()
+        self._unresolved.set()
+
+    async def give_up(self, *, lost: bool, at_most_s: float) -> Mapping[TopicPartition, int]:
+        self._moving = True
+        self._starts = {}
+        partitions = self.assignment
+        if lost and partitions:
+            await self._listener.lost(partitions)
+        elif partitions:
+            await self._await_hand_back(at_most_s)
+            await self._listener.revoked(partitions)
+        done = self._progress.done()
+        self._end(partitions)
+        return done
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Be a consumer and read ahead until cancelled."""
+        async with open_scope() as nursery:
+            nursery.start_soon(self._fetcher.run)
+            nursery.start_soon(self._resolve)
+            await self._driven.run()
+
+    async def _resolve(self) -> None:
+        """Find the first or last offsets of partitions whose leaders the coordinator could not
+        reach, while they are this consumer's."""
+        while True:
+            await self._unresolved.wait()
+            self._unresolved = trio.Event()
+            wanted = self._starts
+            with trio.CancelScope() as self._resolving:
+                found = await self._first_offsets(sorted(wanted))
+            if self._starts is wanted and not self._resolving.cancelled_caught:
+                self._starts = {}
+                self._begin_at(found)
+
+    async def finish(self) -> None:
+        """The program is done with what it has in hand: commit that, if commits are not its own
+        business. What cannot be committed will be read again."""
+        self._progress.hand_back()
+        if not self._commits_itself or self._moving:
+            return
+        try:
+            await self.commit()
+        except PacelineError:
+            return
+
+    def close(self) -> None:
+        """Hand out nothing any more."""
+        self._moving = True
+        self._end(self.assignment)
