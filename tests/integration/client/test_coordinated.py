@@ -197,9 +197,16 @@ async def test_another_coordinator_takes_over_and_nothing_is_lost(tmp_path: Path
             await until(lambda: set(one.seen) | set(two.seen) == values(0, 40))
             await trio.lowlevel.checkpoint()
             coordinator = await client.admin.groups.coordinator("g", family="coordinator")
+            readers = (one, two)
+            before = [reader.told.calls.count("assigned") for reader in readers]
             await nodes.crash(coordinator)
-            await until(lambda: "lost" in one.told.calls and "lost" in two.told.calls)
-            await until(lambda: len(one.told.owned) == len(two.told.owned) == 2, 60)
+            await until(
+                lambda: (
+                    [each.told.calls.count("assigned") for each in readers] > before
+                    and len(one.told.owned) == len(two.told.owned) == 2
+                ),
+                60,
+            )
             await _produced(client)
             await until(lambda: set(one.seen) | set(two.seen) >= values(0, 80), 60)
             nursery.cancel_scope.cancel()
