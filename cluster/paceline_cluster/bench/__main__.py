@@ -21,7 +21,17 @@ from paceline_cluster.bench.figures import Aim, Figure, table
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.cli.output import Printer, output_option
 
-GROUPS = ("start", "latency", "produce", "consume", "segments", "cursus", "groups", "failover")
+GROUPS = (
+    "start",
+    "latency",
+    "produce",
+    "consume",
+    "segments",
+    "cursus",
+    "kafka",
+    "groups",
+    "failover",
+)
 RATE_AIM = Aim(8000, at_least=True)
 SINGLE_WRITES = 3000
 WINDOWED_WRITES = 30_000
@@ -29,6 +39,7 @@ WINDOW = 64
 SIZES = (100, 1024)
 PARTITIONS = (1, 12)
 EVENT_SIZES = (100, 10 * 1024)
+KAFKA_PER_S = 1000
 CURSUS_NODES = (1, 3)
 CURSUS_BATCHES_PER_S = 5
 """To each partition: 60,000 records for each second asked for."""
@@ -60,13 +71,16 @@ def main(
     environment = _environment()
     printer.say(", ".join(f"{key} {value}" for key, value in environment.items()))
     figures: list[Figure] = []
-    if groups != {"cursus"}:
+    if groups - {"cursus", "kafka"}:
         with rig.cluster(base) as made:
             figures += trio.run(_measure, made, groups, seconds, failovers, printer.say)
     if "cursus" in groups:
         for nodes in CURSUS_NODES:
             with rig.cluster(base, nodes) as made:
                 figures += trio.run(_cursus, made, seconds, printer.say)
+    if "kafka" in groups:
+        with rig.cluster(base) as made:
+            figures += _kafka(made, seconds, printer.say)
     data = {"environment": environment, "figures": [figure.to_json() for figure in figures]}
     printer.result(data, table(figures))
 
@@ -128,6 +142,18 @@ async def _cursus(made: Rig, seconds: float, say: Callable[[str], None]) -> list
     figures = await cursus.measure(made, batches=max(1, round(seconds * CURSUS_BATCHES_PER_S)))
     for figure in figures:
         say(f"{figure.name}: {figure.value:g} {figure.unit}")
+    return figures
+
+
+def _kafka(made: Rig, seconds: float, say: Callable[[str], None]) -> list[Figure]:
+    # Brings librdkafka, which only the development set-up has.
+    from paceline_cluster.bench import kafka
+
+    made.up()
+    figures = []
+    for figure in kafka.measure(made, sizes=SIZES, seconds=seconds, latency_per_s=KAFKA_PER_S):
+        say(f"{figure.name}: {figure.value:g} {figure.unit}")
+        figures.append(figure)
     return figures
 
 
