@@ -19,7 +19,13 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from tests.e2e.cluster import HANG_S, Cluster, wait_until
 
@@ -133,6 +139,20 @@ def test_administration_with_librdkafka(shared_cluster: Cluster) -> None:
     )
     admin.create_partitions([NewPartitions("adm", 4)])["adm"].result()
     assert len(admin.list_topics("adm").topics["adm"].partitions) == 4
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap(shared_cluster)})
+    for time_ms in (2000, 5000, 3000, 4000):
+        producer.produce("adm", b"v", partition=0, timestamp=time_ms)
+        producer.flush(HANG_S)
+    at = confluent_kafka.TopicPartition("adm", 0)
+    for spec, offset in (
+        (OffsetSpec.latest(), 4),
+        (OffsetSpec.max_timestamp(), 1),
+        (OffsetSpec.for_timestamp(2500), 1),
+    ):
+        assert admin.list_offsets({at: spec})[at].result().offset == offset
+    before = confluent_kafka.TopicPartition("adm", 0, 2)
+    assert admin.delete_records([before])[before].result().low_watermark == 2
+    assert admin.list_offsets({at: OffsetSpec.earliest()})[at].result().offset == 2
     with pytest.raises(confluent_kafka.KafkaException, match="TOPIC_ALREADY_EXISTS"):
         admin.create_topics([NewTopic("adm", 2, 3)])["adm"].result()
     admin.delete_topics(["adm"])["adm"].result()
