@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import trio
@@ -14,9 +13,9 @@ from paceline.errors import (
     PacelineError,
     RequestTimedOut,
 )
-from paceline.types import Acks, Compression, Isolation
-from paceline.wire.batch import build_batch, iter_batches, validate_client_batches, verify
-from paceline.wire.records import Record, decode_records
+from paceline.types import Acks
+from paceline.wire.batch import build_batch, validate_client_batches
+from paceline.wire.records import Record
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.partitioner import partition_for
 from paceline.wire.v1.replies import MessageList, consume_payload, produce_payload
@@ -31,15 +30,12 @@ from paceline_node.listeners.v1_errors import (
     unreachable,
 )
 from paceline_node.listeners.v1_routing import Call, Router
-from paceline_node.replication.partition import Partition, ProduceResult, ReadResult
+from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.security.principals import Operation
 from paceline_node.services.answer import Answer
 from paceline_node.services.records import RecordService
+from paceline_node.services.scan import RecordScan
 from paceline_node.services.topics import TopicService
-from paceline_node.storage.transactions import is_aborted
-
-_INLINE_BYTES = 64 * 1024
-"""A compressed batch above this is decompressed in a thread (SETTLED B11)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,50 +220,18 @@ class V1Records:
         position = max(offset, replica.log_start_offset)
         if position >= replica.last_stable_offset:
             return replica.high_watermark
-        while True:
-            read = self._read(replica, position)
-            found = read.slice
-            if found is None:
-                return read.high_watermark
-            data = await found.read_async() if found.size > _INLINE_BYTES else found.read()
-            try:
-                for batch_position, header in iter_batches(data):
-                    if not header.is_control and not is_aborted(header, read.aborted):
-                        verify(data, batch_position)
-                        records = await self._decode(data, batch_position, header.compression)
-                        if not _add_all(messages, records, offset):
-                            return read.high_watermark
-                    position = header.next_offset
-            except CorruptMessage as error:
-                # It was sound when it was appended: the disk changed it, another replica has it.
-                replica.suspect(position)
-                raise V1Error(V1Code.INTERNAL, str(error)) from error
-            if position >= read.last_stable_offset:
-                return read.high_watermark
-
-    def _read(self, replica: Partition, position: int) -> ReadResult:
+        scan = RecordScan(
+            self._env,
+            replica,
+            position,
+            max_bytes=self._limits.consume_max_bytes,
+            from_follower=True,
+        )
         try:
-            return replica.read(
-                position,
-                self._limits.consume_max_bytes,
-                Isolation.READ_COMMITTED,
-                from_follower=True,
-            )
+            while (records := await scan.next_batch()) is not None:
+                for record in records:
+                    if not messages.add(record.offset, record.key, record.value):
+                        return scan.high_watermark
         except CorruptMessage as error:
             raise V1Error(V1Code.INTERNAL, str(error)) from error
-
-    async def _decode(self, data: bytes, position: int, compression: int) -> list[Record]:
-        if compression == Compression.NONE:
-            return decode_records(data, position)
-        return await self._env.host.run_blocking(lambda: decode_records(data, position))
-
-
-def _add_all(messages: MessageList, records: list[Record], first: int) -> bool:
-    for record in _from(records, first):
-        if not messages.add(record.offset, record.key, record.value):
-            return False
-    return True
-
-
-def _from(records: list[Record], first: int) -> Iterator[Record]:
-    return (record for record in records if record.offset >= first)
+        return scan.high_watermark

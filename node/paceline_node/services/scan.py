@@ -34,13 +34,15 @@ class RecordScan:
         max_bytes: int,
         from_follower: bool = False,
     ) -> None:
-        """``max_bytes`` is how much of the log is read at a time."""
+        """``max_bytes`` is how much of the log is read at a time. ``high_watermark`` is that which
+        the newest read was made under."""
         self._env = env
         self._replica = replica
         self._isolation = isolation
         self._max_bytes = max_bytes
         self._from_follower = from_follower
         self._first = self.position = position
+        self.high_watermark = replica.high_watermark
         self._data = b""
         self._batches: Iterator[tuple[int, BatchHeader]] = iter(())
         self._aborted: Sequence[AbortedTransaction] = ()
@@ -68,7 +70,7 @@ class RecordScan:
         read = self._replica.read(
             self.position, self._max_bytes, self._isolation, from_follower=self._from_follower
         )
-        found = read.slice
+        self.high_watermark, found = read.high_watermark, read.slice
         if found is None:
             return False
         self._aborted = read.aborted

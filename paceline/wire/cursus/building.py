@@ -31,7 +31,6 @@ from paceline.wire.cursus.values import (
 )
 
 DEFAULT_PARTITIONS = 4
-DEFAULT_GROUP = "default-group"
 DEFAULT_BATCH = 8192
 _MAX_FEATURES = 64
 _FEATURE = re.compile(r"[a-z0-9_]{1,64}\Z")
