@@ -17,24 +17,13 @@ from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_produce import CursusProduce, ProduceLimits
 from paceline_node.listeners.cursus_reads import CursusReads
 from paceline_node.listeners.cursus_topics import CursusTopics
+from paceline_node.listeners.cursus_transactions import CursusTransactions
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.event_streams import EventStreams
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.settings import Settings
 
-_SERVED = frozenset(
-    {
-        *("PROTOCOL_INFO", "NEGOTIATE", "AUTH", "HELP", "EXIT"),
-        *("CREATE", "DELETE", "LIST", "DESCRIBE", "METADATA", "LIST_OFFSETS"),
-        *("PUBLISH", "CONSUME", "STREAM"),
-        *("LIST_CLUSTER", "CLUSTER_STATUS", "ELECT_LEADER", "FIND_COORDINATOR"),
-        *("APPEND_STREAM", "STREAM_VERSION", "SAVE_SNAPSHOT", "READ_SNAPSHOT", "READ_STREAM"),
-        *("REGISTER_GROUP", "SUBSCRIBE", "JOIN_GROUP", "SYNC_GROUP", "HEARTBEAT", "LEAVE_GROUP"),
-        *("FETCH_OFFSET", "COMMIT_OFFSET", "COMMIT", "BATCH_COMMIT", "GROUP_STATUS", "LIST_GROUPS"),
-    }
-)
-assert set(COMMANDS) >= _SERVED
 _FEATURES = (
     "event_sourcing_v1",
     "idempotent_producer_v1",
@@ -73,29 +62,60 @@ def make_cursus(
     idle_s = cursus.idle_timeout_ms / 1000 or None
     listener = CursusListener(
         env,
-        CursusSettings(_SERVED, _FEATURES, compressors, idle_s),
+        CursusSettings(frozenset(COMMANDS), _FEATURES, compressors, idle_s),
         produce,
         reads,
         metrics,
     )
-    topics = CursusTopics(env, surface.topics, surface.records, places, routing)
+    _serve_topics(
+        listener,
+        CursusTopics(env, surface.topics, surface.records, places, routing),
+        CursusCluster(surface.topics, places, surface.status.quorum),
+        CursusEvents(env, surface.topics, places, routing, EventStreams(env)),
+    )
+    transactions = CursusTransactions(
+        env,
+        surface.transactions,
+        surface.records,
+        places,
+        produce,
+        groups,
+        coordinators,
+        timeout_ms=cursus.transaction_timeout_ms,
+    )
+    _serve_coordinated(listener, groups, transactions)
+    return listener
+
+
+def _serve_topics(
+    listener: CursusListener, topics: CursusTopics, cluster: CursusCluster, events: CursusEvents
+) -> None:
     listener.serve_requests(requests.CreateTopic, topics.create)
     listener.serve_requests(requests.DeleteTopic, topics.delete)
     listener.serve_requests(requests.ListTopics, topics.list)
     listener.serve_requests(requests.DescribeTopic, topics.describe)
     listener.serve_requests(requests.TopicMetadata, topics.metadata)
     listener.serve_requests(requests.ListOffsets, topics.list_offsets)
-    cluster = CursusCluster(surface.topics, places, surface.status.quorum)
     listener.serve_requests(requests.ListCluster, cluster.list_cluster)
     listener.serve_requests(requests.ClusterStatus, cluster.cluster_status)
     listener.serve_requests(requests.ElectLeader, cluster.elect_leader)
-    events = CursusEvents(env, surface.topics, places, routing, EventStreams(env))
     listener.serve_requests(requests.AppendStream, events.append)
     listener.serve_requests(requests.StreamVersion, events.version)
     listener.serve_requests(requests.SaveSnapshot, events.save_snapshot)
     listener.serve_requests(requests.ReadSnapshot, events.read_snapshot)
     listener.serve_requests(requests.ReadStream, events.read)
-    listener.serve_requests(requests.FindCoordinator, groups.find_coordinator)
+
+
+def _serve_coordinated(
+    listener: CursusListener, groups: CursusGroupCommands, transactions: CursusTransactions
+) -> None:
+    listener.serve_requests(requests.FindCoordinator, transactions.find_coordinator)
+    listener.serve_requests(requests.InitProducerId, transactions.init)
+    listener.serve_requests(requests.BeginTransaction, transactions.begin)
+    listener.serve_requests(requests.TransactionPublish, transactions.publish)
+    listener.serve_requests(requests.SendOffsets, transactions.send_offsets)
+    listener.serve_requests(requests.EndTransaction, transactions.end)
+    listener.serve_requests(requests.TransactionStatus, transactions.status)
     listener.serve_requests(requests.RegisterGroup, groups.register)
     listener.serve_requests(requests.JoinGroup, groups.join)
     listener.serve_requests(requests.SyncGroup, groups.sync)
@@ -106,7 +126,6 @@ def make_cursus(
     listener.serve_requests(requests.BatchCommit, groups.batch_commit)
     listener.serve_requests(requests.GroupStatus, groups.status)
     listener.serve_requests(requests.ListGroups, groups.list)
-    return listener
 
 
 def health_checks(surface: Surface) -> Mapping[str, str]:

@@ -8,7 +8,8 @@ again: the page's clients look for that word, later ones for the code.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 
@@ -25,7 +26,7 @@ from paceline.errors import (
 )
 from paceline.types import NodeId
 from paceline.wire.cursus import replies, requests
-from paceline.wire.cursus.errors import CursusError, quoted
+from paceline.wire.cursus.errors import CursusError, parse_refusal, quoted
 from paceline.wire.cursus.requests import ReadPlace
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
@@ -42,10 +43,11 @@ from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey
 from paceline_node.groups.offsets import Commit
 from paceline_node.listeners.cursus_coordinators import COORDINATOR_WAIT_S, Coordinators, told_where
 from paceline_node.listeners.cursus_places import LISTENER, Places, is_pattern
-from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.listeners.cursus_session import CursusCall, CursusSession, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.routing import LeaderRouting
+from paceline_node.transactions.records import StagedOffset
 
 Serve = Callable[[GroupEngine, GroupKey], Reply]
 
@@ -71,8 +73,7 @@ class CursusGroupCommands:
 
     async def find_coordinator(self, request: requests.FindCoordinator, call: CursusCall) -> Reply:
         """The address of a group's coordinator."""
-        if request.group is None:
-            raise CursusError("coordinator_not_available", "coordinator_type=transaction")
+        assert request.group is not None, "a transactional id has another coordinator"
         self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
         key = cursus_key(request.group, "")
         try:
@@ -238,6 +239,38 @@ class CursusGroupCommands:
         reply = await self._coordinators.forward(node, call, b"LIST_GROUPS")
         listed = reply[0].decode().partition("groups=")[2]
         names.update(name for name in listed.split(",") if name)
+
+    async def check_owner(self, offsets: Sequence[StagedOffset], call: CursusCall) -> None:
+        """Raise as COMMIT_OFFSET does unless the member that commits ``offsets``, which have one
+        member of one group, is in that generation and reads those partitions; its session is kept.
+        """
+        if not offsets:
+            return
+        first = offsets[0]
+        group, topic, member, generation = (
+            first.group.group,
+            first.topic,
+            first.member,
+            first.generation,
+        )
+        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, group)
+        line = f"SYNC_GROUP topic={topic} group={group} member={member} generation={generation}"
+        inner = replace(
+            call,
+            word="SYNC_GROUP",
+            session=CursusSession(call.principal),
+            body=line.encode(),
+            redirects=False,
+        )
+        [told] = await self.sync(requests.SyncGroup(topic, group, member, generation), inner)
+        answer = told.decode()
+        if not answer.startswith("OK"):
+            raise parse_refusal(answer)
+        assigned = replies.parse_assignment(answer)
+        for each in offsets:
+            if each.partition not in assigned:
+                foreign = NotOwner(cursus_key(group, topic), member, each.partition, generation)
+                raise _refusal(foreign, cursus_key(group, topic), member)
 
     # --- readers ----------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class CursusProduce:
         self._records.permit(call.principal, Operation.PRODUCE, name)
         if batch.partition == -1:
             topic = await self._places.topic(name)
-            batch = batch._replace(partition=self._choose(topic, batch.records[0].key))
+            batch = batch._replace(partition=self.choose(topic, batch.records[0].key))
         topic = await self._places.with_partition(name, batch.partition)
         now = self._env.now()
 
@@ -171,7 +171,7 @@ class CursusProduce:
             )
         )
 
-    def _choose(self, topic: TopicImage, key: bytes) -> int:
+    def choose(self, topic: TopicImage, key: bytes) -> int:
         """The broker's choice of a partition (spec cursus 12)."""
         count = len(topic.partitions)
         if key and topic.configs.get(PARTITIONER, "hash_key") == "hash_key":

@@ -16,7 +16,7 @@ import trio
 from paceline.errors import InvalidRecord, NotLeader, RequestTimedOut
 from paceline.types import NodeId
 from paceline.wire.cursus.batch import MAGIC, Dialect, encode_head, encode_record, parse_batch
-from paceline.wire.cursus.errors import CursusError
+from paceline.wire.cursus.errors import CursusError, parse_refusal
 from paceline.wire.cursus.requests import OffsetReset, ReadPlace
 from paceline.wire.mapping import cursus_of
 from paceline.wire.peer.api import PeerApi
@@ -270,13 +270,12 @@ def _read_reply(body: bytes, place: ReadPlace, offset: int) -> Found:
 
 
 def _refusal(line: str) -> CursusError:
-    _, _, rest = line.partition("ERROR: ")
-    word, _, detail = rest.partition(" ")
-    fields = dict(part.partition("=")[::2] for part in detail.split())
-    if word == "OFFSET_OUT_OF_RANGE":
+    refusal = parse_refusal(line)
+    if refusal.word == "OFFSET_OUT_OF_RANGE":
+        fields = dict(part.partition("=")[::2] for part in refusal.detail.split())
         numbers = [int(fields.get(name, "0")) for name in ("requested", "earliest", "latest")]
         return OutOfRange(*numbers)
-    return CursusError(word or "broker_error", detail)
+    return refusal
 
 
 def start_offset(place: ReadPlace, *, committed: int | None, earliest: int, latest: int) -> int:

@@ -13,7 +13,7 @@ from paceline.errors import (
     PacelineError,
     RequestTimedOut,
 )
-from paceline.types import Acks
+from paceline.types import Acks, Isolation
 from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.records import Record
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request

@@ -60,6 +60,13 @@ def _commands(family: Family) -> Iterator[Family]:
         yield Family(Kind.COUNTER, name, family.doc, labels, sorted(counts.items()))
 
 
+def _transactions(family: Family) -> Iterator[Family]:
+    samples = [
+        ((state,), _plain(value)) for (of, state), value in family.samples if of == _PROTOCOL
+    ]
+    yield gauge("cursus_transactions", family.doc, ("state",), samples)
+
+
 def _durations(family: Family) -> Iterator[Family]:
     samples = [
         ((api.upper(),), value)
@@ -86,4 +93,5 @@ _MADE: dict[str, Callable[[Family], Iterator[Family]]] = {
     "paceline_requests": _commands,
     "paceline_request_duration_seconds": _durations,
     "paceline_log_bytes": _storage,
+    "paceline_transactions": _transactions,
 }

@@ -1,10 +1,11 @@
 """A node's settings: one frozen tree, read from defaults, file, environment and flags."""
 
 from paceline_node.settings.addresses import BootstrapPeer, Listener, ListenerKind
+from paceline_node.settings.cursus import NonUtf8
 from paceline_node.settings.loader import InvalidSettings, load
 from paceline_node.settings.printing import print_config
 from paceline_node.settings.reloading import LiveSettings
-from paceline_node.settings.tree import NonUtf8, Settings, SimulatedReplicas, Timing
+from paceline_node.settings.tree import Settings, SimulatedReplicas, Timing
 
 __all__ = [
     "BootstrapPeer",

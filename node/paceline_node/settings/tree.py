@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, Listener
+from paceline_node.settings.cursus import CursusSettings
 from paceline_node.settings.fields import setting
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.settings.segment import SegmentSettings
@@ -39,14 +40,6 @@ class AdminCommands(enum.Enum):
     ALLOW = "allow"
     LOOPBACK = "loopback"
     DENY = "deny"
-
-
-class NonUtf8(enum.Enum):
-    """What Cursus readers are sent of a payload that is not UTF-8 (spec cursus 3.1)."""
-
-    RAW = "raw"
-    REPLACE = "replace"
-    SKIP = "skip"
 
 
 class SimulatedReplicas(enum.Enum):
@@ -370,43 +363,6 @@ class TransactionSettings:
         128 * _MIB,
         "The same of all transactions together; they lie in memory on every replica.",
         low=_KIB,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class CursusSettings:
-    """The Cursus protocol."""
-
-    ack_timeout_ms: int = setting(
-        3500, "Longest wait for an acknowledgement before request_timed_out.", low=1, high=3800
-    )
-    leader_wait_ms: int = setting(
-        2000, "Longest wait for a partition without a leader.", low=0, high=3500
-    )
-    session_timeout_ms: int = setting(
-        10_000, "Silence after which a group member is removed.", low=100, high=_HOUR_MS
-    )
-    keepalive_ms: int = setting(
-        2000, "Silence after which a stream is sent an empty frame.", low=100, high=4000
-    )
-    idle_timeout_ms: int = setting(
-        0, "Silence after which a connection that does not stream is closed; 0: never.", low=0
-    )
-    compressors: tuple[str, ...] = setting(
-        (),
-        "Registered compressors (entry points of group paceline.cursus.compressors) to try, in "
-        "this order, on frames that are nothing else.",
-    )
-    producer_ttl_ms: int = setting(
-        30 * 60_000, "Silence after which a numbering producer is forgotten.", low=1000
-    )
-    producer_check_ms: int = setting(
-        60_000, "How often forgetting is looked at.", low=100, high=_HOUR_MS
-    )
-    non_utf8: NonUtf8 = setting(
-        NonUtf8.RAW,
-        "What readers get of a payload that is not UTF-8, on which clients for Python stop: its "
-        "bytes as they are, with U+FFFD for each wrong one, or not the record.",
     )
 
 

@@ -90,6 +90,7 @@ class ProducerTransactions:
             changed_ms=self._context.wall_ms(),
             wire_epoch=found.wire_epoch + 1,
             staged=0,
+            offset_count=0,
             reason="",
         )
         self._context.put(key, renewed)
@@ -249,6 +250,7 @@ def begun(found: Transaction, wall_ms: int) -> Transaction:
         groups=(),
         offsets=(),
         staged=0,
+        offset_count=0,
         reason="",
     )
 

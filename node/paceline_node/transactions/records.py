@@ -82,13 +82,16 @@ class GroupRef(Message):
 
 @dataclass(frozen=True, slots=True)
 class StagedOffset(Message):
-    """An offset that is committed with the transaction, held by its coordinator until then."""
+    """An offset that is committed with the transaction, held by its coordinator until then.
+    ``member`` and ``generation`` say who commits it, where the family's members are fenced."""
 
     group: GroupRef
     topic: str
     partition: int
     offset: int
     metadata: str = ""
+    member: str = ""
+    generation: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,8 @@ class Transaction(Message):
     last transaction was ended under, so that a repeated END is recognised. ``serial`` counts the
     id's transactions. ``began_ms``, ``changed_ms``: wall clock. ``wire_epoch`` is the epoch that
     the client sees where its protocol counts its own. ``staged`` counts records staged in
-    transaction ``serial``. ``sink``, ``batch``, ``run`` say whose task attempt this is.
+    transaction ``serial``, ``offset_count`` its offsets, also when it is complete. ``sink``,
+    ``batch``, ``run`` say whose task attempt this is.
     ``reason`` says why the coordinator itself ended it. ``metadata_offset``: in metadata as new as
     this all ``partitions`` exist; one that a newer image lacks was deleted.
     """
@@ -126,6 +130,7 @@ class Transaction(Message):
     run: str = ""
     reason: str = ""
     metadata_offset: int = 0
+    offset_count: int = 0
 
     @property
     def identity(self) -> ProducerIdentity:

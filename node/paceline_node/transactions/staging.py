@@ -58,18 +58,19 @@ class StagedTransactions:
         over. Metadata of that offset show their partitions. Raises InvalidTransactionState,
         TransactionTooLarge too."""
         found = self._open(key, wire_epoch)
-        known = {each.sequence for each in self._context.store.staged_in(key)}
-        new = []
-        for record in records:
-            if record.sequence < 0 or record.sequence not in known:
-                known.add(record.sequence)
-                new.append(record)
+        known = self._context.store.sequences.get(key, set())
+        new: dict[int, Staged] = {}
+        for number, record in enumerate(records):
+            if record.sequence < 0:
+                new[-1 - number] = record
+            elif (found.serial, record.sequence) not in known:
+                new.setdefault(record.sequence, record)
         if not new:
             return found
-        self._check_room(key, sum(each.size_bytes for each in new))
+        self._check_room(key, sum(each.size_bytes for each in new.values()))
         entries = [
             staged_entry(key, found.serial, found.staged + number, record)
-            for number, record in enumerate(new)
+            for number, record in enumerate(new.values())
         ]
         grown = replace(
             found,
@@ -89,7 +90,11 @@ class StagedTransactions:
         merged.update({(each.group, each.topic, each.partition): each for each in offsets})
         if len(merged) > self._context.limits.partitions_max:
             raise TransactionTooLarge(f"{key}: {len(merged)} offsets in one transaction")
-        grown = replace(found, offsets=tuple(merged[name] for name in sorted(merged)))
+        grown = replace(
+            found,
+            offsets=tuple(merged[name] for name in sorted(merged)),
+            offset_count=len(merged),
+        )
         self._context.put(key, grown)
         return grown
 

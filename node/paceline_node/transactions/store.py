@@ -25,6 +25,8 @@ class TransactionStore:
         self.sinks: dict[str, Sink] = {}
         self.staged: dict[TransactionKey, dict[tuple[int, int], Staged]] = {}
         self.staged_bytes: dict[TransactionKey, int] = {}
+        self.sequences: dict[TransactionKey, set[tuple[int, int]]] = {}
+        """Of each id: serial and client's number of what is staged."""
         self.ongoing: dict[TransactionKey, None] = {}
         self.prepared: dict[TransactionKey, None] = {}
         self.of_sink: dict[str, dict[TransactionKey, None]] = {}
@@ -66,8 +68,13 @@ class TransactionStore:
     def _change_staged(self, key: StagedKey, value: Staged | None) -> None:
         of_id = self.staged.setdefault(key.transaction, {})
         before = of_id.pop((key.serial, key.number), None)
-        growth = 0 if before is None else -before.size_bytes
+        growth = 0
+        numbers = self.sequences.setdefault(key.transaction, set())
+        if before is not None:
+            growth -= before.size_bytes
+            numbers.discard((key.serial, before.sequence))
         if value is not None:
+            numbers.add((key.serial, value.sequence))
             of_id[key.serial, key.number] = value
             growth += value.size_bytes
         self.total_staged_bytes += growth
@@ -77,6 +84,7 @@ class TransactionStore:
         else:
             del self.staged[key.transaction]
             self.staged_bytes.pop(key.transaction, None)
+            self.sequences.pop(key.transaction, None)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -84,6 +92,7 @@ class TransactionStore:
         self.sinks.clear()
         self.staged.clear()
         self.staged_bytes.clear()
+        self.sequences.clear()
         self.ongoing.clear()
         self.prepared.clear()
         self.of_sink.clear()

@@ -164,3 +164,9 @@ def malformed_batch(reason: str) -> CursusError:
 def undecodable(reason: str) -> CursusError:
     """A frame that is neither a batch nor a command."""
     return CursusError("decode_failed", f"reason={quoted(reason)}")
+
+
+def parse_refusal(line: str) -> CursusError:
+    """The refusal that another node answered, as it was raised there."""
+    word, _, detail = line.removeprefix("ERROR: ").partition(" ")
+    return CursusError(word or "broker_error", detail)

@@ -135,6 +135,12 @@ def assignment(
     return f"OK generation={generation} member={member} assignments=[{listed}]{tail}"
 
 
+def parse_assignment(line: str) -> frozenset[int]:
+    """The partitions that :func:`assignment` listed, as one node reads it from another."""
+    listed = line.partition("[")[2].partition("]")[0]
+    return frozenset(map(int, listed.split()))
+
+
 # --- event sourcing -----------------------------------------------------------------------------
 
 

@@ -28,10 +28,10 @@ class CursusClient:
     """One connection, for ``async with``."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
+        self.address = address
 
     async def __aenter__(self) -> CursusClient:
-        self.stream: trio.abc.Stream = await trio.open_tcp_stream(*self._address)
+        self.stream: trio.abc.Stream = await trio.open_tcp_stream(*self.address)
         self._reader = FrameReader()
         return self
 

@@ -1,0 +1,361 @@
+"""Transaction commands of Cursus, at the transaction coordinator (spec cursus 10, SETTLED P4).
+
+What a client publishes is staged at the coordinator and reaches a log only when the transaction is
+committed, so that readers of uncommitted records never see one that was aborted, and no open
+transaction keeps readers of committed ones waiting. A client is told that it is committed once all
+of it can be read. Its epoch counts INITs, and one epoch may have many transactions, one after the
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import TypeVar
+
+import trio
+
+from paceline.errors import (
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidTransactionState,
+    NotEnoughReplicas,
+    NotLeader,
+    ProducerFenced,
+    TransactionNotFound,
+    TransactionTooLarge,
+)
+from paceline.wire.cursus import replies, requests
+from paceline.wire.cursus.batch import CursusRecord
+from paceline.wire.cursus.errors import CursusError, quoted
+from paceline.wire.mapping import record_of
+from paceline_node.env import Env
+from paceline_node.groups.keys import Family as GroupFamily
+from paceline_node.listeners.cursus_coordinators import ANSWER_S, Coordinators, told_where
+from paceline_node.listeners.cursus_groups import CursusGroupCommands
+from paceline_node.listeners.cursus_places import LISTENER, Places
+from paceline_node.listeners.cursus_produce import CursusProduce
+from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.security.principals import Operation
+from paceline_node.services.records import RecordService
+from paceline_node.services.transactions import TransactionService
+from paceline_node.transactions.keys import (
+    PARTITION,
+    TRANSACTIONS_TOPIC,
+    Family,
+    TransactionKey,
+)
+from paceline_node.transactions.records import (
+    GroupRef,
+    Header,
+    Staged,
+    StagedOffset,
+    State,
+    Transaction,
+)
+
+R = TypeVar("R")
+_PAUSE_S = 0.02
+_SHOWN = {
+    State.EMPTY: "aborted",
+    State.ONGOING: "open",
+    State.PREPARE_COMMIT: "committing",
+    State.PREPARE_ABORT: "aborted",
+    State.COMPLETE_COMMIT: "committed",
+    State.COMPLETE_ABORT: "aborted",
+}
+
+
+def producer_name(transactional_id: str) -> str:
+    """What the producer of a transactional id is called."""
+    return f"txn-{sha256(transactional_id.encode()).hexdigest()[:16]}"
+
+
+def key_of(transactional_id: str) -> TransactionKey:
+    """The key of a transactional id of Cursus."""
+    return TransactionKey(Family.CURSUS, transactional_id)
+
+
+class CursusTransactions:
+    """Answers INIT_PRODUCER_ID, BEGIN_TXN, TXN_PUBLISH, SEND_OFFSETS_TO_TXN, END_TXN, TXN_STATUS,
+    and FIND_COORDINATOR of a transactional id."""
+
+    def __init__(
+        self,
+        env: Env,
+        transactions: TransactionService,
+        records: RecordService,
+        places: Places,
+        produce: CursusProduce,
+        groups: CursusGroupCommands,
+        coordinators: Coordinators,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self._env = env
+        self._transactions = transactions
+        self._records = records
+        self._places = places
+        self._produce = produce
+        self._groups = groups
+        self._coordinators = coordinators
+        self._timeout_ms = timeout_ms
+
+    async def find_coordinator(self, request: requests.FindCoordinator, call: CursusCall) -> Reply:
+        """The address of a transactional id's coordinator, or of a group's."""
+        if request.transactional_id is None:
+            return await self._groups.find_coordinator(request, call)
+        self._transactions.permit(call.principal, Operation.TRANSACT, request.transactional_id)
+        until = self._coordinators.until(call)
+        while True:
+            try:
+                return told_where(self._transactions.coordinator(LISTENER), "transaction")
+            except CoordinatorNotAvailable:
+                if self._env.now() + _PAUSE_S > until:
+                    raise _no_coordinator(request.transactional_id) from None
+            await trio.sleep(_PAUSE_S)
+
+    async def init(self, request: requests.InitProducerId, call: CursusCall) -> Reply:
+        """A new epoch, which fences whoever has an older one; aborts what is open."""
+        name = request.transactional_id
+
+        async def here() -> Reply:
+            try:
+                told = await self._ended_before(
+                    lambda: self._transactions.init(call.principal, key_of(name), self._timeout_ms),
+                    call,
+                )
+            except ConcurrentTransactions as error:
+                reason = quoted(str(error))
+                raise CursusError("init_producer_failed", f"reason={reason}") from None
+            fields = {"producerId": producer_name(name), "epoch": told.wire_epoch}
+            return text(replies.ok(transactional_id=name, **fields))
+
+        return await self._at_coordinator(name, call, here)
+
+    async def begin(self, request: requests.BeginTransaction, call: CursusCall) -> Reply:
+        """Open a transaction. Repeated before anything was staged, it is the same one."""
+        fence = request.fence
+
+        async def here() -> Reply:
+            opened = await self._ended_before(
+                lambda: self._transactions.begin_staged(
+                    call.principal, key_of(fence.transactional_id), fence.epoch
+                ),
+                call,
+            )
+            if opened.staged or opened.offsets:
+                detail = f"transactional_id={fence.transactional_id} epoch={fence.epoch}"
+                raise CursusError("producer_reinitialization_required", detail)
+            fields = {"state": "open", "producerId": fence.producer_id, "epoch": fence.epoch}
+            return text(replies.ok(transactional_id=fence.transactional_id, **fields))
+
+        return await self._fenced(fence, call, here)
+
+    async def publish(self, request: requests.TransactionPublish, call: CursusCall) -> Reply:
+        """Stage a record; one whose number is staged already is passed over."""
+        fence = request.fence
+        self._records.permit(call.principal, Operation.PRODUCE, request.topic)
+        topic = await self._places.topic(request.topic)
+        key = request.key.encode()
+        partition = request.partition
+        if partition is None:
+            partition = self._produce.choose(topic, key)
+        else:
+            await self._places.with_partition(request.topic, partition)
+        record = record_of(
+            CursusRecord(
+                0,
+                request.sequence,
+                fence.producer_id.encode(),
+                key,
+                fence.epoch,
+                request.message.encode(),
+            )
+        )
+        staged = Staged(
+            request.topic,
+            partition,
+            request.sequence,
+            self._env.host.wall_ms(),
+            record.key,
+            record.value,
+            tuple([Header(name, value) for name, value in record.headers]),
+        )
+
+        async def here() -> Reply:
+            grown = await self._transactions.stage(
+                call.principal, key_of(fence.transactional_id), fence.epoch, [staged]
+            )
+            fields = {"staged_messages": grown.staged, "topic": request.topic}
+            line = replies.ok(
+                transactional_id=fence.transactional_id, **fields, partition=partition
+            )
+            return text(line)
+
+        return await self._fenced(fence, call, here)
+
+    async def send_offsets(self, request: requests.SendOffsets, call: CursusCall) -> Reply:
+        """Stage offsets that the group commits with the transaction."""
+        fence = request.fence
+        group = GroupRef(GroupFamily.CURSUS.value, request.group, request.topic)
+        offsets = [
+            StagedOffset(
+                group,
+                request.topic,
+                partition,
+                offset,
+                member=request.member,
+                generation=request.generation,
+            )
+            for partition, offset in request.offsets
+        ]
+
+        async def here() -> Reply:
+            key = key_of(fence.transactional_id)
+            before = await self._known(fence.transactional_id, call)
+            if any(_of(each) != _of(offsets[0]) for each in before.offsets):
+                reason = quoted("a transaction has one topic, group, member and generation")
+                raise CursusError("transaction_offsets_failed", f"reason={reason}")
+            await self._groups.check_owner(offsets, call)
+            grown = await self._transactions.stage_offsets(
+                call.principal, key, fence.epoch, offsets
+            )
+            return text(
+                replies.ok(
+                    transactional_id=fence.transactional_id, staged_offsets=len(grown.offsets)
+                )
+            )
+
+        return await self._fenced(fence, call, here)
+
+    async def end(self, request: requests.EndTransaction, call: CursusCall) -> Reply:
+        """Commit or abort; a repeated one is answered as before. Answered once readers everywhere
+        can see it, else ``transaction_commit_failed``: then it is decided, and to be repeated."""
+        fence, commits = request.fence, request.commit
+        name = fence.transactional_id
+        key = key_of(name)
+
+        async def here() -> Reply:
+            found = await self._known(name, call)
+            if found.state is State.EMPTY and not commits and found.wire_epoch == fence.epoch:
+                return text(replies.ok(transactional_id=name, state="aborted"))
+            if found.state is State.ONGOING and commits and found.wire_epoch == fence.epoch:
+                await self._groups.check_owner(found.offsets, call)
+            wait_s = self._coordinators.left_s(call)
+            ended = await self._transactions.end_staged(
+                call.principal, key, fence.epoch, commits=commits, wait_s=wait_s
+            )
+            if not ended.complete:
+                reason = quoted("it is decided, not everybody has been told; ask again")
+                raise CursusError("transaction_commit_failed", f"reason={reason}")
+            if not commits:
+                return text(replies.ok(transactional_id=name, state="aborted"))
+            return text(
+                replies.ok(
+                    transactional_id=name,
+                    state="committed",
+                    messages=found.staged,
+                    offsets=found.offset_count,
+                )
+            )
+
+        return await self._fenced(fence, call, here, ends=commits)
+
+    async def status(self, request: requests.TransactionStatus, call: CursusCall) -> Reply:
+        """The state of the last transaction, and what is in it."""
+        name = request.transactional_id
+
+        async def here() -> Reply:
+            found = await self._known(name, call)
+            state = _SHOWN[found.state]
+            messages, offsets = found.staged, found.offset_count
+            if state == "aborted":
+                messages = offsets = 0
+            return text(
+                replies.ok(transactional_id=name, state=state, messages=messages, offsets=offsets)
+            )
+
+        return await self._at_coordinator(name, call, here)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    async def _known(self, name: str, call: CursusCall) -> Transaction:
+        """The transactional id as it stands. Raises TransactionNotFound."""
+        return (await self._transactions.describe(call.principal, key_of(name))).transaction
+
+    async def _ended_before(self, command: Callable[[], Awaitable[R]], call: CursusCall) -> R:
+        """What ``command`` says once the transaction before has been ended everywhere. Raises
+        ConcurrentTransactions when that takes longer than the call has."""
+        until = call.deadline - ANSWER_S
+        while True:
+            try:
+                return await command()
+            except ConcurrentTransactions:
+                if self._env.now() + _PAUSE_S > until:
+                    raise
+            await trio.sleep(_PAUSE_S)
+
+    async def _fenced(
+        self,
+        fence: requests.TransactionFence,
+        call: CursusCall,
+        here: Callable[[], Awaitable[Reply]],
+        *,
+        ends: bool | None = None,
+    ) -> Reply:
+        """As :meth:`_at_coordinator`, for one who says who it is. ``ends``: whether a refused END
+        was to commit."""
+        name = fence.transactional_id
+
+        async def judged() -> Reply:
+            try:
+                if fence.producer_id != producer_name(name):
+                    raise ProducerFenced(f"{name}: producer {fence.producer_id}")
+                return await here()
+            except (ProducerFenced, InvalidTransactionState) as error:
+                refused = error
+            except ConcurrentTransactions as error:
+                raise CursusError(
+                    "transaction_sync_failed", f"reason={quoted(str(error))}"
+                ) from None
+            except TransactionTooLarge as error:
+                reason = quoted(str(error))
+                raise CursusError("transaction_publish_failed", f"reason={reason}") from None
+            known = await self._known(name, call)
+            if isinstance(refused, InvalidTransactionState):
+                raise _wrong_state(name, known, ends=ends) from refused
+            epochs = f"current_epoch={known.wire_epoch} requested_epoch={fence.epoch}"
+            raise CursusError("producer_fenced", f"transactional_id={name} {epochs}") from refused
+
+        return await self._at_coordinator(name, call, judged)
+
+    async def _at_coordinator(
+        self, name: str, call: CursusCall, here: Callable[[], Awaitable[Reply]]
+    ) -> Reply:
+        until = self._coordinators.until(call)
+        try:
+            return await self._coordinators.serve(
+                TRANSACTIONS_TOPIC, PARTITION, call, here, until=until
+            )
+        except TransactionNotFound as error:
+            raise CursusError("transaction_not_found", f"reason={quoted(str(error))}") from None
+        except (NotLeader, NotEnoughReplicas):
+            raise _no_coordinator(name) from None
+
+
+def _of(offset: StagedOffset) -> tuple[GroupRef, str, str, int]:
+    return offset.group, offset.topic, offset.member, offset.generation
+
+
+def _no_coordinator(name: str) -> CursusError:
+    return CursusError("coordinator_not_available", f"transactional_id={name}")
+
+
+def _wrong_state(name: str, found: Transaction, *, ends: bool | None) -> CursusError:
+    """Why a command cannot be carried out in the state that the transaction is in."""
+    if found.state is State.PREPARE_COMMIT and ends is False:
+        detail = f"transactional_id={name} state=committing"
+        return CursusError("transaction_not_abortable", detail)
+    word = "transaction_already_committed" if found.commits else "transaction_aborted"
+    return CursusError(word, f"transactional_id={name}")

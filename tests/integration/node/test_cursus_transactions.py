@@ -1,0 +1,263 @@
+"""Transactions over Cursus, by the bytes that clients see: every reply and every refusal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import trio
+
+from paceline.types import Acks
+from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
+from tests.integration.node.nodes import RunningNode, V1Client, cluster, lone_node
+
+WHO = f"transactional_id=x producerId=txn-{sha256(b'x').hexdigest()[:16]} epoch="
+ALL = "CONSUME topic=t partition=0 offset=0 isolation=read_uncommitted"
+COMMITTED = "CONSUME topic=t partition=0 offset=0"
+THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
+    async with lone_node(tmp_path, ONE) as up:
+        yield up
+
+
+@pytest.fixture
+async def client(node: RunningNode) -> AsyncIterator[CursusClient]:
+    async with CursusClient(node.addresses["cursus"]) as connection:
+        await connection.ok("CREATE topic=t partitions=3")
+        yield connection
+
+
+async def begin(client: CursusClient, epoch: int = 0) -> str:
+    """Begin as ``x``; what its commands say of it."""
+    who = f"{WHO}{epoch}"
+    state = who.replace("transactional_id=x", "transactional_id=x state=open")
+    assert await client.say(f"BEGIN_TXN {who}") == f"OK {state}"
+    return who
+
+
+async def status_without(client: CursusClient, word: str) -> str:
+    """What is said of ``x`` once ``word`` is not in it any more."""
+    with trio.fail_after(30):
+        while True:
+            told = await client.say("TXN_STATUS transactional_id=x")
+            if word not in told:
+                return told
+            await trio.sleep(0.05)
+
+
+async def test_a_commit_shows_all_and_an_abort_leaves_nothing(client: CursusClient) -> None:
+    assert await client.say("INIT_PRODUCER_ID transactional_id=orders-worker") == (
+        "OK transactional_id=orders-worker producerId=txn-6c5941bbc0408fbd epoch=0"
+    )
+    assert await client.say("INIT_PRODUCER_ID transactional_id=x") == f"OK {WHO}0"
+    status = "TXN_STATUS transactional_id=x"
+    assert await client.say(status) == "OK transactional_id=x state=aborted messages=0 offsets=0"
+    who = await begin(client)
+    publish = f"TXN_PUBLISH {who} topic=t"
+    assert await client.say(f"{publish} partition=0 seqNum=1 key=k message=one of two") == (
+        "OK transactional_id=x staged_messages=1 topic=t partition=0"
+    )
+    again = await client.ok(f"{publish} partition=0 seqNum=1 key=k message=one of two")
+    assert again["staged_messages"] == "1", "a number that is staged is passed over"
+    await client.ok(f"{publish} partition=1 seqNum=2 message=two of two")
+    assert await client.say(status) == "OK transactional_id=x state=open messages=2 offsets=0"
+    # Others write on, and nobody sees what is staged, nor waits for it.
+    await client.produce(batch("t", numbered(1, 1), acks=Acks.ALL))
+    assert payloads(await client.read(ALL)) == payloads(await client.read(COMMITTED)) == [b"1"]
+    committed = f"END_TXN {who} result=commit"
+    done = "OK transactional_id=x state=committed messages=2 offsets=0"
+    assert await client.say(committed) == done
+    assert await client.say(committed) == done
+    assert await client.say(status) == done
+    assert payloads(await client.read(COMMITTED)) == [b"1", b"one of two"]
+    [_, shown] = await client.read(ALL)
+    assert (shown.key, shown.sequence, shown.epoch) == (b"k", 1, 0)
+    assert shown.producer_id.startswith(b"txn-")
+    assert payloads(await client.read(COMMITTED.replace("partition=0", "partition=1"))) == [
+        b"two of two"
+    ]
+    refused = await client.say(f"END_TXN {who} result=abort")
+    assert refused == "ERROR: transaction_already_committed transactional_id=x"
+    assert await client.say(f"{publish} partition=0 seqNum=3 message=late") == refused
+
+    # One epoch may have another transaction (spec cursus 19.3).
+    await begin(client)
+    await client.ok(f"{publish} partition=0 seqNum=3 message=never")
+    aborted = "OK transactional_id=x state=aborted"
+    assert await client.say(f"END_TXN {who} action=abort") == aborted
+    assert await client.say(f"END_TXN {who} result=abort") == aborted
+    assert await client.say(status) == f"{aborted} messages=0 offsets=0"
+    refused = await client.say(committed)
+    assert refused == "ERROR: transaction_aborted transactional_id=x"
+    assert payloads(await client.read(ALL)) == [b"1", b"one of two"]
+    offsets = (await client.ok("LIST_OFFSETS topic=t partition=0"))["offsets"]
+    assert offsets == "P0:earliest=0:latest=3:leo=3:hwm=3", "an abort writes nothing"
+
+
+async def test_fences_and_refusals(client: CursusClient) -> None:
+    assert (await client.say("TXN_STATUS transactional_id=no")).startswith(
+        'ERROR: transaction_not_found reason="'
+    )
+    assert (await client.say(f"BEGIN_TXN {WHO}0")).startswith("ERROR: transaction_not_found ")
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    who = f"{WHO}0"
+    aborted = "ERROR: transaction_aborted transactional_id=x"
+    publish = f"TXN_PUBLISH {who} topic=t partition=0"
+    assert await client.say(f"{publish} seqNum=1 message=m") == aborted
+    assert await client.say(f"END_TXN {who} result=commit") == aborted
+    assert await client.say(f"END_TXN {who} result=abort") == "OK transactional_id=x state=aborted"
+    await begin(client)
+    await begin(client)  # asked again: nothing is staged yet
+    assert await client.say(f"{publish} message=m") == (
+        'ERROR: invalid_seq_num command=TXN_PUBLISH reason="seqNum must be greater than zero"'
+    )
+    await client.ok(f"{publish} seqNum=1 message=m")
+    assert await client.say(f"BEGIN_TXN {who}") == (
+        "ERROR: producer_reinitialization_required transactional_id=x epoch=0"
+    )
+    none = publish.replace("topic=t", "topic=none")
+    assert await client.say(f"{none} seqNum=2 message=m") == "ERROR: topic_not_found topic=none"
+    far = publish.replace("partition=0", "partition=9")
+    assert await client.say(f"{far} seqNum=2 message=m") == (
+        "ERROR: partition_not_found partition=9"
+    )
+    inner = publish.replace("topic=t", "topic=__groups")
+    assert "ERROR" in await client.say(f"{inner} seqNum=2 message=m")
+    too_much = f"{publish} seqNum=2 message={'m' * (9 << 20)}"
+    assert (await client.say(too_much)).startswith("ERROR: transaction_publish_failed ")
+    # A newer epoch aborts what is open and fences whoever has the older one.
+    assert await client.say("INIT_PRODUCER_ID transactional_id=x") == f"OK {WHO}1"
+    fenced = "ERROR: producer_fenced transactional_id=x current_epoch=1 requested_epoch=0"
+    for line in (
+        f"BEGIN_TXN {who}",
+        f"{publish} seqNum=2 message=m",
+        f"END_TXN {who} result=commit",
+    ):
+        assert await client.say(line) == fenced
+    other = f"{WHO}1".replace("producerId=txn-", "producerId=other-")
+    assert "ERROR: producer_fenced " in await client.say(f"BEGIN_TXN {other}")
+    assert payloads(await client.read(ALL)) == []
+    found = await client.ok("FIND_COORDINATOR transactional_id=x")
+    assert (found["coordinator_type"], found["coordinator_id"]) == ("transaction", "0")
+    forbidden = await client.say("PUBLISH topic=t transactional_id=x message=m")
+    assert forbidden == "ERROR: transaction_metadata_forbidden command=PUBLISH"
+    await client.ok("NEGOTIATE version=1 features=structured_errors_v1")
+    assert await client.say(f"BEGIN_TXN {who}") == fenced.replace(
+        "fenced ", "fenced class=fencing retryable=false "
+    )
+
+
+async def test_offsets_go_with_the_transaction(client: CursusClient) -> None:
+    join = await client.say("JOIN_GROUP topic=t group=g member=a")
+    member = join.split()[2]
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    who = await begin(client)
+    send = f"SEND_OFFSETS_TO_TXN {who} topic=t group=g {member}"
+    assert await client.say(f"{send} generation=1 P0:5,P1:7") == (
+        "OK transactional_id=x staged_offsets=2"
+    )
+    stale = "ERROR: GEN_MISMATCH current=1 requested=2 group=g "
+    assert "transaction_offsets_failed" in await client.say(f"{send} generation=2 P0:6")
+    fetch = "FETCH_OFFSET topic=t group=g partition="
+    assert await client.say(f"{fetch}0") == "OK offset=0"
+    assert await client.say(f"END_TXN {who} result=commit") == (
+        "OK transactional_id=x state=committed messages=0 offsets=2"
+    )
+    assert [await client.say(f"{fetch}{at}") for at in range(3)] == [
+        "OK offset=5",
+        "OK offset=7",
+        "OK offset=0",
+    ]
+    # The fence is asked when offsets are sent, and again at the end.
+    await begin(client)
+    assert (await client.say(f"{send} generation=2 P0:9")).startswith(stale)
+    assert await client.say(f"{send} generation=1 P7:9") == (
+        f"ERROR: NOT_OWNER partition=7 {member} group=g generation=1"
+    )
+    await client.ok(f"{send} generation=1 P0:9")
+    async with CursusClient(client.address) as other:
+        await other.say("JOIN_GROUP topic=t group=g member=b")
+    assert (await client.say(f"END_TXN {who} result=commit")).startswith(
+        "ERROR: GEN_MISMATCH current=2 requested=1 group=g "
+    )
+    assert "state=open" in await client.say("TXN_STATUS transactional_id=x")
+    await client.ok(f"END_TXN {who} result=abort")
+    assert await client.say(f"{fetch}0") == "OK offset=5"
+
+
+async def test_an_open_transaction_keeps_nobody_waiting_and_is_aborted_in_time(
+    tmp_path: Path,
+) -> None:
+    flags = {**ONE, "cursus.transaction_timeout_ms": "1000"}
+    async with (
+        lone_node(tmp_path, flags) as node,
+        CursusClient(node.addresses["cursus"]) as client,
+    ):
+        await client.ok("CREATE topic=t partitions=3")
+        await client.ok("INIT_PRODUCER_ID transactional_id=x")
+        who = await begin(client)
+        await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=1 message=m")
+        await client.produce(batch("t", numbered(1, 1)))
+        assert payloads(await client.read(COMMITTED)) == [b"1"]
+        await status_without(client, "state=open")
+        refused = await client.say(f"END_TXN {who} result=commit")
+        assert refused == "ERROR: transaction_aborted transactional_id=x"
+        await begin(client)  # the same epoch may go on
+        await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=2 message=two")
+        await client.ok(f"END_TXN {who} result=commit")
+        assert payloads(await client.read(ALL)) == [b"1", b"two"]
+
+
+async def test_what_was_committed_survives_a_restart_and_v1_reads_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 1, ONE) as nodes:
+        async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
+            await client.ok("CREATE topic=t partitions=3")
+            await client.ok("INIT_PRODUCER_ID transactional_id=x")
+            who = await begin(client)
+            await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=1 message=kept")
+            await client.ok(f"END_TXN {who} result=commit")
+            await begin(client)
+            await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=2 message=staged")
+        await nodes.crash(0)
+        await nodes.start(0)
+        async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
+            status = await status_without(client, "ERROR")
+            assert status == "OK transactional_id=x state=open messages=1 offsets=0"
+            await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=3 message=more")
+            done = await client.ok(f"END_TXN {who} result=commit")
+            assert done["messages"] == "2"
+            assert payloads(await client.read(ALL)) == [b"kept", b"staged", b"more"]
+        async with V1Client(nodes.up[0].addresses["v1"]) as v1:
+            told = await v1.ok("CONSUME", "t 0 0")
+            assert told["messages"].startswith("0:kept,2:staged,3:more"), told
+
+
+async def test_coordinators_are_found_and_followed(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 3, THREE) as nodes:
+        clients = [CursusClient(nodes.up[number].addresses["cursus"]) for number in range(3)]
+        async with clients[0] as one, clients[1] as two, clients[2] as three:
+            await one.ok("CREATE topic=t partitions=3")
+            await nodes.in_sync("t", 0, 0, 1, 2)
+            found = [
+                await each.ok("FIND_COORDINATOR transactional_id=x") for each in (one, two, three)
+            ]
+            assert found[0] == found[1] == found[2]
+            home = int(found[0]["coordinator_id"])
+            away = [one, two, three][(home + 1) % 3]
+            moved = await away.say("INIT_PRODUCER_ID transactional_id=x")
+            assert moved == f"ERROR: NOT_COORDINATOR host=127.0.0.1 port={found[0]['port']}"
+            at_home = [one, two, three][home]
+            await at_home.ok("INIT_PRODUCER_ID transactional_id=x")
+            who = await begin(at_home)
+            for partition in range(3):
+                line = f"TXN_PUBLISH {who} topic=t partition={partition} seqNum={partition + 1}"
+                await at_home.ok(f"{line} message=m")
+            done = await at_home.ok(f"END_TXN {who} result=commit")
+            assert done["messages"] == "3"
+            for partition in range(3):
+                assert payloads(await away.read(f"CONSUME t {partition} 0")) == [b"m"]
