@@ -48,6 +48,16 @@ def since(before: CpuSample, rig: Rig, *, leader: int, writes: int) -> dict[str,
     }
 
 
+def a_record(before: CpuSample, rig: Rig, records: int) -> dict[str, float]:
+    """Microseconds of CPU a record: of all nodes together, of the client."""
+    after = sample(rig)
+    used_s = sum(after.by_node.values()) - sum(before.by_node.values())
+    return {
+        "nodes_cpu_us": round(used_s / records * 1e6, 2),
+        "client_cpu_us": round((after.own_s - before.own_s) / records * 1e6, 2),
+    }
+
+
 def calibrate() -> dict[str, float]:
     """Seconds for ten million integer additions in a Python loop: about 0.4 on a good processor
     that is left alone. Much more wall than CPU time says that others use it too."""

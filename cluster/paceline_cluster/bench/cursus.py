@@ -102,14 +102,11 @@ async def _timed(
     before, begin = cpu.sample(rig), time.monotonic()
     yield
     wall_s = time.monotonic() - begin
-    after = cpu.sample(rig)
-    used_s = sum(after.by_node.values()) - sum(before.by_node.values())
-    nodes = len(after.by_node)
+    nodes = len(before.by_node)
     details = {
         "seconds": round(wall_s, 2),
         "records": records,
-        "nodes_cpu_us": round(used_s / records * 1e6, 2),
-        "client_cpu_us": round((after.own_s - before.own_s) / records * 1e6, 2),
+        **cpu.a_record(before, rig, records),
     }
     name = f"cursus {what}, {nodes} {'node' if nodes == 1 else 'nodes'}"
     figures.append(Figure(name, round(records / wall_s), "records/s", aim, details))

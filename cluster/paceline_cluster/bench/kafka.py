@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
+from paceline_cluster.bench import cpu
 from paceline_cluster.bench.figures import Figure, latency, rate
 from paceline_cluster.bench.rig import Rig
 
@@ -37,9 +38,14 @@ def measure(
     for size in sizes:
         topic = f"kafka-{size}"
         rig.paceline("topic", "create", topic, "--partitions", str(PARTITIONS))
+        before = cpu.sample(rig)
         figure, count = _produce(servers, topic, size, seconds)
+        figure.details.update(cpu.a_record(before, rig, count))
         yield figure
-        yield _consume(servers, topic, size, count)
+        before = cpu.sample(rig)
+        figure = _consume(servers, topic, size, count)
+        figure.details.update(cpu.a_record(before, rig, count))
+        yield figure
     yield _latency(rig, servers, latency_per_s, seconds)
 
 
