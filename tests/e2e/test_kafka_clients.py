@@ -200,11 +200,15 @@ def test_aiokafka(shared_cluster: Cluster) -> None:
     count = 1000
 
     async def write_and_read() -> list[tuple[bytes, bytes]]:
-        async with aiokafka.AIOKafkaProducer(
-            bootstrap_servers=servers, enable_idempotence=True
-        ) as producer:
-            for number in range(count):
-                await producer.send("aio", b"%d" % number, key=b"k%d" % (number % KEYS))
+        per_codec = count // len(CODECS)
+        for index, codec in enumerate(CODECS):
+            async with aiokafka.AIOKafkaProducer(
+                bootstrap_servers=servers,
+                enable_idempotence=True,
+                compression_type=None if codec == "none" else codec,
+            ) as producer:
+                for number in range(index * per_codec, (index + 1) * per_codec):
+                    await producer.send("aio", b"%d" % number, key=b"k%d" % (number % KEYS))
         read: list[tuple[bytes, bytes]] = []
         async with aiokafka.AIOKafkaConsumer(
             "aio", bootstrap_servers=servers, group_id="aio-group", auto_offset_reset="earliest"
