@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import cast
 from uuid import UUID
 
 from paceline.wire.segment.appender import Appender, AppenderState, Refused
@@ -322,7 +321,7 @@ class ServerConnection:
             raise SegmentProtocolError(Fault.E20)
         if self._assembly.is_open:
             raise SegmentProtocolError(Fault.E15)
-        message = cast(BeginAppendBlock, decode_payload(BeginAppendBlock, payload))
+        message = decode_payload(BeginAppendBlock, payload)
         if message.offset < 0 or message.length < 0:
             raise SegmentProtocolError(Fault.E28)
         self._block = _Block(appender, message.offset, message.length)
@@ -336,7 +335,7 @@ class ServerConnection:
         assert block is not None
         if _id_of(payload) != block.appender.connection_id:
             raise SegmentProtocolError(Fault.E27)
-        message = cast(EndAppendBlock, decode_payload(EndAppendBlock, payload))
+        message = decode_payload(EndAppendBlock, payload)
         length = message.block_length
         if message.offset < 0 or length < 0:
             raise SegmentProtocolError(Fault.E28)
