@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from paceline_cluster.errors import BadSetting
+from paceline_node.settings.addresses import has_http2
 
 HOST = "127.0.0.1"
 BASE_PORTS: dict[str, int] = {
@@ -23,6 +24,7 @@ BASE_PORTS: dict[str, int] = {
     "segment": 12345,
     "cursus": 9000,
     "coordinator": 9192,
+    **({"pravega": 9090} if has_http2() else {}),
 }
 STEP = 1000
 _LOWEST = 10_240

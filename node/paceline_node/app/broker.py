@@ -30,6 +30,7 @@ from paceline_node.app.metering import (
 from paceline_node.app.peering import Peering
 from paceline_node.app.replicas import replication_settings
 from paceline_node.app.transactions import TransactionRoom
+from paceline_node.app.tables import table_machines
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
 from paceline_node.env import Env
@@ -107,6 +108,7 @@ class Broker:
             env, settings, meta.node_id, metadata, peering, self.replicas, self._groups
         )
         meter_transactions(self._metrics, self._transactions)
+        self._tables = table_machines(env, self.replicas)
         self.replicas.register(peering.server)
         peering.on_session_closed(self.replicas.session_closed)
         self._replica_tasks = trio.CancelScope()
@@ -191,6 +193,7 @@ class Broker:
         self._recovered = True
         await core.start(self._run_groups)
         await core.start(self._transactions.run)
+        await core.start(self._tables.run)
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
         floor = self.replicas.table.weakest_flush_mode()
@@ -268,6 +271,8 @@ class Broker:
             self._metadata.image_store,
             self.replicas,
             self._peering,
+            self._tables,
+            self._controller,
             self._metrics,
             self._groups.rounds_due,
             software=SOFTWARE,

@@ -14,7 +14,10 @@ from paceline.wire.segment.server import ServerLimits
 from paceline_node.app.cursus import health_checks, make_cursus
 from paceline_node.app.cursus_metering import collect_for_cursus
 from paceline_node.app.peering import Peering
+from paceline_node.app.pravega import PravegaRoom
+from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
+from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.http.cursus_pages import health_pages
@@ -30,7 +33,7 @@ from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.native_requests import NativeRequests
 from paceline_node.listeners.native_transactions import NativeTransactions
 from paceline_node.listeners.segment import SegmentListener
-from paceline_node.listeners.segment_connection import ConnectionLimits
+from paceline_node.listeners.segment_limits import ConnectionLimits
 from paceline_node.listeners.segment_requests import RequestTimes
 from paceline_node.listeners.serving import (
     BoundListener,
@@ -62,8 +65,10 @@ from paceline_node.services.producer_expiry import (
 from paceline_node.services.rebalancing import Rebalancing
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
+from paceline_node.services.tables import TableService
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
+from paceline_node.tables.machine import TableMachine
 
 NATIVE_PATH = "/native"
 
@@ -80,6 +85,8 @@ class Frontend:
         store: MetadataStore,
         replicas: ReplicaManager,
         peering: Peering,
+        table_machines: StateTopic[TableMachine],
+        controller: ControllerClient,
         metrics: Metrics,
         rounds_due: RoundsDue,
         *,
@@ -94,7 +101,6 @@ class Frontend:
         self._fetch = FetchHandler(surface.records, replicas.deadlines, FetchLimits())
         self._native = self._make_native(meta, software, replicas)
         self._kafka = self._make_kafka(env, meta, replicas)
-        self._segment = self._make_segment(env, replicas)
         self._expiries = (
             ProducerExpiry(
                 env,
@@ -113,12 +119,24 @@ class Frontend:
         bounds = BoundsService(store, replicas.table, routing)
         self._rebalancing = Rebalancing(store, surface.groups, bounds, rounds_due)
         peering.server.register(PeerApi.PARTITION_BOUNDS, bounds.serve)
+        tables = TableService(
+            env,
+            store,
+            controller,
+            routing,
+            table_machines,
+            commit_s=settings.groups.commit_timeout_ms / 1000,
+        )
+        self._pravega = PravegaRoom(env, meta.node_id, surface, routing, tables, metrics)
+        self._segment = self._make_segment(env, replicas)
         self._v1 = self._make_v1(env, Router(env, store, routing))
         self._cursus = make_cursus(env, settings, surface, routing, metrics, compressors)
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
         peering.server.register(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
+        peering.server.register(PeerApi.TABLE, tables.serve_forwarded)
+        peering.server.register(PeerApi.SEGMENT, self._pravega.leaders.serve_forwarded)
         metrics.provide(Gauge.READY, lambda: [((), not surface.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
@@ -214,6 +232,7 @@ class Frontend:
         return SegmentListener(
             env,
             self._surface.segments,
+            self._pravega.table_requests,
             replicas.deadlines,
             limits,
             self._metrics,
@@ -298,6 +317,8 @@ class Frontend:
                     await self._serve(nursery, item, self._native.serve)
                 case ListenerKind.SEGMENT:
                     await self._serve(nursery, item, self._segment.serve)
+                case ListenerKind.PRAVEGA:
+                    await self._serve(nursery, item, self._pravega.listener().serve)
                 case ListenerKind.CURSUS:
                     await self._serve(nursery, item, self._cursus.serve)
                 case ListenerKind.COORDINATOR:

@@ -25,6 +25,7 @@ from paceline_node.app.compressors import chosen
 from paceline_node.app.joining import ask_to_join
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
+from paceline_node.app.pravega import check_http2
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env
 from paceline_node.listeners.serving import BoundListener, bind
@@ -69,6 +70,7 @@ class Node:
         self._env = env
         self._policy = policy or AllowAll()
         self._compressors = chosen(settings.cursus.compressors, compressors)
+        check_http2(settings)
         if any(listener.tls for listener in settings.listeners):
             server_context(settings.tls.certificate, settings.tls.key)  # now, not when it serves
         self._node_id = NodeId(settings.node.id)

@@ -52,6 +52,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     ),
     Exchange(PeerApi.CREATE_SEGMENT, control.CreateSegmentRequest, admin.Done),
     Exchange(PeerApi.DELETE_SEGMENT, control.DeleteSegmentRequest, admin.Done),
+    Exchange(PeerApi.CREATE_INTERNAL_TOPIC, control.CreateInternalTopicRequest, admin.Done),
     Exchange(NativeApi.CREATE_TOPIC, admin.CreateTopic, admin.TopicCreated),
     Exchange(NativeApi.DELETE_TOPIC, admin.DeleteTopic, admin.Done),
     Exchange(NativeApi.ALTER_TOPIC, admin.AlterTopic, admin.Done),

@@ -31,7 +31,8 @@ class ControllerSettings:
     """Timings in seconds (3.7) and the cluster's defaults for topics (spec v1 12).
 
     ``bootstrap_grace_s`` is how long a new controller waits for all nodes of a fresh cluster
-    before it makes the internal topics. ``max_waiting`` bounds the requests that wait for their
+    before it makes the internal topics; ``topics_on_demand`` are those that are made when a node
+    first asks. ``max_waiting`` bounds the requests that wait for their
     entries; more are refused (THROTTLED).
     """
 
@@ -44,6 +45,7 @@ class ControllerSettings:
     default_min_isr: int = 2
     max_partitions_per_request: int = 2_000
     internal_topics: tuple[tuple[str, int], ...] = (("__groups", 16), ("__transactions", 1))
+    topics_on_demand: tuple[tuple[str, int], ...] = (("__tables", 1),)
     internal_replication_factor: int = 3
     internal_min_isr: int = 2
     max_waiting: int = 10_000

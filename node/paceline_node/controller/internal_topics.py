@@ -8,9 +8,11 @@ min.insync.replicas raised.
 
 from __future__ import annotations
 
+from paceline.errors import InvalidTopic
 from paceline.wire.native.admin import CreateTopic, Done
+from paceline.wire.peer.control import CreateInternalTopicRequest
 from paceline_node.controller import reassignment, topics
-from paceline_node.controller.context import Context, Draft, Outcome
+from paceline_node.controller.context import Context, Draft, Outcome, Position
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.placement import Placer
 from paceline_node.controller.records import Topic
@@ -26,16 +28,33 @@ _SEGMENT_BYTES = 16 * 1024 * 1024
 
 def upkeep(context: Context) -> Outcome | None:
     """The next thing to do for the internal topics, as one entry."""
-    for name, partitions in context.settings.internal_topics:
+    settings = context.settings
+    always = [name for name, _ in settings.internal_topics]
+    for name, partitions in (*settings.internal_topics, *settings.topics_on_demand):
         topic = context.image.find_topic(name)
         if topic is None:
-            if _may_create(context):
+            if name in always and _may_create(context):
                 return _create(name, partitions, context)
             continue
         step = _grow(topic, context) or _settle(topic, context)
         if step is not None:
             return step
     return None
+
+
+def create_on_demand(request: CreateInternalTopicRequest, context: Context) -> Outcome:
+    """Make a topic that somebody needs now. Raises InvalidTopic for one that is none of these,
+    LeaderNotAvailable."""
+    partitions = dict(context.settings.topics_on_demand).get(request.name)
+    if partitions is None:
+        raise InvalidTopic(f"topic {request.name}: not one that is made on demand")
+    if context.image.find_topic(request.name) is not None:
+        return Outcome((), _done)
+    return Outcome(_create(request.name, partitions, context).records, _done)
+
+
+def _done(at: Position) -> Done:
+    return Done(at.offset, at.term)
 
 
 def _may_create(context: Context) -> bool:
@@ -102,4 +121,4 @@ def _settle(topic: TopicImage, context: Context) -> Outcome | None:
 def _outcome(draft: Draft) -> Outcome | None:
     if not draft.records:
         return None
-    return Outcome(tuple(draft.records), lambda at: Done(at.offset, at.term))
+    return Outcome(tuple(draft.records), _done)

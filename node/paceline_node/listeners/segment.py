@@ -1,6 +1,7 @@
-"""The segment listener: the seed dialect of the segment protocol (spec segment).
+"""The segment listener: the segment protocol in both of its dialects (spec segment).
 
-A thin driver: the protocol's rules are ``paceline/wire/segment``'s, the broker's are
+A client that begins with a Hello of versions 5 to 17 speaks the modern dialect, any other the
+seed's. Thin drivers: the protocol's rules are ``paceline/wire/segment``'s, the broker's are
 ``services/segments.py``'s.
 """
 
@@ -8,17 +9,21 @@ from __future__ import annotations
 
 import trio
 
+from paceline.wire.segment import modern
 from paceline.wire.segment.messages import MESSAGES, Direction
 from paceline_node.env import Env
-from paceline_node.listeners.segment_connection import (
-    ConnectionLimits,
-    NodeBudget,
-    SegmentConnection,
-)
+from paceline_node.listeners.modern import ModernConnection, ModernServices
+from paceline_node.listeners.modern_appends import TransientBudget
+from paceline_node.listeners.modern_tables import TableRequests
+from paceline_node.listeners.segment_connection import SegmentConnection
+from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.services.segments import SegmentService
+
+_TRANSIENT_NODE_BYTES = 128 * 1024 * 1024
+"""What large Events of all connections may hold before they are merged."""
 
 
 class SegmentListener:
@@ -28,6 +33,7 @@ class SegmentListener:
         self,
         env: Env,
         segments: SegmentService,
+        tables: TableRequests,
         deadlines: Deadlines,
         limits: ConnectionLimits,
         metrics: Metrics,
@@ -41,10 +47,18 @@ class SegmentListener:
         self._budget = NodeBudget(inflight_node_bytes)
         names = {
             cls.__name__: cls.__name__.lower()
-            for cls in MESSAGES.values()
+            for cls in (*MESSAGES.values(), *modern.MESSAGES.values())
             if Direction.CLIENT in cls.FROM
         }
         self._meters = metrics.requests_by("segment", names)
+        self._modern = ModernServices(
+            env,
+            segments,
+            tables,
+            self._budget,
+            TransientBudget(_TRANSIENT_NODE_BYTES),
+            self._meters,
+        )
 
     @property
     def inflight_bytes(self) -> int:
@@ -63,4 +77,7 @@ class SegmentListener:
                 self._budget,
                 self._meters,
             )
-            await connection.run(stream)
+            other = await connection.run(stream)
+            if other is not None:
+                modern_one = ModernConnection(self._modern, client.principal, self._limits)
+                await modern_one.run(stream, other.rest)

@@ -11,13 +11,14 @@ or while too many replies are untaken (spec segment 9).
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 import trio
 
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.modern import NEWEST_VERSION, OLDEST_VERSION, speaks
 from paceline.wire.segment.server import (
     Append,
     BlockClosed,
@@ -25,15 +26,15 @@ from paceline.wire.segment.server import (
     Refusal,
     Requested,
     ServerConnection,
-    ServerLimits,
     SetUp,
     Step,
     Violated,
 )
 from paceline_node.env import Env
 from paceline_node.listeners.segment_appends import Appends
+from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.segment_outbox import Outbox
-from paceline_node.listeners.segment_requests import InOrder, RequestTimes, SegmentRequests
+from paceline_node.listeners.segment_requests import InOrder, SegmentRequests
 from paceline_node.listeners.serving import let_read
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.peers.deadlines import Deadlines
@@ -46,53 +47,11 @@ _SETTLE_S = 1.0
 _UNSUPPORTED = {m.CreateBatch: "createBatch", m.MergeBatch: "mergeBatch"}
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Bounds of one connection (spec segment 9); sizes in bytes, times in seconds.
+class _End(enum.Enum):
+    """How a connection ended: the client says no more, or the last thing to say is an error."""
 
-    Above ``inflight_high`` received and uncommitted bytes it is not read, until they are below
-    ``inflight_low``. ``piece_bytes`` above 0 cuts every reply into pieces (a test switch).
-    """
-
-    protocol: ServerLimits = field(default_factory=ServerLimits)
-    times: RequestTimes = field(default_factory=RequestTimes)
-    reads: int = 64
-    idle_s: float = 120.0
-    inflight_high: int = 8 * 1024 * 1024
-    inflight_low: int = 4 * 1024 * 1024
-    reply_queue: int = 16 * 1024 * 1024
-    piece_bytes: int = 0
-
-
-class NodeBudget:
-    """Received and uncommitted bytes of all connections; above the limit, the connection with the
-    most of them waits."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._connections: dict[SegmentConnection, None] = {}
-
-    def join(self, connection: SegmentConnection) -> None:
-        self._connections[connection] = None
-
-    def leave(self, connection: SegmentConnection) -> None:
-        self._connections.pop(connection, None)
-        self.changed()
-
-    @property
-    def inflight_bytes(self) -> int:
-        return sum(each.inflight_bytes for each in self._connections)
-
-    def must_wait(self, connection: SegmentConnection) -> bool:
-        """Whether this connection is to pause for the node's sake."""
-        if self.inflight_bytes <= self._limit_bytes:
-            return False
-        return connection.inflight_bytes >= max(each.inflight_bytes for each in self._connections)
-
-    def changed(self) -> None:
-        """Bytes were committed or given up somewhere."""
-        for each in self._connections:
-            each.look_again()
+    SILENCE = "silence"
+    FAULT = "fault"
 
 
 class SegmentConnection:
@@ -141,28 +100,35 @@ class SegmentConnection:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
-    async def run(self, stream: trio.abc.Stream) -> None:
+    async def run(self, stream: trio.abc.Stream) -> OtherDialect | None:
         """Serve ``stream``; the caller closes it. Returns when the client is gone, is idle for too
-        long, takes nothing, or broke the protocol and was told so."""
+        long, takes nothing, or broke the protocol and was told so; or, with nothing said yet, the
+        Hello of a client that speaks the modern dialect."""
+        other: OtherDialect | None = None
         self._budget.join(self)
         try:
-            await self._converse(stream)
+            other = await self._converse(stream)
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass
         finally:
             self._appends.close()
             self._budget.leave(self)
+        return other
 
-    async def _converse(self, stream: trio.abc.Stream) -> None:
+    async def _converse(self, stream: trio.abc.Stream) -> OtherDialect | None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._outbox.run, stream)
-            is_at_fault = await self._read(stream, nursery)
+            end = await self._read(stream, nursery)
+            if isinstance(end, OtherDialect):
+                nursery.cancel_scope.cancel("the client speaks the modern dialect")
+                return end
             with trio.move_on_after(_SETTLE_S):
                 # A client that has said all it had to may still listen.
-                await (self._outbox.emptied() if is_at_fault else self._settled())
+                await (self._outbox.emptied() if end is _End.FAULT else self._settled())
             nursery.cancel_scope.cancel()
-        if is_at_fault:
+        if end is _End.FAULT:
             await let_read(stream)
+        return None
 
     async def _settled(self) -> None:
         self._requests.hurry()
@@ -172,8 +138,8 @@ class SegmentConnection:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    async def _read(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> bool:
-        """Read until the end; True when the last thing to say is an error that ends it."""
+    async def _read(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> _End | OtherDialect:
+        """Read until the end, and say how it came."""
         while True:
             await self._outbox.room()
             await self._capacity()
@@ -181,18 +147,20 @@ class SegmentConnection:
             with trio.move_on_after(self._limits.idle_s):
                 data = await stream.receive_some(_RECEIVE_BYTES)
             if not data:
-                return False
+                return _End.SILENCE
             for step in self._machine.receive(data):
                 match step:
                     case Violated(error):
                         self._outbox.send(
                             m.ErrorMessage(m.NO_ID, "", str(error), ReplyCode.PROTOCOL_ERROR)
                         )
-                        return True
+                        return _End.FAULT
+                    case OtherDialect(hello) if speaks(hello.high, hello.low):
+                        return step
                     case OtherDialect():
                         # Our own range of versions, as the original answers before it closes.
-                        self._outbox.send(m.Hello(0, 0))
-                        return True
+                        self._outbox.send(m.Hello(NEWEST_VERSION, OLDEST_VERSION))
+                        return _End.FAULT
                     case _:
                         await self._do(step, nursery)
 

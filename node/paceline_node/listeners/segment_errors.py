@@ -66,4 +66,9 @@ def reply_to(
         return NoSuchSegment(segment)
     if code is ErrorCode.SEGMENT_SEALED:
         return SegmentIsSealed(segment)
-    return ErrorMessage(connection_id, segment, str(error), _CODES.get(code, ReplyCode.INTERNAL))
+    return ErrorMessage(connection_id, segment, str(error), reply_code(code))
+
+
+def reply_code(code: ErrorCode) -> ReplyCode:
+    """The code of an ErrorMessage, in both dialects."""
+    return _CODES.get(code, ReplyCode.INTERNAL)

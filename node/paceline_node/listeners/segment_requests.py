@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 import trio
 
-from paceline.errors import ErrorCode, OffsetOutOfRange, PacelineError, TopicAlreadyExists
+from paceline.errors import ErrorCode, PacelineError, TopicAlreadyExists
 from paceline.wire.batch import ProducerNamespace
 from paceline.wire.segment import messages as m
 from paceline.wire.segment.faults import ReplyCode
@@ -24,6 +24,11 @@ from paceline_node.env import Env
 from paceline_node.listeners.segment_appends import LISTENER, Appends
 from paceline_node.listeners.segment_errors import MOVED, reply_to
 from paceline_node.listeners.segment_outbox import Outbox
+from paceline_node.listeners.segment_reading import (
+    LEAST_READ_BYTES,
+    MAX_READ_REPLY_BYTES,
+    TailReads,
+)
 from paceline_node.observe.metrics import OK, RequestMeters
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
@@ -31,8 +36,6 @@ from paceline_node.services.segment_reads import SegmentBounds, bounds_of
 from paceline_node.services.segments import SegmentService
 from paceline_node.storage.segment_state import writer_key
 
-MAX_READ_REPLY_BYTES = 2 * 1024 * 1024
-_LEAST_READ_BYTES = 8
 _NO_ID_TEXT = "a connection id of zeros names no appender"
 
 
@@ -64,8 +67,7 @@ class SegmentRequests:
         self._appends = appends
         self._times = times
         self._meters = meters
-        self._tail_waits: dict[trio.CancelScope, None] = {}
-        self._hurries = False
+        self._tails = TailReads(env, segments, times.read_s)
         self._handlers: dict[type[m.SegmentMessage], Callable[[Any, SegmentPlace], Awaitable[None]]]
         self._handlers = {
             m.ReadSegment: self._read,
@@ -78,9 +80,7 @@ class SegmentRequests:
 
     def hurry(self) -> None:
         """The client says no more: what waits for data at a tail answers as it is."""
-        self._hurries = True
-        for scope in list(self._tail_waits):
-            scope.cancel()
+        self._tails.hurry()
 
     # --- set-up -----------------------------------------------------------------------------------
 
@@ -202,8 +202,8 @@ class SegmentRequests:
             self._outbox.send(m.ErrorMessage(m.NO_ID, name, text, ReplyCode.ILLEGAL_ARGUMENT))
             return
         partition = await self._segments.leading(self._principal, Operation.CONSUME, place)
-        bounds = await self._await_data(partition, position, request.suggested_length)
-        wanted = request.suggested_length and max(_LEAST_READ_BYTES, request.suggested_length)
+        bounds = await self._tails.bounds(partition, position, request.suggested_length)
+        wanted = request.suggested_length and max(LEAST_READ_BYTES, request.suggested_length)
         if position < bounds.start:
             self._outbox.send(m.SegmentIsTruncated(name, bounds.start))
             return
@@ -219,34 +219,6 @@ class SegmentRequests:
             if wanted == 0 or position >= bounds.end:
                 return
             partition.check_serving()
-
-    async def _await_data(
-        self, partition: Partition, position: int, suggested_length: int
-    ) -> SegmentBounds:
-        """Wait at the readable end for more; returns what may be read. Raises OffsetOutOfRange
-        beyond the log."""
-        deadline = self._env.now() + self._times.read_s
-        while True:
-            partition.check_serving()
-            bounds = bounds_of(partition)
-            if position > bounds.log_end:
-                raise OffsetOutOfRange(
-                    f"{partition}: byte {position} is beyond the end {bounds.log_end}"
-                )
-            left_s = deadline - self._env.now()
-            at_end = position >= bounds.end
-            pointless = bounds.is_sealed or not suggested_length or self._hurries
-            if not at_end or pointless or left_s <= 0:
-                return bounds
-            await self._wait_for_more(partition, left_s)
-
-    async def _wait_for_more(self, partition: Partition, wait_s: float) -> None:
-        with trio.CancelScope() as scope:
-            self._tail_waits[scope] = None
-            try:
-                await self._segments.wait_readable(partition, partition.high_watermark, wait_s)
-            finally:
-                del self._tail_waits[scope]
 
     async def _send_data(
         self,

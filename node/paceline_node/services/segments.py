@@ -41,7 +41,7 @@ from paceline_node.storage.segment_batches import (
     seal_batch,
     truncate_batch,
 )
-from paceline_node.storage.segment_state import StateKey, require_next, writer_key
+from paceline_node.storage.segment_state import StateKey, level_of, require_next, writer_key
 
 KIND = "segment"
 _APPEARS_S = 0.5
@@ -80,6 +80,14 @@ class SegmentService:
 
     # --- finding ----------------------------------------------------------------------------------
 
+    def permit(self, principal: Principal, operation: Operation, place: SegmentPlace) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may do this to a segment."""
+        self._access.topic(principal, operation, place.topic)
+
+    async def appears(self, place: SegmentPlace) -> None:
+        """Wait a moment for a segment that was made at another node just now; no error without."""
+        await self._topics.appears(place.topic, place.partition, timeout_s=_APPEARS_S)
+
     async def leading(
         self, principal: Principal, operation: Operation, place: SegmentPlace
     ) -> Partition:
@@ -88,8 +96,8 @@ class SegmentService:
         Raises AuthorizationFailed; UnknownTopicOrPartition: there is no such segment; NotLeader:
         ask the node that :meth:`leader` names.
         """
-        self._access.topic(principal, operation, place.topic)
-        await self._topics.appears(place.topic, place.partition, timeout_s=_APPEARS_S)
+        self.permit(principal, operation, place)
+        await self.appears(place)
         deadline = self._env.now() + _TAKES_ROLE_S
         while True:
             self.require(place)
@@ -159,7 +167,8 @@ class SegmentService:
         """
         producers = partition.log.producers
         key = writer_key(run.namespace, run.writer)
-        require_next(producers.marks, producers.writer(key), run.start)
+        level = level_of(run.namespace, producers.writer(key))
+        require_next(producers.marks, level, run.start)
         batch = run_batch(run, producers.marks, self._env.host.wall_ms())
         self._produce(partition, batch, timeout_s, done)
 
@@ -170,7 +179,7 @@ class SegmentService:
         partition.produce(batch, headers, acks=Acks.ALL, timeout_s=timeout_s, done=done)
 
     async def level(self, partition: Partition, key: StateKey, *, timeout_s: float) -> int:
-        """What is stored of a writer, once all of it is committed; 0 for one that is not known.
+        """What is stored of a writer, once all of it is committed (``segment_state.level_of``).
 
         A new leader knows it only when all that earlier leaders may have committed is committed
         here too. Raises NotLeader, NotEnoughReplicas when that does not come to pass in time.
@@ -183,7 +192,7 @@ class SegmentService:
             assert leader is not None
             needed = max(leader.start_offset, 0 if writer is None else writer.last_offset + 1)
             if partition.high_watermark >= needed:
-                return 0 if writer is None else writer.end
+                return level_of(key[0], writer)
             await self._committed(partition, needed, deadline)
 
     async def _committed(self, partition: Partition, end: int, deadline: float) -> None:
@@ -247,13 +256,16 @@ class SegmentService:
         batch = expire_batch(cutoff_ms, marks, self._env.host.wall_ms())
         await self._write(partition, batch, timeout_s)
 
+    async def append_and_wait(self, partition: Partition, run: Run, *, timeout_s: float) -> None:
+        """As :meth:`append`; returns once the run is committed. Raises as :meth:`seal` too."""
+        answer: Answer[ProduceResult] = Answer()
+        self.append(partition, run, timeout_s=timeout_s, done=answer.deliver)
+        await _outcome(partition, answer, timeout_s)
+
     async def _write(self, partition: Partition, batch: bytearray, timeout_s: float) -> None:
         answer: Answer[ProduceResult] = Answer()
         self._produce(partition, batch, timeout_s, answer.deliver)
-        with trio.move_on_after(timeout_s + 1):
-            await answer.wait()
-            return
-        raise RequestTimedOut(f"{partition}: not committed in {timeout_s:g} s; outcome unknown")
+        await _outcome(partition, answer, timeout_s)
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -276,3 +288,10 @@ class SegmentService:
         topic = self._topics.find(partition.topic)
         own = "" if topic is None else topic.configs.get(SEGMENT_NAME, "")
         return own or f"{partition.topic.replace('_', '/', 1)}/{partition.partition}"
+
+
+async def _outcome(partition: Partition, answer: Answer[ProduceResult], timeout_s: float) -> None:
+    with trio.move_on_after(timeout_s + 1):
+        await answer.wait()
+        return
+    raise RequestTimedOut(f"{partition}: not committed in {timeout_s:g} s; outcome unknown")

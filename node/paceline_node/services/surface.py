@@ -61,6 +61,7 @@ class Surface:
     segments: SegmentService
     claims: Claims
     trimming: TrimService
+    access: Access
 
     @classmethod
     def over(
@@ -118,4 +119,5 @@ class Surface:
             SegmentService(env, node_id, access, table, topics),
             Claims(env, records),
             TrimService(access, records, topics),
+            access,
         )

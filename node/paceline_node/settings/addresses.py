@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from importlib.util import find_spec
 from urllib.parse import parse_qsl, urlsplit
 
 PORT_STEP = 1000
@@ -31,6 +32,7 @@ class ListenerKind(enum.Enum):
     CURSUS_HEALTH = "cursus-health"
     CURSUS_METRICS = "cursus-metrics"
     COORDINATOR = "coordinator"
+    PRAVEGA = "pravega"
 
     @property
     def default_port(self) -> int:
@@ -48,7 +50,15 @@ _DEFAULT_PORTS = {
     ListenerKind.CURSUS_HEALTH: 9080,
     ListenerKind.CURSUS_METRICS: 9100,
     ListenerKind.COORDINATOR: 9192,
+    ListenerKind.PRAVEGA: 9090,
 }
+
+
+def has_http2() -> bool:
+    """Whether the package is there that the pravega listener needs (extra ``segment``)."""
+    return find_spec("h2") is not None
+
+
 DEFAULT_KINDS = (
     ListenerKind.V1,
     ListenerKind.NATIVE,
@@ -57,10 +67,10 @@ DEFAULT_KINDS = (
     ListenerKind.SEGMENT,
     ListenerKind.CURSUS,
     ListenerKind.COORDINATOR,
+    *((ListenerKind.PRAVEGA,) if has_http2() else ()),
 )
 """What a node serves when nothing is configured."""
 
-_NOT_YET = frozenset({"pravega"})
 _OVER_TLS = frozenset({ListenerKind.CURSUS, ListenerKind.COORDINATOR})
 _OPTIONS = frozenset({"advertised", "tls"})
 _ALIASES = {"kafka": "coordinator"}  # SETTLED P10
@@ -154,7 +164,7 @@ def _kind(url: str, scheme: str) -> tuple[ListenerKind, bool]:
     plain = _ALIASES.get(plain, plain)
     known = {kind.value for kind in ListenerKind}
     tls = extra == "tls"
-    if plain in _NOT_YET or (plain in known and tls and ListenerKind(plain) not in _OVER_TLS):
+    if plain in known and tls and ListenerKind(plain) not in _OVER_TLS:
         raise ValueError(f"{url!r}: {scheme}:// is not served by this version")
     if plain not in known or (plus and not tls):
         raise ValueError(f"{url!r}: unknown scheme, expected {', '.join(sorted(known))}")

@@ -445,9 +445,9 @@ class Settings:
     listeners: tuple[Listener, ...] = setting(
         (),
         "Where this node accepts which protocol, as scheme://HOST:PORT?advertised=HOST:PORT with "
-        "scheme v1, native, peer, http, segment, cursus, coordinator (or kafka), cursus-health or "
-        "cursus-metrics; empty: the first seven on loopback, ports 9092, 7400, 7401, 7480, 12345, "
-        "9000, 9192 plus 1000 times the node's id.",
+        "scheme v1, native, peer, http, segment, cursus, coordinator (or kafka), pravega (extra "
+        "segment), cursus-health or cursus-metrics; empty: the first eight on loopback, ports "
+        "9092, 7400, 7401, 7480, 12345, 9000, 9192, 9090 plus 1000 times the node's id.",
     )
     node: NodeSettings = field(default_factory=NodeSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)

@@ -17,7 +17,8 @@ NO_EPOCH = -1
 
 
 class Run(NamedTuple):
-    """Whole Events of one writer, in order. Its level goes from ``start`` to ``end``."""
+    """What one writer appends at once: whole Events, in order, or raw bytes, which count as one.
+    Its level goes from ``start`` to ``end``."""
 
     namespace: ProducerNamespace
     writer: bytes
@@ -25,6 +26,7 @@ class Run(NamedTuple):
     end: int
     event_count: int
     payload: Buffer
+    kind: PayloadKind = PayloadKind.EVENTS
 
 
 def run_batch(run: Run, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
@@ -35,7 +37,7 @@ def run_batch(run: Run, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,
         extension=BatchExtension(
-            PayloadKind.EVENTS,
+            run.kind,
             run.namespace,
             run.writer,
             NO_EPOCH,

@@ -31,6 +31,7 @@ from paceline.wire.batch_header import (
     PayloadKind,
     ProducerNamespace,
 )
+from paceline.wire.segment.modern import NO_EVENT
 
 StateKey = tuple[int, bytes]
 NO_WRITER = bytes(16)
@@ -70,15 +71,22 @@ def writer_key(namespace: ProducerNamespace, writer: bytes) -> StateKey:
     return (namespace, writer)
 
 
-def require_next(marks: SegmentMarks, writer: WriterState | None, start: int) -> None:
-    """The compare-and-set of an append: the writer's level must be ``start``.
+def level_of(namespace: int, writer: WriterState | None) -> int:
+    """A writer's level, also of one that has stored nothing: bytes in the seed dialect, the number
+    of the last Event in the modern one."""
+    if writer is not None:
+        return writer.end
+    return NO_EVENT if namespace == ProducerNamespace.SEGMENT_MODERN else 0
+
+
+def require_next(marks: SegmentMarks, level: int, start: int) -> None:
+    """The compare-and-set of an append: the writer's ``level`` must be ``start``.
 
     Raises SegmentSealed, and OutOfOrderSequence when another connection of the same writer has
     appended meanwhile.
     """
     if marks.is_sealed:
         raise SegmentSealed(f"the segment was sealed at offset {marks.sealed_at}")
-    level = 0 if writer is None else writer.end
     if level != start:
         raise OutOfOrderSequence(f"the writer's level is {level}, the append begins at {start}")
 

@@ -16,7 +16,7 @@ from paceline.wire.batch_header import (
     read_extension,
 )
 from paceline.wire.segment.events import walk_events
-from paceline_node.storage.segment_state import DATA_KINDS, DIALECTS, NO_WRITER, StateKey
+from paceline_node.storage.segment_state import DATA_KINDS, DIALECTS, NO_WRITER, StateKey, level_of
 
 
 class SegmentCheck:
@@ -57,7 +57,8 @@ class SegmentCheck:
             self._is_whole = False
         if extension.kind in DATA_KINDS and extension.producer_key != NO_WRITER:
             key = (extension.namespace, extension.producer_key)
-            before = self._levels.get(key, 0 if self._is_whole else None)
+            first = level_of(extension.namespace, None) if self._is_whole else None
+            before = self._levels.get(key, first)
             yield from self._writer(key, before, extension.first_sequence)
             if (
                 extension.namespace == ProducerNamespace.SEGMENT_SEED

@@ -135,6 +135,14 @@ class AllocateProducerIdsResponse(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class CreateInternalTopicRequest(Message):
+    """Make one of the broker's own topics that exist only once needed; no effect when it is
+    there."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class CreateSegmentRequest(Message):
     """Add partition ``partition`` to a topic of kind ``segment``, which is made with it when it is
     missing. ``name``: what clients call a segment whose name does not tell its topic, else empty.

@@ -116,9 +116,7 @@ def decode_payload(cls: type[M], payload: bytes) -> M:
 def encode(message: SegmentMessage) -> bytes:
     """Header and payload. Raises LocalProtocolError for what no message can hold."""
     try:
-        payload = b"".join(
-            field.write(getattr(message, name)) for name, field in message.LAYOUT
-        )
+        payload = b"".join(field.write(getattr(message, name)) for name, field in message.LAYOUT)
     except struct.error as error:
         raise LocalProtocolError(f"{message}: {error}") from None
     if len(payload) > MAX_PAYLOAD_BYTES:

@@ -103,9 +103,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class OtherDialect:
-    """The first message asks for another dialect than this one; nothing more is handled."""
+    """The first message asks for another dialect than this one; nothing more is handled.
+    ``rest``: what was received behind it."""
 
     hello: Hello
+    rest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +298,9 @@ class ServerConnection:
             self._set_up(message)
         elif isinstance(message, Hello) and self._is_first and (message.high or message.low):
             self._is_over = True
-            self._steps.append(OtherDialect(message))
+            with memoryview(self._buffer) as view:
+                rest = bytes(view[self._at :])
+            self._steps.append(OtherDialect(message, rest))
         else:
             self._steps.append(Requested(message))
 

@@ -170,6 +170,6 @@ def test_the_modern_dialect_announces_itself() -> None:
     hello = h("ffffff81 00000008 0000000f 00000005")
     modern = h("00000001 0000002c 0000000000000001 0e63a64e8d632cc7c60b8c8a5b8be74e")
     machine = ServerConnection()
-    assert machine.receive(hello + modern) == [OtherDialect(m.Hello(15, 5))]
+    assert machine.receive(hello + modern) == [OtherDialect(m.Hello(15, 5), modern)]
     assert machine.receive(modern) == []
     assert ServerConnection().receive(m.encode(m.Hello(0, 0))) == [Requested(m.Hello(0, 0))]

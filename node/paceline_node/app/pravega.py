@@ -1,0 +1,75 @@
+"""What serves the modern segment dialect besides the segment listener: streams, tables, calls.
+
+The calls need HTTP/2, which the extra ``segment`` brings (h2); tables and streams do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paceline.errors import ConfigurationError
+from paceline.types import NodeId
+from paceline_node.env import Env
+from paceline_node.listeners.modern_tables import TableRequests
+from paceline_node.observe.metrics import Metrics
+from paceline_node.services.routing import LeaderRouting
+from paceline_node.services.segment_leaders import SegmentLeaders
+from paceline_node.services.streams import StreamService
+from paceline_node.services.surface import Surface
+from paceline_node.services.tables import TableService
+from paceline_node.settings import ListenerKind, Settings
+from paceline_node.settings.addresses import has_http2
+
+if TYPE_CHECKING:
+    from paceline_node.listeners.pravega import PravegaListener
+
+_CALL_S = 25.0
+"""How long a call may take: real clients wait longer, and then ask for ever."""
+
+
+def check_http2(settings: Settings) -> None:
+    """Raise ConfigurationError where the listener is configured and cannot be served."""
+    kinds = {listener.kind for listener in settings.listeners}
+    if ListenerKind.PRAVEGA in kinds and not has_http2():
+        raise ConfigurationError(
+            "listeners: pravega:// needs the package h2; install paceline[segment], "
+            "or leave the listener out"
+        )
+
+
+class PravegaRoom:
+    """Owns what the calls and the table requests of a node work with."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: NodeId,
+        surface: Surface,
+        routing: LeaderRouting,
+        tables: TableService,
+        metrics: Metrics,
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._surface = surface
+        self._metrics = metrics
+        self.leaders = SegmentLeaders(env, surface.segments, routing)
+        self.table_requests = TableRequests(tables, surface.access)
+        self._streams = StreamService(
+            env, surface.access, tables, surface.segments, self.leaders, timeout_s=_CALL_S
+        )
+
+    def listener(self) -> PravegaListener:
+        """What serves the listener."""
+        from paceline.wire.pravega.grpc import GrpcLimits
+        from paceline_node.listeners.pravega import PravegaListener
+        from paceline_node.listeners.pravega_calls import PravegaCalls
+
+        calls = PravegaCalls(
+            self._node_id,
+            self._streams,
+            self.leaders,
+            self._surface.topics,
+            leader_wait_s=_CALL_S,
+        )
+        return PravegaListener(self._env, calls.procedures(), GrpcLimits(), self._metrics)

@@ -1,0 +1,14 @@
+"""The tables' machines of a node."""
+
+from __future__ import annotations
+
+from paceline_node.coordination.topic import StateTopic
+from paceline_node.env import Env
+from paceline_node.replication.manager import ReplicaManager
+from paceline_node.tables.machine import TableLimits, TableMachine
+from paceline_node.tables.records import TABLES_TOPIC
+
+
+def table_machines(env: Env, replicas: ReplicaManager) -> StateTopic[TableMachine]:
+    """The machines of ``__tables``; run them."""
+    return StateTopic(env, TABLES_TOPIC, replicas, lambda _: TableMachine(TableLimits()))

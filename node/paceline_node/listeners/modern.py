@@ -1,0 +1,185 @@
+"""One connection of the modern segment dialect (spec segment 12).
+
+::
+
+    reader:  bytes -> RequestReader -> appends in order, everything else as tasks beside it
+    writer:  Outbox -> bytes
+
+Back-pressure is TCP's, as in the seed dialect (``segment_connection.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import trio
+
+from paceline.wire.segment import modern as w
+from paceline.wire.segment.faults import ReplyCode, SegmentProtocolError
+from paceline.wire.segment.framing import SegmentMessage
+from paceline.wire.segment.requests import Request, RequestReader, Unsupported
+from paceline_node.env import Env
+from paceline_node.listeners.modern_appends import Append, ModernAppends, TransientBudget
+from paceline_node.listeners.modern_requests import ModernRequests, identity_of
+from paceline_node.listeners.modern_tables import TableRequests
+from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment_outbox import Outbox
+from paceline_node.listeners.segment_requests import InOrder
+from paceline_node.listeners.serving import let_read
+from paceline_node.observe.metrics import RequestMeters
+from paceline_node.security.principals import Principal
+from paceline_node.services.segments import SegmentService
+
+_RECEIVE_BYTES = 256 * 1024
+_MAX_REQUESTS = 64
+_SETTLE_S = 1.0
+
+
+class ModernServices(NamedTuple):
+    """What every connection of the dialect works with."""
+
+    env: Env
+    segments: SegmentService
+    tables: TableRequests
+    budget: NodeBudget
+    transients: TransientBudget
+    meters: RequestMeters[str]
+
+
+class ModernConnection:
+    """Serves one client, which has said Hello already, to the connection's end."""
+
+    def __init__(
+        self, services: ModernServices, principal: Principal, limits: ConnectionLimits
+    ) -> None:
+        self._limits = limits
+        self._budget = services.budget
+        self._reader = RequestReader()
+        self._outbox = Outbox(limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=0)
+        self._over = trio.CancelScope()
+        self._appends = ModernAppends(
+            services.segments,
+            services.transients,
+            append_timeout_s=limits.times.append_s,
+            max_event_bytes=limits.protocol.max_event_bytes,
+            max_appenders=limits.protocol.max_appenders,
+            say=self._outbox.send,
+            end=self._over.cancel,
+            inflight_changed=services.budget.changed,
+        )
+        self._requests = ModernRequests(
+            services.env,
+            services.segments,
+            services.tables,
+            principal,
+            self._outbox,
+            self._appends,
+            limits.times,
+            services.meters,
+            end=self._over.cancel,
+        )
+        self._order = InOrder()
+        self._gate = trio.Semaphore(_MAX_REQUESTS)
+        self._running = 0
+        self._changed = trio.Event()
+
+    @property
+    def inflight_bytes(self) -> int:
+        """Bytes received and not committed."""
+        return self._appends.inflight_bytes
+
+    def look_again(self) -> None:
+        """Something that the connection may wait for has changed."""
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def run(self, stream: trio.abc.Stream, rest: bytes) -> None:
+        """Serve ``stream``, of which ``rest`` was received already; the caller closes it. Returns
+        when the client is gone, or is better gone: it then comes back and sets up anew."""
+        self._budget.join(self)
+        self._outbox.send(w.Hello(w.NEWEST_VERSION, w.OLDEST_VERSION))
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._outbox.run, stream)
+                with self._over:
+                    await self._serve(stream, rest, nursery)
+                with trio.move_on_after(_SETTLE_S):
+                    await self._outbox.emptied()
+                nursery.cancel_scope.cancel("the connection is over")
+            if self._reader.fault is not None:
+                await let_read(stream)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            pass
+        finally:
+            self._appends.close()
+            self._budget.leave(self)
+
+    async def _serve(self, stream: trio.abc.Stream, rest: bytes, nursery: trio.Nursery) -> None:
+        data: bytes | bytearray = rest
+        try:
+            while True:
+                for request in self._reader.receive(data):
+                    await self._do(request, nursery)
+                if self._reader.fault is not None:
+                    raise self._reader.fault
+                await self._outbox.room()
+                await self._capacity()
+                data = b""
+                with trio.move_on_after(self._limits.idle_s):
+                    data = await stream.receive_some(_RECEIVE_BYTES)
+                if not data:
+                    break
+        except SegmentProtocolError as error:
+            self._outbox.send(w.ErrorMessage(0, "", str(error), ReplyCode.PROTOCOL_ERROR))
+            return
+        # A client that has said all it had to may still listen.
+        self._requests.hurry()
+        with trio.move_on_after(_SETTLE_S):
+            while self._running or self.inflight_bytes:
+                await self._changed.wait()
+
+    async def _capacity(self) -> None:
+        """Return once enough of what was received is committed."""
+        if self.inflight_bytes > self._limits.inflight_high:
+            while self.inflight_bytes >= self._limits.inflight_low:
+                await self._changed.wait()
+        while self._budget.must_wait(self):
+            await self._changed.wait()
+
+    async def _do(self, request: Request, nursery: trio.Nursery) -> None:
+        match request:
+            case Unsupported(request_id, operation):
+                self._outbox.send(w.OperationUnsupported(request_id, operation))
+            case w.Hello():
+                self._outbox.send(w.Hello(w.NEWEST_VERSION, w.OLDEST_VERSION))
+            case w.KeepAlive():
+                self._outbox.send(request)
+            case w.AppendBlockEnd() | w.ConditionalBlockEnd() | w.ConditionalAppend():
+                await self._append(request)
+            case w.CreateTransientSegment():
+                self._appends.create_transient(request)
+            case _:
+                await self._start(request, nursery)
+
+    async def _append(self, request: Append) -> None:
+        await self._capacity()
+        await self._appends.append(request)
+
+    async def _start(self, request: SegmentMessage, nursery: trio.Nursery) -> None:
+        """Answer ``request`` beside the reader, which waits while too many are being answered."""
+        await self._gate.acquire()
+        self._running += 1
+        _, segment = identity_of(request)
+        work = self._order.announce(
+            (type(request), segment), lambda: self._requests.answer(request)
+        )
+        nursery.start_soon(self._carry_out, work)
+
+    async def _carry_out(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        finally:
+            self._gate.release()
+            self._running -= 1
+            self.look_again()

@@ -1,0 +1,227 @@
+"""Requests of the modern dialect that are not appends: set-up, reads, administration, tables.
+
+Each is answered once, with its request id. Where real clients could only misunderstand an error,
+the connection is closed instead (``modern_errors.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from paceline.errors import (
+    ErrorCode,
+    InvalidRequest,
+    InvalidTopic,
+    PacelineError,
+    UnknownTopicOrPartition,
+)
+from paceline.wire.segment import modern as w
+from paceline.wire.segment.faults import ReplyCode
+from paceline.wire.segment.framing import SegmentMessage
+from paceline.wire.segment.names import SegmentPlace, place_of
+from paceline_node.env import Env
+from paceline_node.listeners.modern_appends import ModernAppends
+from paceline_node.listeners.modern_errors import reply_to
+from paceline_node.listeners.modern_tables import TableRequests
+from paceline_node.listeners.segment_appends import LISTENER
+from paceline_node.listeners.segment_errors import MOVED
+from paceline_node.listeners.segment_outbox import Outbox
+from paceline_node.listeners.segment_reading import (
+    LEAST_READ_BYTES,
+    MAX_READ_REPLY_BYTES,
+    TailReads,
+)
+from paceline_node.listeners.segment_requests import RequestTimes
+from paceline_node.observe.metrics import OK, RequestMeters
+from paceline_node.replication.partition import Partition
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.segment_reads import bounds_of
+from paceline_node.services.segments import SegmentService
+
+_Handler = Callable[[Any], Awaitable[None]]
+
+
+class ModernRequests:
+    """Carries out one connection's requests; ``end`` closes the connection."""
+
+    def __init__(
+        self,
+        env: Env,
+        segments: SegmentService,
+        tables: TableRequests,
+        principal: Principal,
+        outbox: Outbox,
+        appends: ModernAppends,
+        times: RequestTimes,
+        meters: RequestMeters[str],
+        *,
+        end: Callable[[], None],
+    ) -> None:
+        self._env = env
+        self._segments = segments
+        self._principal = principal
+        self._outbox = outbox
+        self._appends = appends
+        self._times = times
+        self._meters = meters
+        self._end = end
+        self._tails = TailReads(env, segments, times.read_s)
+        self._handlers: dict[type[SegmentMessage], _Handler] = {
+            w.SetupAppend: self._set_up,
+            w.MergeSegments: self._merge,
+            w.ReadSegment: self._read,
+            w.GetStreamSegmentInfo: self._info,
+            w.CreateSegment: self._create,
+            w.SealSegment: self._seal,
+            w.DeleteSegment: self._delete,
+            w.TruncateSegment: self._truncate,
+        }
+        for kind in tables.KINDS:
+            self._handlers[kind] = self._table
+        self._tables = tables
+
+    def hurry(self) -> None:
+        """The client says no more: what waits for data answers as it is."""
+        self._tails.hurry()
+
+    async def answer(self, request: SegmentMessage) -> None:
+        """Answer one request, with an error if need be."""
+        arrived = self._env.now()
+        code = OK
+        request_id, name = identity_of(request)
+        try:
+            await self._handlers[type(request)](request)
+        except PacelineError as error:
+            code = error.code.name.lower()
+            self._refuse(error, request_id, name)
+        except Exception as error:  # noqa: BLE001  one request's bug must not end the appenders
+            code = "internal"
+            structlog.get_logger().error(
+                "segment request failed", request=type(request).__name__, exc_info=error
+            )
+            self._outbox.send(
+                w.ErrorMessage(request_id, name, "broker failure", ReplyCode.INTERNAL)
+            )
+        self._meters[type(request).__name__].done(code, self._env.now() - arrived)
+
+    def _refuse(self, error: PacelineError, request_id: int, name: str) -> None:
+        place = place_of(name)
+        host = ""
+        if place is not None and error.code in MOVED:
+            host = self._segments.leader_address(place, LISTENER)
+        reply = reply_to(error, request_id, name, host)
+        if reply is None:
+            self._end()
+        else:
+            self._outbox.send(reply)
+
+    async def _leading(self, name: str, operation: Operation) -> tuple[SegmentPlace, Partition]:
+        place = place_of(name)
+        if place is None:
+            raise UnknownTopicOrPartition(f"{name!r} names no segment")
+        return place, await self._segments.leading(self._principal, operation, place)
+
+    # --- appending --------------------------------------------------------------------------------
+
+    async def _set_up(self, request: w.SetupAppend) -> None:
+        if request.writer.int == 0:
+            raise InvalidRequest("a writer id of zeros names no writer")
+        lead = partial(self._leading, request.segment, Operation.PRODUCE)
+        await self._appends.set_up(request, lead)
+
+    async def _merge(self, request: w.MergeSegments) -> None:
+        _, partition = await self._leading(request.target, Operation.PRODUCE)
+        await self._appends.merge(request, partition)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def _read(self, request: w.ReadSegment) -> None:
+        """One reply, of at most 2 MiB (spec segment 6; R4 today's way)."""
+        name, position = request.segment, request.offset
+        if request.suggested_length < 0 or position < 0:
+            raise InvalidRequest(f"offset {position}, length {request.suggested_length}")
+        _, partition = await self._leading(name, Operation.CONSUME)
+        bounds = await self._tails.bounds(partition, position, request.suggested_length)
+        if position < bounds.start:
+            self._outbox.send(
+                w.SegmentIsTruncated(request.request_id, name, bounds.start, "", position)
+            )
+            return
+        wanted = min(max(LEAST_READ_BYTES, request.suggested_length), MAX_READ_REPLY_BYTES)
+        data = b""
+        if request.suggested_length and position < bounds.end:
+            parts = await self._segments.reads.read(partition, position, wanted)
+            data = b"".join(parts)[:wanted]
+            bounds = bounds_of(partition)
+        await self._outbox.room()
+        at_tail = position + len(data) >= bounds.end
+        at_end = at_tail and bounds.is_sealed
+        self._outbox.send(w.SegmentRead(name, position, at_tail, at_end, data, request.request_id))
+
+    # --- administration ---------------------------------------------------------------------------
+
+    async def _info(self, request: w.GetStreamSegmentInfo) -> None:
+        _, partition = await self._leading(request.segment, Operation.DESCRIBE)
+        info = self._segments.info(partition)
+        self._outbox.send(
+            w.StreamSegmentInfo(
+                request.request_id,
+                request.segment,
+                True,
+                info.bounds.is_sealed,
+                False,
+                info.last_modified_ms,
+                info.bounds.end,
+                info.bounds.start,
+            )
+        )
+
+    async def _create(self, request: w.CreateSegment) -> None:
+        place = place_of(request.segment)
+        if place is None:
+            raise InvalidTopic(f"{request.segment!r}: a segment's name has 1 to 512 bytes")
+        await self._segments.create(self._principal, place, timeout_s=self._times.append_s)
+        self._outbox.send(w.SegmentCreated(request.request_id, request.segment))
+
+    async def _delete(self, request: w.DeleteSegment) -> None:
+        place = place_of(request.segment)
+        if place is None:
+            raise UnknownTopicOrPartition(f"{request.segment!r} names no segment")
+        await self._segments.delete(self._principal, place, timeout_s=self._times.append_s)
+        self._outbox.send(w.SegmentDeleted(request.request_id, request.segment))
+
+    async def _seal(self, request: w.SealSegment) -> None:
+        _, partition = await self._leading(request.segment, Operation.ALTER)
+        await self._segments.seal(partition, timeout_s=self._times.append_s)
+        self._outbox.send(w.SegmentSealed(request.request_id, request.segment))
+
+    async def _truncate(self, request: w.TruncateSegment) -> None:
+        _, partition = await self._leading(request.segment, Operation.ALTER)
+        await self._segments.truncate(partition, request.offset, timeout_s=self._times.append_s)
+        self._outbox.send(w.SegmentTruncated(request.request_id, request.segment))
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    async def _table(self, request: SegmentMessage) -> None:
+        try:
+            reply = await self._tables.answer(self._principal, request)
+        except PacelineError as error:
+            if error.code is ErrorCode.AUTHORIZATION_FAILED:
+                raise
+            # Real clients take an error reply to a table request for a bug, and end.
+            structlog.get_logger().info("table request not answered", error=str(error))
+            self._end()
+        else:
+            await self._outbox.room()
+            self._outbox.send(reply)
+
+
+def identity_of(request: SegmentMessage) -> tuple[int, str]:
+    """The request id and the segment that a reply repeats."""
+    request_id: int = getattr(request, "request_id")  # noqa: B009  every request here has one
+    name = getattr(request, "segment", None) or getattr(request, "target", "")
+    return request_id, str(name)

@@ -1,0 +1,1 @@
+"""Small replicated tables in the internal topic ``__tables``."""
