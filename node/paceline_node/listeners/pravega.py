@@ -114,7 +114,7 @@ class _Connection:
                 data = await self._stream.receive_some(_RECEIVE_BYTES)
             if not data:
                 return
-            for step in self._grpc.receive(data):
+            for step in self._grpc.receive(bytes(data)):
                 match step:
                     case Call():
                         nursery.start_soon(self._carry_out, step)

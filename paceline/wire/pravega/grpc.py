@@ -19,6 +19,7 @@ open stream. Source: github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md.
 from __future__ import annotations
 
 import enum
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
@@ -34,10 +35,12 @@ from h2.events import (
     StreamReset,
     WindowUpdated,
 )
-from h2.exceptions import H2Error
+from h2.exceptions import H2Error, StreamClosedError
 from h2.settings import SettingCodes, Settings
 
 _PREFIX_BYTES = 5
+_PREFACE_BYTES = 24
+_FRAME_HEAD_BYTES = 9
 _MAX_TEXT = 500
 _MAX_GIVEN_UP = 200
 
@@ -80,6 +83,33 @@ class GivenUp:
     stream: int
 
 
+class _FrameLengths:
+    """Follows the frames in received bytes. h2 checks a frame's length only once all of it is
+    there, so that 16 MiB of one could be kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._left = _PREFACE_BYTES
+        self._head = b""
+
+    def allow(self, data: bytes) -> bool:
+        """Whether no frame that begins in ``data`` is longer than allowed."""
+        at = 0
+        while at < len(data):
+            skipped = min(self._left, len(data) - at)
+            self._left -= skipped
+            at += skipped
+            taken = data[at : at + _FRAME_HEAD_BYTES - len(self._head)]
+            self._head += taken
+            at += len(taken)
+            if len(self._head) == _FRAME_HEAD_BYTES:
+                self._left = int.from_bytes(self._head[:3], "big")
+                self._head = b""
+                if self._left > self._max_bytes:
+                    return False
+        return True
+
+
 class _Stream:
     """A call that is being received, or whose answer is being sent."""
 
@@ -105,6 +135,7 @@ class GrpcConnection:
             },
         )
         self._h2.initiate_connection()
+        self._lengths = _FrameLengths(self._h2.max_inbound_frame_size)
         self._streams: dict[int, _Stream] = {}
         self._finished = 0
         self._given_up = 0
@@ -120,13 +151,17 @@ class GrpcConnection:
         """Bytes for the connection, each once."""
         return self._h2.data_to_send()
 
-    def receive(self, data: bytes | bytearray) -> list[Call | GivenUp]:
+    def receive(self, data: bytes) -> list[Call | GivenUp]:
         """What the received bytes ask for. Never raises: a violation sets :attr:`is_over`."""
         if self.is_over:
             return []
         found: list[Call | GivenUp] = []
+        if not self._lengths.allow(data):
+            self.is_over = True
+            self._h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
+            return found
         try:
-            for event in self._h2.receive_data(bytes(data)):
+            for event in self._h2.receive_data(data):
                 self._handle(event, found)
             self._send_what_fits()
         except H2Error:
@@ -196,7 +231,8 @@ class GrpcConnection:
     def _drop(self, stream: int) -> None:
         """Answered before the client has said all: it need not go on."""
         self._streams.pop(stream, None)
-        self._h2.reset_stream(stream, ErrorCodes.NO_ERROR)
+        with suppress(StreamClosedError):  # it has said all already
+            self._h2.reset_stream(stream, ErrorCodes.NO_ERROR)
 
     # --- answering --------------------------------------------------------------------------------
 

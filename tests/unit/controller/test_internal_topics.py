@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from paceline.errors import ErrorCode
+import pytest
+
+from paceline.errors import ErrorCode, InvalidTopic
+from paceline.wire.peer.control import CreateInternalTopicRequest
 from paceline_node.controller.records import Partition, Topic
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_entry, check_image
@@ -134,3 +137,23 @@ def test_fenced_nodes_are_not_given_replicas() -> None:
     bench.register(1)
     settle(bench)
     assert factors(bench, "__groups")[2] == {1}
+
+
+def test_topics_on_demand() -> None:
+    """``__tables`` is made when somebody asks, and grows like the others from then on."""
+    bench = Bench()
+    bench.start(0)
+    settle(bench)
+    assert bench.image.find_topic("__tables") is None
+    bench.ask(CreateInternalTopicRequest("__tables"))
+    before = bench.image.topic("__tables")
+    assert len(before.partitions) == 1
+    bench.ask(CreateInternalTopicRequest("__tables"))
+    assert bench.image.topic("__tables").topic_id == before.topic_id
+    bench.start(1, 2)
+    settle(bench)
+    catch_up(bench, "__tables")
+    settle(bench)
+    assert factors(bench, "__tables") == (3, "2", {3}, {2})
+    with pytest.raises(InvalidTopic, match="on demand"):
+        bench.ask(CreateInternalTopicRequest("__groups"))

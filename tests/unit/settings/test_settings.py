@@ -220,10 +220,10 @@ def test_flux_names() -> None:
             "FLUX_FSYNC_MODE": "always",
         }
     )
-    v1, native, peer, http, segment, cursus, kafka = settings.effective_listeners
+    v1, native, peer, http, segment, cursus, kafka, pravega = settings.effective_listeners
     assert (v1.host, v1.port, v1.advertised(9093)) == ("0.0.0.0", 9093, ("broker-1", 9093))
     assert (native.port, peer.port, http.port) == (8400, 8401, 8480)
-    assert (segment.port, cursus.port, kafka.port) == (13345, 10000, 10192)
+    assert (segment.port, cursus.port, kafka.port, pravega.port) == (13345, 10000, 10192, 10090)
     assert settings.node.id == 1
     assert settings.node.data_dir == Path("/app/data")
     assert settings.v1.simulated_max_lag == 2
@@ -261,6 +261,7 @@ def test_default_listeners_are_on_loopback_and_step_by_node() -> None:
         ListenerKind.SEGMENT: 14345,
         ListenerKind.CURSUS: 11000,
         ListenerKind.COORDINATOR: 11192,
+        ListenerKind.PRAVEGA: 11090,
     }
     assert {item.host for item in settings.effective_listeners} == {"127.0.0.1"}
 

@@ -28,7 +28,7 @@ from paceline_node.storage.segment_batches import (
     seal_batch,
     truncate_batch,
 )
-from paceline_node.storage.segment_state import NO_WRITER, require_next, writer_key
+from paceline_node.storage.segment_state import NO_WRITER, level_of, require_next, writer_key
 from paceline_node.storage.verify import Problem, verify_log
 from tests.unit.storage.world import PATH, flush, new_log, reopen
 
@@ -42,7 +42,7 @@ def append(log: Log, writer: bytes, *events: bytes, now_ms: int = 1_000) -> None
     start = 0 if state is None else state.end
     payload = frame_events(events)
     run = Run(SEED, writer, start, start + len(payload), len(events), payload)
-    require_next(log.producers.marks, state, start)
+    require_next(log.producers.marks, level_of(SEED, state), start)
     log.append_leader(run_batch(run, log.producers.marks, now_ms), 0, now_ms)
 
 
@@ -173,12 +173,11 @@ async def test_expiry_forgets_old_writers_only() -> None:
 async def test_compare_and_set() -> None:
     log = await new_log(settings=FINE)
     append(log, A, b"one")
-    writer = log.producers.writer(writer_key(SEED, A))
     with pytest.raises(OutOfOrderSequence, match="level is 11, the append begins at 0"):
-        require_next(log.producers.marks, writer, 0)
+        require_next(log.producers.marks, 11, 0)
     log.append_leader(seal_batch(log.producers.marks, 1), 0, 1)
     with pytest.raises(SegmentSealed):
-        require_next(log.producers.marks, writer, 11)
+        require_next(log.producers.marks, 11, 11)
     log.abandon()
 
 

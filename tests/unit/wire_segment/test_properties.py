@@ -46,12 +46,12 @@ _BY_TYPE = {
 
 
 @st.composite
-def _messages(draw: st.DrawFn, table: MessageTable = m.MESSAGES) -> m.SegmentMessage:
+def messages(draw: st.DrawFn, table: MessageTable = m.MESSAGES) -> m.SegmentMessage:
     cls = draw(st.sampled_from(sorted(table.values(), key=lambda each: each.TYPE)))
     return cls(*(draw(_BY_TYPE[str(field.type)]) for field in fields(cls)))
 
 
-@given(_messages())
+@given(messages())
 def test_every_message_comes_back(message: m.SegmentMessage) -> None:
     data = m.encode(message)
     kind, length = m.HEADER.unpack_from(data)
@@ -64,7 +64,7 @@ def test_every_message_comes_back(message: m.SegmentMessage) -> None:
         assert m.decode_payload(cls, data[8:] + b"later") == message
 
 
-@given(st.lists(_messages(), max_size=5), st.randoms(use_true_random=False))
+@given(st.lists(messages(), max_size=5), st.randoms(use_true_random=False))
 def test_replies_come_whole_or_in_pieces(sent: list[m.SegmentMessage], rng: random.Random) -> None:
     replies = [
         each
