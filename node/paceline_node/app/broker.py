@@ -29,8 +29,8 @@ from paceline_node.app.metering import (
 )
 from paceline_node.app.peering import Peering
 from paceline_node.app.replicas import replication_settings
-from paceline_node.app.transactions import TransactionRoom
 from paceline_node.app.tables import table_machines
+from paceline_node.app.transactions import TransactionRoom
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
 from paceline_node.env import Env

@@ -101,20 +101,7 @@ class Frontend:
         self._fetch = FetchHandler(surface.records, replicas.deadlines, FetchLimits())
         self._native = self._make_native(meta, software, replicas)
         self._kafka = self._make_kafka(env, meta, replicas)
-        self._expiries = (
-            ProducerExpiry(
-                env,
-                SegmentWriters(surface.segments),
-                ttl_ms=settings.segment.writer_ttl_ms,
-                pause_s=settings.segment.writer_check_ms / 1000,
-            ),
-            ProducerExpiry(
-                env,
-                NumberedProducers(env, replicas.table),
-                ttl_ms=settings.cursus.producer_ttl_ms,
-                pause_s=settings.cursus.producer_check_ms / 1000,
-            ),
-        )
+        self._expiries = self._make_expiries(env, replicas)
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         bounds = BoundsService(store, replicas.table, routing)
         self._rebalancing = Rebalancing(store, surface.groups, bounds, rounds_due)
@@ -239,6 +226,24 @@ class Frontend:
             inflight_node_bytes=segment.inflight_node_bytes,
         )
 
+    def _make_expiries(self, env: Env, replicas: ReplicaManager) -> tuple[ProducerExpiry, ...]:
+        """What forgets producers that have been silent for long."""
+        settings = self._settings
+        return (
+            ProducerExpiry(
+                env,
+                SegmentWriters(self._surface.segments),
+                ttl_ms=settings.segment.writer_ttl_ms,
+                pause_s=settings.segment.writer_check_ms / 1000,
+            ),
+            ProducerExpiry(
+                env,
+                NumberedProducers(env, replicas.table),
+                ttl_ms=settings.cursus.producer_ttl_ms,
+                pause_s=settings.cursus.producer_check_ms / 1000,
+            ),
+        )
+
     def _browsers(self) -> BrowserCheck:
         http = self._settings.http
         # A browser may use the names that this node tells others.
@@ -310,30 +315,42 @@ class Frontend:
             await nursery.start(expiry.run)
         await nursery.start(self._rebalancing.run)
         for item in bound:
-            match item.config.kind:
-                case ListenerKind.V1:
-                    await self._serve(nursery, item, self._v1.serve)
-                case ListenerKind.NATIVE:
-                    await self._serve(nursery, item, self._native.serve)
-                case ListenerKind.SEGMENT:
-                    await self._serve(nursery, item, self._segment.serve)
-                case ListenerKind.PRAVEGA:
-                    await self._serve(nursery, item, self._pravega.listener().serve)
-                case ListenerKind.CURSUS:
-                    await self._serve(nursery, item, self._cursus.serve)
-                case ListenerKind.COORDINATOR:
-                    await self._serve(nursery, item, self._kafka.serve)
-                case ListenerKind.HTTP:
-                    await self._serve_pages(nursery, item, self._http)
-                case ListenerKind.CURSUS_HEALTH:
-                    server = self._http_server(item.config.kind, health_pages(self._cursus_checks))
-                    await self._serve_pages(nursery, item, server)
-                case ListenerKind.CURSUS_METRICS:
-                    pages = {"/metrics": metrics_page(self._collect_for_cursus, self._permit)}
-                    server = self._http_server(item.config.kind, pages)
-                    await self._serve_pages(nursery, item, server)
-                case ListenerKind.PEER:
-                    continue
+            pages = self._pages(item.config.kind)
+            if pages is not None:
+                await self._serve_pages(nursery, item, pages)
+            elif item.config.kind is not ListenerKind.PEER:
+                await self._serve(nursery, item, self._protocol(item.config.kind))
+
+    def _protocol(self, kind: ListenerKind) -> Serve:
+        """What serves connections of a protocol."""
+        match kind:
+            case ListenerKind.V1:
+                return self._v1.serve
+            case ListenerKind.NATIVE:
+                return self._native.serve
+            case ListenerKind.SEGMENT:
+                return self._segment.serve
+            case ListenerKind.PRAVEGA:
+                return self._pravega.listener().serve
+            case ListenerKind.CURSUS:
+                return self._cursus.serve
+            case ListenerKind.COORDINATOR:
+                return self._kafka.serve
+            case _:
+                raise AssertionError(f"{kind} is served otherwise")
+
+    def _pages(self, kind: ListenerKind) -> HttpServer | None:
+        """The server of a listener's pages; None where it has none."""
+        match kind:
+            case ListenerKind.HTTP:
+                return self._http
+            case ListenerKind.CURSUS_HEALTH:
+                return self._http_server(kind, health_pages(self._cursus_checks))
+            case ListenerKind.CURSUS_METRICS:
+                pages = {"/metrics": metrics_page(self._collect_for_cursus, self._permit)}
+                return self._http_server(kind, pages)
+            case _:
+                return None
 
     def prepare_to_stop(self) -> None:
         """Send consumers away while this node still coordinates, and can store how far they are."""

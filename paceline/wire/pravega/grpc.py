@@ -126,7 +126,7 @@ class GrpcConnection:
 
     def __init__(self, limits: GrpcLimits | None = None) -> None:
         self._limits = limits or GrpcLimits()
-        self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding="utf-8"))
+        self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self._h2.local_settings = Settings(
             client=False,
             initial_values={
@@ -197,7 +197,7 @@ class GrpcConnection:
     def _begin(self, event: RequestReceived) -> None:
         stream = event.stream_id
         assert stream is not None
-        headers = {str(name): str(value) for name, value in event.headers or ()}
+        headers = {_text(name): _text(value) for name, value in event.headers or ()}
         kind = headers.get("content-type", "")
         self._streams[stream] = _Stream(headers.get(":path", ""))
         if headers.get(":method") != "POST" or not kind.startswith("application/grpc"):
@@ -274,3 +274,8 @@ class GrpcConnection:
                     del self._streams[stream]
                     self._finished += 1
                     break
+
+
+def _text(value: bytes | str) -> str:
+    """A header's name or value; any bytes are one."""
+    return value if isinstance(value, str) else value.decode("latin-1")

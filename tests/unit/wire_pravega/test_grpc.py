@@ -151,6 +151,20 @@ def test_what_is_no_call() -> None:
     assert (peer.calls, statuses) == ([], ["415", "415"])
 
 
+def test_headers_may_be_any_bytes() -> None:
+    """h2 raises UnicodeDecodeError when it is to decode them. Found by the fuzzer."""
+    client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    client.initiate_connection()
+    headers = [
+        (b":method", b"POST"), (b":scheme", b"http"), (b":authority", b"x"),
+        (b":path", b"/\x85"), (b"content-type", b"application/grpc"),
+    ]  # fmt: skip
+    client.send_headers(1, headers)
+    client.send_data(1, framed(b"ask"), end_stream=True)
+    server = GrpcConnection()
+    assert server.receive(client.data_to_send()) == [Call(1, "/\x85", b"ask")]
+
+
 def test_a_call_that_its_client_gives_up() -> None:
     peer = Peer()
     stream = peer.call(framed(b"ask"))
