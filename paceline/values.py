@@ -31,7 +31,7 @@ else:
             cls.__doc__ = cls.__name__
         own = vars(cls)
         made = dataclasses.dataclass(cls, slots=True, eq=False, repr=False, kw_only=kw_only)
-        for name, method in _methods(made.__dataclass_fields__.values()).items():
+        for name, method in _methods(dataclasses.fields(made)).items():
             if name not in own:
                 setattr(made, name, method)
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import field, fields, is_dataclass, replace
+from typing import ClassVar
 
 from paceline.values import dataclass
 
@@ -78,3 +79,12 @@ def test_other_options_are_the_standard_ones() -> None:
     one.x = 2
     assert one == Mutable(2)
     assert Ordered(1) < Ordered(2)
+
+
+def test_class_variables_are_no_part_of_a_value() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Kind:
+        NUMBER: ClassVar[int] = 7
+        name: str
+
+    assert repr(Kind("a")).endswith("Kind(name='a')")
