@@ -119,13 +119,13 @@ class SegmentConnection:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._outbox.run, stream)
             end = await self._read(stream, nursery)
-            if isinstance(end, OtherDialect):
-                nursery.cancel_scope.cancel("the client speaks the modern dialect")
-                return end
-            with trio.move_on_after(_SETTLE_S):
-                # A client that has said all it had to may still listen.
-                await (self._outbox.emptied() if end is _End.FAULT else self._settled())
+            if not isinstance(end, OtherDialect):
+                with trio.move_on_after(_SETTLE_S):
+                    # A client that has said all it had to may still listen.
+                    await (self._outbox.emptied() if end is _End.FAULT else self._settled())
             nursery.cancel_scope.cancel()
+        if isinstance(end, OtherDialect):
+            return end
         if end is _End.FAULT:
             await let_read(stream)
         return None
