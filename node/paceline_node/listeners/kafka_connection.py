@@ -147,11 +147,13 @@ class KafkaConnection:
             async for frame in frames:
                 self._is_spoken_to = False
                 await self._outbox.room()
+                is_kept = False
                 if ask_of(apis.key_of(frame)) is None:
-                    await self._one(frame)
+                    is_kept = await self._one(frame)
                 elif await self._consult_or_register(frame):
                     ordinary.cancel("a consumer has registered")
-                self._share.give(len(frame))
+                if not is_kept:
+                    self._share.give(len(frame))
         done.set()
 
     # --- consumers that a coordinator drives ------------------------------------------------------
@@ -183,7 +185,8 @@ class KafkaConnection:
 
     # --- everything else --------------------------------------------------------------------------
 
-    async def _one(self, frame: memoryview) -> None:
+    async def _one(self, frame: memoryview) -> bool:
+        """Carry out one request; True where its bytes are needed until it is answered."""
         arrived = trio.current_time()
         header, start = apis.read_header(frame)
         try:
@@ -198,7 +201,7 @@ class KafkaConnection:
             if header.key != API_VERSIONS:
                 raise RemoteProtocolError(str(error)) from None
             self._outbox.place().put([apis.version_unknown_response(header.correlation_id)])
-            return
+            return False
         if header.key != _PRODUCE and len(frame) > self._shared.limits.max_request_bytes:
             raise RemoteProtocolError(
                 f"API {header.key}: a request of {len(frame)} bytes, "
@@ -210,15 +213,20 @@ class KafkaConnection:
         )
         place = self._outbox.place()
         if isinstance(request, ProduceRequest):
-            answer = partial(self._produced, place, api, header, arrived)
+            # A batch of a transaction may wait for the coordinator's word before it is appended.
+            is_kept = request.transactional_id is not None
+            kept_bytes = len(frame) if is_kept else 0
+            answer = partial(self._produced, place, api, header, arrived, kept_bytes)
             produce = self._shared.produce
             produce.start(await produce.prepare(request, call), call, answer)
             self._shared.after_append()
-        elif header.key == API_VERSIONS:
+            return is_kept
+        if header.key == API_VERSIONS:
             self._answer(place, api, header, arrived, self._shared.versions)
         else:
             handler = self._shared.handlers[header.key]
             self._answer(place, api, header, arrived, await handler(request, call))
+        return False
 
     def _produced(
         self,
@@ -226,8 +234,10 @@ class KafkaConnection:
         api: Api,
         header: RequestHeader,
         arrived: float,
+        kept_bytes: int,
         response: ProduceResponse | None,
     ) -> None:
+        self._share.give(kept_bytes)
         if response is not None:
             self._answer(place, api, header, arrived, response)
             return

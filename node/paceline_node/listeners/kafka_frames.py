@@ -60,10 +60,11 @@ class FrameShare:
             self._held_bytes += size
 
     def give(self, size: int) -> None:
-        """A frame of ``size`` bytes is done with."""
+        """A frame of ``size`` bytes is done with; without effect after :meth:`close`."""
         if size > _CHUNK_BYTES:
-            self._held_bytes -= size
-            self._budget.give(size)
+            given = min(size, self._held_bytes)
+            self._held_bytes -= given
+            self._budget.give(given)
 
     def close(self) -> None:
         """Give everything back: the connection has ended."""

@@ -91,6 +91,8 @@ async def test_a_connection_that_ends_within_a_frame_gives_its_share_back(autoju
         await peer.reader.receive()
     peer.share.close()
     assert budget.held_bytes == 0
+    peer.share.give(MIB)  # a batch that waited for a transaction's coordinator
+    assert budget.held_bytes == 0
 
 
 async def test_answers_in_memory_hold_requests_back_by_their_bytes() -> None:
