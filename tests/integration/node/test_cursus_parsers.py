@@ -156,6 +156,24 @@ async def test_event_streams(client: CursusClient) -> None:
     assert go_error(conflict)[0] == "version_conflict"
 
 
+async def test_transactions(client: CursusClient) -> None:
+    session = go_fields(await client.say("INIT_PRODUCER_ID transactional_id=x"))
+    assert session.keys() == {"transactional_id", "producerId", "epoch"}
+    who = " ".join(f"{name}={value}" for name, value in session.items())
+    go_fields(await client.say(f"BEGIN_TXN {who}"))
+    go_fields(await client.say(f"TXN_PUBLISH {who} topic=t seqNum=1 message=m"))
+    for said in ("TXN_STATUS transactional_id=x", f"END_TXN {who} result=commit"):
+        told = go_fields(await client.say(said))
+        assert told["state"] in ("open", "committed")
+        assert (int(told["messages"]), int(told["offsets"])) == (1, 0)
+    found = go_fields(await client.say("FIND_COORDINATOR transactional_id=x"))
+    assert {"host", "port"} <= found.keys()
+    fenced = await client.say(f"BEGIN_TXN {who}".replace("epoch=0", "epoch=7"))
+    code, fields = go_error(fenced)
+    assert (code, fields["transactional_id"]) == ("producer_fenced", "x")
+    assert (fields["current_epoch"], fields["requested_epoch"]) == ("0", "7")
+
+
 async def test_errors_have_their_class_only_where_it_was_negotiated(client: CursusClient) -> None:
     plain = await client.say("METADATA topic=none")
     assert go_error(plain) == ("topic_not_found", {"topic": "none"})

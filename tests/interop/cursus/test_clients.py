@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.cluster import Cluster, wait_until
 from tests.e2e.conftest import clusters
-from tests.e2e.cursus import ask, brokers, elect, fields, log_end
+from tests.e2e.cursus import ask, brokers, elect, fields, log_end, payloads
 from tests.interop.cursus import driver as drivers
 from tests.interop.cursus.driver import Driver, NotHere
 
@@ -69,3 +69,23 @@ def test_a_leader_is_killed_under_a_producer_and_a_group(
     finally:
         consumer.close()
         producer.close()
+
+
+def test_transactions_are_read_whole_or_not_at_all(driver: Driver, cluster: Cluster) -> None:
+    """Every third is aborted; the others are in both partitions, once and in order, and readers of
+    uncommitted records see no more than that."""
+    addresses = brokers(cluster)
+    ask(addresses[0], "CREATE topic=ledger partitions=2")
+    writer = driver.start("transact", ",".join(addresses), "ledger", "bookkeeper", "30")
+    try:
+        writer.finish()
+    finally:
+        writer.close()
+    committed = [number for number in range(30) if number % 3 != 2]
+    assert sum(line.startswith("aborted ") for line in writer.said) == 10
+    assert {line for line in writer.said if line.startswith("committed ")} == {
+        f"committed {number}" for number in committed
+    }
+    for partition in range(2):
+        reader = [f"t-{number}-{partition}" for number in committed]
+        assert payloads(cluster, "ledger", partition, len(reader)) == reader
