@@ -37,6 +37,11 @@ _PERMISSIONS = {
     "DESCRIBE": "topic.read",
     "METADATA": "topic.read",
     "LIST_OFFSETS": "topic.read",
+    "INIT_PRODUCER_ID": "transaction",
+    "BEGIN_TXN": "transaction",
+    "SEND_OFFSETS_TO_TXN": "transaction",
+    "END_TXN": "transaction",
+    "TXN_STATUS": "transaction",
 }
 
 
