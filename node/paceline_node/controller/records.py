@@ -112,7 +112,8 @@ class Partition(Record):
     with a follower mark (SETTLED R10): they stay in the ISR but are not elected. ``pinned`` keeps
     the preferred-leader balance away. ``slots`` is the topic's replication factor, which may
     exceed the assigned replicas on a lone node (SETTLED R4): the rest are vacant slots.
-    ``recovery`` 2 says that the only replica reported damage: an operator must decide.
+    ``recovery`` 2 says that the only replica reported damage: an operator must decide. ``token`` is
+    that of the wish which made a segment, None when it had none.
     """
 
     TYPE: ClassVar[int] = 7
@@ -132,6 +133,7 @@ class Partition(Record):
     marks: tuple[NodeId, ...] = ()
     pinned: bool = False
     recovery: int = 0
+    token: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ SEGMENT = "segment"
 
 
 def create_segment(request: CreateSegmentRequest, context: Context) -> Outcome:
-    """Add one partition, and its topic when it is the first.
+    """Add one partition, and its topic when it is the first. One that a wish with the same token
+    made before is answered as if it were made now.
 
     Raises TopicAlreadyExists, InvalidTopic (the topic is of another kind, or no topic can have
     that name), InvalidPartitions (the number was used before), LeaderNotAvailable.
@@ -44,8 +45,11 @@ def create_segment(request: CreateSegmentRequest, context: Context) -> Outcome:
                 topic.topic_id, topic.name, topic.replication_factor, SEGMENT, dict(topic.configs)
             )
         )
+    made = topic.partitions.get(request.partition)
+    if made is not None and request.token is not None and made.token == request.token:
+        return _done(())
     _check(topic, request.partition)
-    topics.place_partitions(draft, context, topic, [request.partition])
+    topics.place_partitions(draft, context, topic, [request.partition], request.token)
     return _done(tuple(draft.records))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
 
 from paceline.errors import (
     InvalidConfig,
@@ -185,12 +186,17 @@ def _check_kind(kind: str, configs: Mapping[str, str]) -> None:
 
 
 def place_partitions(
-    draft: Draft, context: Context, topic: TopicImage, numbers: Sequence[int]
+    draft: Draft,
+    context: Context,
+    topic: TopicImage,
+    numbers: Sequence[int],
+    token: UUID | None = None,
 ) -> None:
-    """Add partitions with these numbers to a topic, replicas chosen by rack and load."""
+    """Add partitions with these numbers to a topic, replicas chosen by rack and load. ``token``
+    tells later who wished for them."""
     factor = topic.replication_factor
     assignment = zip(numbers, _place(context, len(numbers), factor), strict=True)
-    _add_partitions(draft, topic.topic_id, assignment, factor, topic.configs)
+    _add_partitions(draft, topic.topic_id, assignment, factor, topic.configs, token)
 
 
 def _place(context: Context, partitions: int, factor: int) -> tuple[tuple[NodeId, ...], ...]:
@@ -204,6 +210,7 @@ def _add_partitions(
     assignment: Iterable[tuple[int, tuple[NodeId, ...]]],
     slots: int,
     configs: Mapping[str, str],
+    token: UUID | None = None,
 ) -> None:
     """New, empty partitions: every active replica is in sync, the first electable one leads."""
     configured = topic_config.min_insync_replicas(configs)
@@ -223,6 +230,7 @@ def _add_partitions(
                 partition_epoch=PartitionEpoch(0),
                 min_isr=reassignment.effective_min_isr(configured, replicas),
                 slots=slots,
+                token=token,
             )
         )
 

@@ -16,6 +16,7 @@ from paceline.errors import (
     NotLeader,
     OffsetOutOfRange,
     RequestTimedOut,
+    UnknownOutcome,
     UnknownTopicOrPartition,
 )
 from paceline.types import NO_NODE, Acks, NodeId
@@ -48,6 +49,7 @@ _APPEARS_S = 0.5
 """How long a segment that this node does not know may be on its way here from the node that its
 client made it at."""
 _TAKES_ROLE_S = 2.0
+_CREATE_AGAIN_S = 0.1
 _LOOK_AGAIN_S = 0.01
 
 
@@ -148,8 +150,18 @@ class SegmentService:
         """
         plain = f"{place.topic.replace('_', '/', 1)}/{place.partition}"
         name = "" if place.name == plain else place.name
-        request = CreateSegmentRequest(place.topic, place.partition, name)
-        await self._topics.administer(principal, request, AdminDone, timeout_s=timeout_s)
+        request = CreateSegmentRequest(place.topic, place.partition, name, self._env.uuid())
+        deadline = self._env.now() + timeout_s
+        while True:
+            left_s = deadline - self._env.now()
+            try:
+                await self._topics.administer(principal, request, AdminDone, timeout_s=left_s)
+                return
+            except UnknownOutcome:
+                # The token tells whose it is, should it be there already.
+                if self._env.now() >= deadline:
+                    raise
+            await trio.sleep(_CREATE_AGAIN_S)
 
     async def delete(self, principal: Principal, place: SegmentPlace, *, timeout_s: float) -> None:
         """Remove a segment with its bytes. Raises AuthorizationFailed, UnknownTopicOrPartition,

@@ -146,11 +146,13 @@ class CreateInternalTopicRequest(Message):
 class CreateSegmentRequest(Message):
     """Add partition ``partition`` to a topic of kind ``segment``, which is made with it when it is
     missing. ``name``: what clients call a segment whose name does not tell its topic, else empty.
+    ``token``: any UUID for this wish, so that it can be sent again when its outcome is unknown.
     """
 
     topic: str
     partition: int
     name: str = ""
+    token: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

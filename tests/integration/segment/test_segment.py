@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
 from paceline.client import connect as connect_client
 from paceline.errors import ErrorCode
@@ -18,7 +20,7 @@ from paceline.wire.segment.events import frame_events
 from paceline.wire.segment.faults import ReplyCode
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import RunningNode, lone_node
-from tests.integration.segment.client import Raw, connect, writer_id
+from tests.integration.segment.client import HANG_S, Raw, connect, writer_id
 
 NAME = "sc/st/0"
 FLAGS = {
@@ -356,3 +358,58 @@ async def test_silent_writers_are_forgotten_by_a_record(tmp_path: Path) -> None:
         assert await raw.set_up(busy, NAME) == level
         late = await raw.ask(m.BeginAppendBlock(silent, 17, 100), m.InvalidConnectionOffset)
         assert late == m.InvalidConnectionOffset(silent, 0)
+
+
+async def test_a_writer_is_known_when_all_it_wrote_is_gone(tmp_path: Path) -> None:
+    """Case 14: retention removes every batch of a writer; its level stays."""
+    flags = {
+        **FLAGS,
+        "log.segment_bytes": "1024",
+        "log.retention_bytes": "2048",
+        "log.retention_check_ms": "100",
+    }
+    old, busy = writer_id(), writer_id()
+    async with lone_node(tmp_path, flags) as node, connect(node.addresses["segment"]) as raw:
+        await raw.create(NAME)
+        await raw.set_up(old, NAME)
+        level = await raw.append(old, 0, b"long ago")
+        await raw.set_up(busy, NAME)
+        end = 0
+        with trio.fail_after(HANG_S):
+            while True:
+                end = await raw.append(busy, end, b"x" * 500)
+                info = await raw.ask(m.GetStreamSegmentInfo(NAME), m.StreamSegmentInfo)
+                if info.start_offset >= level:
+                    break
+        assert await raw.set_up(old, NAME) == level
+        # Resent from the start: what is gone counts as stored all the same.
+        await raw.send(closed_block(old, 0, [b"long ago", b"new"]))
+        assert await raw.acked(old, level + 11) == level + 11
+        data, _ = await raw.read(NAME, info.length, 1000)
+        assert data == frame_events([b"new"])
+
+
+async def test_a_slow_reader_costs_little_memory(tmp_path: Path) -> None:
+    """Case 20, in small: replies that nobody takes are bounded, however much was asked for."""
+    mib = 1 << 20
+    flags = {**FLAGS, "segment.reply_queue_bytes": str(mib)}
+    async with lone_node(tmp_path, flags) as node, connect(node.addresses["segment"]) as raw:
+        await raw.create(NAME)
+        writer = writer_id()
+        await raw.set_up(writer, NAME)
+        end = 0
+        for _ in range(10):
+            end = await raw.append(writer, end, *[b"x" * (mib - 8)] * 4)
+        tracemalloc.start()
+        try:
+            async with connect(node.addresses["segment"]) as slow:
+                await slow.send(*[m.ReadSegment(NAME, 0, end)] * 3)
+                for _ in range(20):
+                    await slow.stream.receive_some(64 * 1024)
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        # Three replies of 2 MiB being made, the queue, the kernel's shares; not 40 MiB or 120.
+        assert peak < 16 * mib, peak
+        assert await raw.content(NAME) == frame_events([b"x" * (mib - 8)] * 40)

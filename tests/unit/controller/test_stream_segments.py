@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from paceline.errors import (
@@ -47,6 +49,19 @@ def test_segments_come_and_go_one_by_one(bench: Bench) -> None:
     # Another topic, another id: nothing that is left of the old one can be mistaken for it.
     bench.ask(CreateSegmentRequest("sc_st", 7))
     assert bench.image.topic("sc_st").topic_id != topic.topic_id
+
+
+def test_a_wish_may_be_sent_again(bench: Bench) -> None:
+    """Its outcome was unknown: the same token is answered alike, and changes nothing."""
+    token, other = UUID(int=1), UUID(int=2)
+    bench.ask(CreateSegmentRequest("sc_st", 7, token=token))
+    before = bench.image
+    bench.ask(CreateSegmentRequest("sc_st", 7, token=token))
+    assert bench.image.topics == before.topics
+    assert Image.from_snapshot(bench.image.to_snapshot()) == bench.image
+    for wish in (other, None):
+        with pytest.raises(TopicAlreadyExists):
+            bench.ask(CreateSegmentRequest("sc_st", 7, token=wish))
 
 
 def test_names_that_tell_no_topic_are_kept(bench: Bench) -> None:
