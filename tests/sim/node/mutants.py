@@ -16,10 +16,18 @@ import trio
 
 from paceline.types import Acks
 from paceline.wire.v1.errors import V1Code, V1Error
-from paceline_cluster.sim.profiles import FLAP, LOSSY, MIXED, MOVER, POWER_ALL, RESTART, Profile
+from paceline_cluster.sim.profiles import (
+    FLAP,
+    LOSSY,
+    MIXED,
+    MOVER,
+    POWER_ALL,
+    RESTART,
+    SLOW_PROPOSAL,
+    Profile,
+)
 from paceline_node.controller.raft_segment import encode_entry
 from paceline_node.controller.raft_store import RaftStore
-from paceline_node.coordination.replica import MachineReplica
 from paceline_node.listeners import v1_errors, v1_records
 from paceline_node.replication import partition as partition_module
 from paceline_node.replication.partition import Partition
@@ -82,15 +90,6 @@ async def _metadata_not_synced(self: RaftStore, entries: Sequence[Any]) -> None:
     await trio.sleep(0.0002)
 
 
-_took_role = MachineReplica.role_changed
-
-
-def _loaded_to_the_high_watermark(self: MachineReplica) -> None:
-    """Takes over without what its own log holds beyond what is committed."""
-    _took_role(self)
-    self._load_end = min(self._load_end, self._log.high_watermark)
-
-
 @contextlib.contextmanager
 def _unknown_outcomes_called_refusals() -> Iterator[None]:
     refusal = V1Error(V1Code.UNAVAILABLE, "try again")
@@ -126,16 +125,8 @@ MUTANTS = (
         seed=0,
     ),
     NodeMutant(
-        "groups answer before their change is committed",
-        MIXED,
-        _set(MachineReplica, "uncommitted", lambda self, scope: None),
+        "V1 calls unknown outcomes refusals", FLAP, _unknown_outcomes_called_refusals, seed=1
     ),
-    NodeMutant(
-        "groups are loaded to the high watermark only",
-        MOVER,
-        _set(MachineReplica, "role_changed", _loaded_to_the_high_watermark),
-    ),
-    NodeMutant("V1 calls unknown outcomes refusals", FLAP, _unknown_outcomes_called_refusals),
     NodeMutant("HW without min ISR", MIXED, _core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, _core("sticky ELR"), seed=0),
     NodeMutant("no maximal ISR", MIXED, _core("no maximal ISR"), seed=4),
@@ -148,5 +139,5 @@ MUTANTS = (
     NodeMutant("expand without ack >= LESO", MOVER, _core("expand without ack >= LESO")),
     NodeMutant("roles before registration", RESTART, _core("roles before registration")),
     NodeMutant("no leader epoch check in fetch", MOVER, _core("no leader epoch check in fetch")),
-    NodeMutant("no partition epoch CAS", MIXED, _core("no partition epoch CAS")),
+    NodeMutant("no partition epoch CAS", SLOW_PROPOSAL, _core("no partition epoch CAS")),
 )

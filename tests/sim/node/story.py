@@ -50,8 +50,8 @@ def plan_of(
     )
 
 
-def play(script: Script, plan: Plan | None = None) -> Verdict:
-    """Play a story; fails with the timeline when an invariant breaks."""
+def perform(script: Script, plan: Plan | None = None) -> Verdict:
+    """Play a story, whatever comes of it."""
 
     async def told(run: Run) -> None:
         run.keeps_up = False
@@ -59,7 +59,12 @@ def play(script: Script, plan: Plan | None = None) -> Verdict:
         await story.acknowledged(5)
         await script(story)
 
-    verdict = Run(plan or plan_of(), told).execute()
+    return Run(plan or plan_of(), told).execute()
+
+
+def play(script: Script, plan: Plan | None = None) -> Verdict:
+    """Play a story; fails with the timeline when an invariant breaks."""
+    verdict = perform(script, plan)
     assert verdict.violation is None, "\n".join(
         (*verdict.timeline.lines(80), str(verdict.violation))
     )
