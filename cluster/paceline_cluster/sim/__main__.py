@@ -37,7 +37,15 @@ _LINES = 200
 @click.option("--replay", type=int, help="Run one seed of one profile and show what happened.")
 @click.option("--shrink", "smaller", is_flag=True, help="With --replay: find a smaller failure.")
 @click.option("--lines", type=int, default=_LINES, show_default=True, help="Of the timeline.")
-@click.option("--trace", nargs=3, type=str, hidden=True, help="TIER PROFILE SEED: its checksum.")
+@click.option(
+    "--trace",
+    "traces",
+    nargs=3,
+    type=str,
+    multiple=True,
+    hidden=True,
+    help="TIER PROFILE SEED: its checksum.",
+)
 def main(
     tier: str,
     profiles: tuple[str, ...],
@@ -50,11 +58,12 @@ def main(
     replay: int | None,
     smaller: bool,
     lines: int,
-    trace: tuple[str, str, str] | None,
+    traces: tuple[tuple[str, str, str], ...],
 ) -> None:
     """Simulate clusters from seeds. Exit code 1: an invariant was broken."""
-    if trace is not None:
-        click.echo(run_seed(trace[0], trace[1], int(trace[2])).trace)
+    if traces:
+        for name, profile, seed in traces:
+            click.echo(run_seed(name, profile, int(seed)).trace)
         return
     if replay is not None:
         _replay(tier, profiles, replay, smaller=smaller, lines=lines)

@@ -114,7 +114,7 @@ def _work(tier: str, profile: str, seed: int) -> Result:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     if tier == NODE and seed % CANARY_EVERY == 0 and result.violation is None:
-        again = trace_elsewhere(tier, profile, seed)
+        (again,) = traces_elsewhere([(tier, profile, seed)])
         if again != result.trace:
             found = f"not repeatable: trace {result.trace:x}, elsewhere {again:x}"
             return replace(result, violation=found)
@@ -125,14 +125,16 @@ def _hangs(signum: int, frame: FrameType | None) -> None:
     raise RunHangs("virtual time stands still")
 
 
-def trace_elsewhere(tier: str, profile: str, seed: int) -> int:
-    """The trace of a seed run in a process of its own, with other hashes."""
-    environment = {**os.environ, "PYTHONHASHSEED": str(1 + seed % 4_000_000)}
-    command = [sys.executable, "-m", "paceline_cluster.sim", "--trace", tier, profile, str(seed)]
+def traces_elsewhere(jobs: Sequence[Job]) -> list[int]:
+    """The traces of some seeds, run in one other process with other hashes."""
+    environment = {**os.environ, "PYTHONHASHSEED": str(1 + jobs[0][2] % 4_000_000)}
+    command = [sys.executable, "-m", "paceline_cluster.sim"]
+    for tier, profile, seed in jobs:
+        command += ["--trace", tier, profile, str(seed)]
     done = subprocess.run(  # noqa: S603  this very interpreter and package
         command, env=environment, capture_output=True, text=True, check=True
     )
-    return int(done.stdout.split()[-1])
+    return [int(trace) for trace in done.stdout.split()]
 
 
 def summary(results: Sequence[Result]) -> dict[str, object]:

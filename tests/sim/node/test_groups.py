@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from unittest import mock
 
+import pytest
 import trio
 
 from paceline_cluster.checker import events
@@ -16,6 +17,8 @@ from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.plan import Plan
 from paceline_node.coordination.replica import MachineReplica
 from tests.sim.node.story import SESSION_S, Story, perform, plan_of, play
+
+pytestmark = pytest.mark.timeout(600)
 
 
 def plan() -> Plan:

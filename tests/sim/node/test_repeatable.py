@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from paceline_cluster.sim.batch import trace_elsewhere
+import pytest
+
+from paceline_cluster.sim.batch import traces_elsewhere
 from paceline_cluster.sim.plan import draw
 from paceline_cluster.sim.profiles import MIXED
 from paceline_cluster.sim.run import run
-from paceline_cluster.sim.tiers import NODE, run_seed
+from paceline_cluster.sim.tiers import NODE, RAFT, REPLICAS, profiles_of, run_seed
+
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_the_same_seed_gives_the_same_run_in_another_process_with_other_hashes() -> None:
-    result = run_seed(NODE, "mixed", 10)
-    assert result.violation is None
-    assert result.faults > 5
-    assert trace_elsewhere(NODE, "mixed", 10) == result.trace
+    jobs = [(NODE, "mixed", 10), (NODE, "membership", 3), (RAFT, "swarm", 10)]
+    jobs += [(REPLICAS, profile, 10) for profile in profiles_of(REPLICAS)]
+    here = [run_seed(*job) for job in jobs]
+    assert [result.violation for result in here] == [None] * len(jobs)
+    assert all(result.faults > 5 for result in here)
+    assert traces_elsewhere(jobs) == [result.trace for result in here]
 
 
 def test_runs_do_not_disturb_each_other() -> None:

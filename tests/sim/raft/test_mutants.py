@@ -12,7 +12,9 @@ from dataclasses import replace
 import pytest
 
 from paceline_cluster.sim.raft.durable import Durable
-from paceline_cluster.sim.raft.world import Node, Profile, World
+from paceline_cluster.sim.raft.node import Node
+from paceline_cluster.sim.raft.profile import Profile
+from paceline_cluster.sim.raft.world import World
 from paceline_node.controller.raft import Raft
 from paceline_node.controller.raft_leader import Leader
 from paceline_node.controller.raft_log import RaftLog

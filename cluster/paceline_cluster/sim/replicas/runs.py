@@ -20,7 +20,8 @@ HEAL_S = 4.0
 @dataclass(frozen=True)
 class Profile:
     """Shares of faults per fault slot; the rest of the probability does nothing. ``again`` is the
-    share of losing faults that hit a node which is just coming back from one."""
+    share of losing faults that hit a node which is just coming back from one. ``down_s`` bounds how
+    long a process stays away, ``pause_s`` how long one stands still."""
 
     name: str
     network: NetworkFaults = field(default_factory=NetworkFaults)
@@ -37,6 +38,8 @@ class Profile:
     power_all: float = 0.0
     again: float = 0.0
     mover: float = 0.0
+    down_s: tuple[float, float] = (0.0, 0.8)
+    pause_s: tuple[float, float] = (0.1, 1.5)
     modes: tuple[FlushMode, ...] = (FlushMode.GROUP, FlushMode.INTERVAL)
 
 
@@ -76,9 +79,43 @@ MIN_ISR = Profile(
     pause=0.1,
     cut=0.1,
 )
+RESTARTS = Profile(
+    "restarts",
+    network=NetworkFaults(loss=0.05, duplicate=0.1, slow=0.3, slow_s=0.6),
+    kill=0.5,
+    kill_all=0.08,
+    lose=0.08,
+    pause=0.02,
+    cut=0.05,
+    down_s=(0.0, 0.15),
+)
+"""Processes die before they are registered, and their messages arrive when others have taken their
+place."""
+REJECTED = Profile(
+    "rejected",
+    network=NetworkFaults(duplicate=0.2, proposal_s=1.5, metadata_s=0.4),
+    slot_s=(0.05, 0.3),
+    kill=0.02,
+    stop=0.0,
+    kill_all=0.0,
+    lose=0.02,
+    pause=0.5,
+    cut=0.02,
+    pause_s=(0.4, 1.0),
+)
+"""Replicas are fenced and come back while proposals to admit them are under way."""
 PROFILES = {
     profile.name: profile
-    for profile in (MIXED, MOVER, SLOW_PROPOSAL, LOSSY_SMALL, POWER_ALL, MIN_ISR)
+    for profile in (
+        MIXED,
+        MOVER,
+        SLOW_PROPOSAL,
+        LOSSY_SMALL,
+        POWER_ALL,
+        MIN_ISR,
+        RESTARTS,
+        REJECTED,
+    )
 }
 
 
@@ -106,6 +143,20 @@ class Run:
 
     def execute(self) -> None:
         """Raises Violation, or AssertionError of the code itself."""
+        self.warm_up()
+        world = self.world
+        world.healed = False
+        end = WARM_UP_S + self.profile.seconds
+        self._schedule(end)
+        if self.profile.mover:
+            self._schedule_moves(end)
+        world.run(end)
+        self._heal()
+        world.run(end + HEAL_S)
+        self.oracle.check_end()
+
+    def warm_up(self) -> None:
+        """Brokers up, the partition created, nothing failing."""
         world = self.world
         world.healed = True
         for broker in self.brokers:
@@ -117,15 +168,6 @@ class Run:
             None, admin.CreateTopic(TOPIC, 1, len(nodes), configs, assignment=(nodes,))
         )
         world.run(WARM_UP_S)
-        world.healed = False
-        end = WARM_UP_S + self.profile.seconds
-        self._schedule(end)
-        if self.profile.mover:
-            self._schedule_moves(end)
-        world.run(end)
-        self._heal()
-        world.run(end + HEAL_S)
-        self.oracle.check_end()
 
     def _schedule(self, end: float) -> None:
         low, high = self.profile.slot_s
@@ -180,7 +222,7 @@ class Run:
             if broker.life == life and not broker.alive:
                 broker.start()
 
-        self.world.after(self.world.rng.uniform(0.0, 0.8), restart)
+        self.world.after(self.world.rng.uniform(*self.profile.down_s), restart)
 
     def _kill(self) -> None:
         broker = self._living()
@@ -243,7 +285,7 @@ class Run:
     def _pause(self) -> None:
         broker = self._living()
         if broker is not None:
-            broker.pause(self.world.rng.uniform(0.1, 1.5))
+            broker.pause(self.world.rng.uniform(*self.profile.pause_s))
 
     def _cut(self) -> None:
         rng = self.world.rng
