@@ -36,6 +36,7 @@ class Checker:
             events.Ok: self._acknowledged,
             events.Fail: self._records.refused,
             events.Unknown: self._records.given_up,
+            events.Together: self._records.together,
             events.Seek: self._records.sought,
             events.Read: self._records.read,
             events.Final: self._records.final,

@@ -95,6 +95,15 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """These counters were written in one transaction, whatever its outcome: in the end all of them
+    are visible, or none. ``runs`` are (stream, first counter, count)."""
+
+    t: float
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Seek:
     """A reader begins, or goes on, at ``offset`` of a partition; what it read before does not
     bind it any more (a new assignment, a rebalance, a reset)."""
@@ -233,7 +242,7 @@ class Healed:
     fault: int
 
 
-WriteEvent = Stream | Invoke | Ok | Fail | Unknown
+WriteEvent = Stream | Invoke | Ok | Fail | Unknown | Together
 ReadEvent = Seek | Read | Final | FinalRead
 GroupEvent = Commit | CommitOk | CommitFail | CommitUnknown | AskOffset | OffsetTold | Join | Joined
 FaultEvent = Fault | Healed

@@ -20,6 +20,7 @@ class Kind(enum.StrEnum):
     REORDERED = "stored in another order than written"
     REAL_TIME_ORDER = "stored before what was acknowledged earlier"
     REFUSED_STORED = "refused but stored"
+    TORN = "a part of a transaction"
     NEVER_WRITTEN = "read but never written"
     UNCOMMITTED_READ = "read but not committed"
     INCONSISTENT = "one offset told with two contents"

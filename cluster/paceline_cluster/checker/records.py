@@ -91,6 +91,7 @@ class RecordsJudge:
         self._partitions: dict[str, _Partition] = {}
         self._positions: dict[tuple[str, str], int] = {}
         self._told_at: dict[int, int] = {}
+        self._transactions: list[tuple[Run, ...]] = []
 
     def epochs(self, at: str) -> set[int] | None:
         """Leader epochs of the batches that a partition holds in the end; None when it was not
@@ -165,6 +166,10 @@ class RecordsJudge:
         if stream is not None:
             stream.bound_of(event.first, event.count)
             stream.given_up.add(event.first, event.first + event.count)
+
+    def together(self, event: events.Together) -> None:
+        self._transactions.append(event.runs)
+        self._counts["transactions"] += 1
 
     def _resolved(self, number: int, first: int, count: int) -> _Stream | None:
         """The stream of an outcome, if the outcome fits what was invoked."""
@@ -320,7 +325,26 @@ class RecordsJudge:
             self._finish_partition(self._partitions[name])
         for number in sorted(self._streams):
             self._finish_stream(number, self._streams[number])
+        for runs in self._transactions:
+            self._finish_transaction(runs)
         self._misplaced()
+
+    def _finish_transaction(self, runs: tuple[Run, ...]) -> None:
+        """All of it is stored, or none; what was removed from a start counts as stored."""
+        lacking: list[str] = []
+        written = 0
+        for number, first, count in runs:
+            stream = self._streams.get(number)
+            if stream is None or self._partition(stream.info.at).end is None:
+                return
+            written += count
+            for start, end in stream.stored.missing(first, first + count):
+                for low, high in stream.expired.missing(start, end):
+                    lacking.append(f"{stream.info.at}: {stream.name} {_span(low, high - low)}")
+                    written -= high - low
+        if lacking and written:
+            text = f"{written} records of it are visible, but not {', '.join(lacking[:3])}"
+            self._findings.add(Kind.TORN, text)
 
     def _finish_partition(self, partition: _Partition) -> None:
         if partition.end is None:

@@ -18,6 +18,7 @@ from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember
 from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.transactor import Transactor
 from paceline_cluster.sim.workload import (
     AGAIN_S,
     KINDS,
@@ -41,7 +42,7 @@ class Worker(Protocol):
 class Company:
     """``writers`` are told to stop and come to an end; ``others`` are cancelled."""
 
-    writers: Sequence[Writer | LineWriter]
+    writers: Sequence[Writer | LineWriter | Transactor]
     others: Sequence[Worker]
 
     @property
@@ -52,12 +53,14 @@ class Company:
 def gather(plan: Plan, recorder: Recorder, rng: random.Random) -> Company:
     """The clients of a plan. The first writer always is an idempotent one."""
     fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
-    writers: list[Writer | LineWriter] = []
+    writers: list[Writer | LineWriter | Transactor] = []
     for number in range(plan.writers):
         kind = KINDS[0] if number == 0 else rng.choice(KINDS)
         writers.append(Writer(f"w{number}", kind, plan, recorder, fork()))
     for number in range(plan.line_writers):
         writers.append(LineWriter(f"l{number}", plan, recorder, fork()))
+    for number in range(plan.transactors):
+        writers.append(Transactor(f"t{number}", plan, recorder, fork()))
     topic = plan.topics[0]
     others: list[Worker] = [
         Reader(f"r{number}", plan, recorder, fork()) for number in range(plan.readers)
@@ -83,7 +86,7 @@ async def read_everything(
             client,
             [
                 TopicPartition(topic.name, number)
-                for topic in plan.topics
+                for topic in plan.all_topics
                 for number in range(topic.partitions)
             ],
             recorder,

@@ -124,7 +124,7 @@ class Faults:
 
     def _leading(self) -> set[int]:
         newest = self._oracle.metadata.newest
-        names = {topic.name for topic in self._plan.topics}
+        names = {topic.name for topic in self._plan.all_topics}
         if newest is None:
             return set()
         return {
@@ -382,7 +382,7 @@ class Faults:
         broker = None if machine.node is None else machine.node.broker
         if broker is None:
             return []
-        names = {topic.name for topic in self._plan.topics}
+        names = {topic.name for topic in self._plan.all_topics}
         return [
             (partition.key, segment.file.path)
             for partition in broker.replicas.table.partitions

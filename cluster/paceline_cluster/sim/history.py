@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from paceline.types import Acks
 from paceline_cluster.checker import events
 from paceline_cluster.checker.checker import Checker
-from paceline_cluster.checker.events import FOREIGN, Run
+from paceline_cluster.checker.events import FOREIGN, HIDDEN, Run
 
 _ACKS = {Acks.ALL: "all", Acks.LEADER: "leader", Acks.NONE: "none"}
+_LAST = "the last reading"
 
 
 def at(topic: str, partition: int) -> str:
@@ -29,10 +30,14 @@ class Stream:
 
 
 class Recorder:
-    """Feeds a checker; ``now`` is virtual time."""
+    """Feeds a checker; ``now`` is virtual time. Partitions of the topic ``hides`` hold offsets that
+    readers are not shown (markers, and what was aborted): passing over those is no gap."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], hides: str = "") -> None:
         self._now = now
+        self._hides = f"{hides}/"
+        self._next: dict[tuple[str, str], int] = {}
+        self._last_epoch: dict[str, int] = {}
         self.checker = Checker()
         self.events: list[events.Event] = []
         self._streams = 0
@@ -100,6 +105,7 @@ class Recorder:
     # --- reads ------------------------------------------------------------------------------------
 
     def seek(self, reader: str, where: str, offset: int) -> None:
+        self._next[reader, where] = offset
         self.say(events.Seek(self._now(), reader, where, offset))
 
     def given(
@@ -107,13 +113,34 @@ class Recorder:
     ) -> None:
         runs = runs_of(values)
         self.read += sum(count for _, _, count in runs)
-        self.say(events.Read(self._now(), reader, where, base, epoch, runs))
+        start, runs = self._filled(reader, where, base, runs)
+        self.say(events.Read(self._now(), reader, where, start, epoch, runs))
 
     def final(self, where: str, start: int, end: int) -> None:
+        self._next[_LAST, where] = start
         self.say(events.Final(self._now(), where, start, end))
 
     def final_read(self, where: str, base: int, epoch: int, values: Iterable[bytes | None]) -> None:
-        self.say(events.FinalRead(self._now(), where, base, epoch, runs_of(values)))
+        self._last_epoch[where] = epoch
+        start, runs = self._filled(_LAST, where, base, runs_of(values))
+        self.say(events.FinalRead(self._now(), where, start, epoch, runs))
+
+    def final_end(self, where: str, end: int) -> None:
+        """All of a partition has been told; what is left of it is not shown to readers."""
+        if where.startswith(self._hides) and self._next.get((_LAST, where), end) < end:
+            start, runs = self._filled(_LAST, where, end, ())
+            epoch = self._last_epoch.get(where, 0)
+            self.say(events.FinalRead(self._now(), where, start, epoch, runs))
+
+    def _filled(
+        self, reader: str, where: str, base: int, runs: tuple[Run, ...]
+    ) -> tuple[int, tuple[Run, ...]]:
+        """The runs with what was not shown before them, as far as the topic may hide anything."""
+        expected = self._next.get((reader, where), base)
+        self._next[reader, where] = base + sum(count for _, _, count in runs)
+        if expected < base and where.startswith(self._hides):
+            return expected, ((HIDDEN, 0, base - expected), *runs)
+        return base, runs
 
     # --- faults -----------------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ without changing the others: that is what makes a failing plan shrink.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.profiles import Profile
 from paceline_node.settings.flush_mode import FlushMode
+
+LEDGER = "ledger"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,16 @@ class Plan:
     line_members: int = 0
     spares: int = 0
     losses: int = 1
+    transactors: int = 0
+
+    @property
+    def ledger(self) -> TopicPlan:
+        """The topic that is written in transactions only, two partitions at a time."""
+        return replace(self.topics[0], name=LEDGER, partitions=2)
+
+    @property
+    def all_topics(self) -> tuple[TopicPlan, ...]:
+        return (*self.topics, self.ledger) if self.transactors else self.topics
 
     @property
     def may_halt(self) -> bool:
@@ -131,6 +143,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         line_members=company.choice((0, 1, 2)),
         spares=profile.spares,
         losses=profile.losses,
+        transactors=company.choice((0, 1, 1, 2)),
     )
 
 

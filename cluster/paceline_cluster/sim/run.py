@@ -24,7 +24,7 @@ from paceline_cluster.sim.liveness import Health
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.operator import Operator
 from paceline_cluster.sim.oracle import Oracle, Violation
-from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.plan import LEDGER, Plan
 from paceline_cluster.sim.timeline import Timeline
 from paceline_cluster.sim.workload import while_connected
 
@@ -64,7 +64,7 @@ class Run:
         self.plan = plan
         self._script = script
         self.timeline = Timeline()
-        self.recorder = Recorder(trio.current_time)
+        self.recorder = Recorder(trio.current_time, hides=LEDGER)
         self._scope = trio.CancelScope()
         self._rng = random.Random(f"{plan.seed}/{plan.profile}/run")
         self._revival = random.Random(self._rng.getrandbits(64))
@@ -253,7 +253,7 @@ class Run:
     # --- the operator -----------------------------------------------------------------------------
 
     async def _create_topics(self, client: Client) -> None:
-        for topic in self.plan.topics:
+        for topic in self.plan.all_topics:
             await client.admin.create_topic(
                 topic.name,
                 partitions=topic.partitions,

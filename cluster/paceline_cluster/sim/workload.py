@@ -158,7 +158,7 @@ class Reader:
 
     def __init__(self, name: str, plan: Plan, recorder: Recorder, rng: random.Random) -> None:
         self.name = name
-        self._topics = [topic.name for topic in plan.topics]
+        self._topics = [topic.name for topic in plan.all_topics]
         self._recorder = recorder
         self._rng = rng
         self._lives = 0
@@ -204,6 +204,8 @@ async def read_all(client: Client, partitions: Sequence[TopicPartition], to: Rec
         for batch in batches:
             epoch = batch.header.leader_epoch
             to.final_read(str(batch.at), batch.first_offset, epoch, values_of(batch))
+        for where in partitions:
+            to.final_end(str(where), ends[where])
         return
 
 

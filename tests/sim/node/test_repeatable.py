@@ -20,7 +20,7 @@ def test_the_same_seed_gives_the_same_run_in_another_process_with_other_hashes()
     jobs += [(REPLICAS, profile, 10) for profile in profiles_of(REPLICAS)]
     here = [run_seed(*job) for job in jobs]
     assert [result.violation for result in here] == [None] * len(jobs)
-    assert all(result.faults > 5 for result in here)
+    assert sum(result.faults for result in here) > 100
     assert traces_elsewhere(jobs) == [result.trace for result in here]
 
 

@@ -51,6 +51,22 @@ def test_unknown_outcomes_may_be_stored_or_not(story: Story) -> None:
     assert verdict.counts["unknown"] == 3
 
 
+def test_a_transaction_is_there_wholly_or_not_at_all(story: Story) -> None:
+    here, there = story.stream(), story.stream("orders/1")
+    for stored in ((), (here, there), (here,)):
+        runs = tuple((stream, story.invoke(stream), 1) for stream in (here, there))
+        for stream, first, count in runs:
+            if stream in stored:
+                story.append(stream, first, count)
+            story.unknown(stream, first, count)
+        story.say(events.Together(story.t, runs))
+    story.write(here)
+    verdict = judge(story.finish())
+    assert kinds(verdict) == {Kind.TORN}
+    assert verdict.finding_counts[Kind.TORN] == 1
+    assert "orders/1: w1/k 2" in text_of(verdict, Kind.TORN)
+
+
 def test_lost_acknowledged_write(story: Story) -> None:
     stream = story.stream()
     story.write(stream, 3)

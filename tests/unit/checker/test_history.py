@@ -27,6 +27,7 @@ ONE_OF_EACH: list[Event] = [
     events.Ok(0.3, 0, 0, 30, 100, 3),
     events.Fail(0.3, 0, 30, 10, "NotEnoughReplicas: …"),
     events.Unknown(0.3, 0, 40, 10, "RequestTimedOut"),
+    events.Together(1.25, ((3, 0, 2), (4, 7, 1))),
     events.Seek(0.4, "r0", AT, 100),
     events.Read(0.5, "r0", AT, 100, 3, ((0, 0, 30), (events.HIDDEN, 0, 1))),
     events.Final(0.6, AT, 0, 131),
