@@ -128,6 +128,7 @@ class GroupAdmin(Facade[trio_group_admin.GroupAdmin]):
 class TransactionAdmin(Facade[trio_transaction_admin.TransactionAdmin]):
     """As :class:`paceline.client.transaction_admin.TransactionAdmin`."""
 
+    coordinator = blocking_twin(trio_transaction_admin.TransactionAdmin.coordinator)
     list = blocking_twin(trio_transaction_admin.TransactionAdmin.list)
     describe = blocking_twin(trio_transaction_admin.TransactionAdmin.describe)
     abort = blocking_twin(trio_transaction_admin.TransactionAdmin.abort)

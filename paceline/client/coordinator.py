@@ -80,6 +80,11 @@ class CoordinatorLink:
             attempt, timeout_s=timeout_s, backoff=self._backoff, may_retry=may_retry
         )
 
+    async def node(self, *, timeout_s: float) -> NodeId:
+        """Which node coordinates, asked anew, repeatedly until ``timeout_s`` is over."""
+        self._node = NO_NODE
+        return await retrying(self._find, timeout_s=timeout_s, backoff=self._backoff)
+
     async def _find(self) -> NodeId:
         if self._node == NO_NODE:
             connection = await self._pool.to_any()

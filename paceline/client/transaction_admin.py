@@ -9,6 +9,7 @@ from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.retry import Backoff
 from paceline.client.settings import ClientSettings
+from paceline.types import NodeId
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.transactions import (
     KAFKA,
@@ -33,6 +34,10 @@ class TransactionAdmin:
     ) -> None:
         self._settings = settings
         self._coordinator = TransactionCoordinator(pool, metadata, backoff, "")
+
+    async def coordinator(self) -> NodeId:
+        """The node that coordinates now. Raises CoordinatorNotAvailable."""
+        return await self._coordinator.node(timeout_s=self._settings.operation_timeout_s)
 
     async def list(self, *, states: Sequence[str] = ()) -> list[TransactionListing]:
         """All transactional ids, or those in some states (``ongoing`` ...), by family and name."""

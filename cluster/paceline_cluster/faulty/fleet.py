@@ -18,6 +18,7 @@ from paceline_cluster import create, launch, ports, processes, state
 from paceline_cluster.errors import TooLate
 from paceline_cluster.faulty import world
 from paceline_cluster.faulty.control import ControlPage
+from paceline_cluster.faulty.crash_points import CrashPoints
 from paceline_cluster.faulty.proxy import Mesh
 from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
@@ -97,6 +98,10 @@ class Fleet:
         await self.kill(node)
         entry = self.state.node(node)
         await create.format_for_joining(entry.config_path, cluster_id=None, replace=True)
+
+    def crash_points(self, node: int) -> CrashPoints:
+        """To let a node die at a named point; say :meth:`expect_end` too."""
+        return world.crash_points(self.state.node(node).dir)
 
     def expect_end(self, node: int) -> None:
         """The node will end by itself; that is no death to be noted."""

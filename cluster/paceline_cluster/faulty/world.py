@@ -1,6 +1,7 @@
 """The files that tell a node its faulty world, and the Env made of them.
 
     node-0.faults/faults.page     the control page
+    node-0.faults/crash.armed     the site at which it is to die (crash_points.py)
     node-0.faults/routes.json     {"127.0.0.1:7401": "127.0.0.1:23456"}: what to dial instead
 
 They lie beside the node's folder ``node-0``, so that they survive when that is emptied.
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paceline_cluster.faulty.control import ControlPage
+from paceline_cluster.faulty.crash_points import CrashPoints
 from paceline_cluster.faulty.disk import FaultyDisk
 from paceline_cluster.faulty.host import FaultyHost
 from paceline_cluster.faulty.network import Address, RoutedNetwork
@@ -46,10 +48,20 @@ def read_world(node_folder: Path) -> tuple[ControlPage, dict[Address, Address]]:
     return ControlPage(folder / PAGE), routes
 
 
-def faulty_env(settings: Settings, page: ControlPage, routes: Mapping[Address, Address]) -> Env:
+def crash_points(node_folder: Path) -> CrashPoints:
+    """Where the node in ``node_folder`` may be told to die."""
+    return CrashPoints(beside(node_folder))
+
+
+def faulty_env(
+    settings: Settings,
+    page: ControlPage,
+    routes: Mapping[Address, Address],
+    crashes: CrashPoints,
+) -> Env:
     """The production Env, failing on command."""
     disk = FaultyDisk(str(settings.node.data_dir), page)
-    return Env(FaultyHost(page), disk, RoutedNetwork(routes), random.SystemRandom())
+    return Env(FaultyHost(page, crashes), disk, RoutedNetwork(routes), random.SystemRandom())
 
 
 def _text(address: Address) -> str:
