@@ -8,8 +8,8 @@ data: what was said to be committed is there, in every partition, once; nothing 
 consumer that read all along has seen the same.
 
 ``PACELINE_TRANSACTION_RUNS`` strikes each point so often; without it three points are struck once.
-``PACELINE_TRANSACTION_REPORT`` gets a JSON line for each blow (T5). ``scripts/show-transactions`` does
-20 a point.
+``PACELINE_TRANSACTION_REPORT`` gets a JSON line for each blow (T5). ``scripts/show-transactions``
+does 20 a point.
 """
 
 from __future__ import annotations

@@ -1,0 +1,40 @@
+"""Transactions through failovers of coordinator and leaders, from seeds; and rules left out."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.sim.transactions.world import World
+
+SEEDS = int(os.environ.get("PACELINE_SIM_SEEDS", "25"))
+STEPS = 4000
+MUTANT_SEEDS = 80
+
+
+def test_all_or_nothing_whatever_happens() -> None:
+    completed = elections = committed = 0
+    for seed in range(SEEDS):
+        world = World(seed)
+        try:
+            world.run(STEPS)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        completed += world.completed
+        elections += world.cluster.epoch
+        committed += sum(each.told == "commit" for each in world.written.values())
+    # The runs did something: many transactions ended, across many failovers.
+    assert completed > SEEDS * 5
+    assert committed > SEEDS * 2
+    assert elections > SEEDS
+
+
+@pytest.mark.parametrize("rule", ["verification", "void"])
+def test_a_rule_left_out_is_noticed(rule: str) -> None:
+    for seed in range(MUTANT_SEEDS):
+        try:
+            World(seed, breaks=rule).run(STEPS)
+        except AssertionError:
+            return
+    pytest.fail(f"{MUTANT_SEEDS} runs without the rule {rule!r} went well")
