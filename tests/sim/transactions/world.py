@@ -13,7 +13,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from paceline.errors import (
     ConcurrentTransactions,
@@ -23,92 +22,22 @@ from paceline.errors import (
     TransactionCoordinatorFenced,
 )
 from paceline.wire.batch import TRANSACTIONAL, build_batch, read_header
-from paceline.wire.end_marker import is_end_marker
-from paceline.wire.records import Record, decode_records
+from paceline.wire.records import Record
 from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.replica import MachineReplica, Phase
-from paceline_node.replication.sequences import judge
 from paceline_node.replication.transactions import (
     MarkerOrder,
-    TransactionGate,
-    check_all,
-    check_order,
 )
-from paceline_node.storage.producers import ProducerTable, read_detail
-from paceline_node.storage.transactions import is_aborted
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.producers import Ended
-from paceline_node.transactions.records import TopicPartition
 from tests.sim.groups.replicated_log import NodeLog, ReplicatedLog
 from tests.sim.groups.world import Clock
+from tests.sim.transactions.places import Place, Value
 
 PARTITIONS = 3
 TIMEOUT_MS = 20_000
-
-
-class Value(NamedTuple):
-    """A record says whose it is."""
-
-    producer: int
-    number: int
-    index: int
-
-
-class Place:
-    """A partition. ``breaks`` names a rule to leave out, for a test of the tests."""
-
-    def __init__(self, number: int, breaks: str) -> None:
-        self.at = TopicPartition("t", number)
-        self.table = ProducerTable()
-        self.gate = TransactionGate()
-        self.batches: list[tuple[int, bytes]] = []
-        self.end = 0
-        self.leader_epoch = 0
-        self._breaks = breaks
-
-    def fail_over(self) -> None:
-        self.leader_epoch += 1
-        self.gate.clear()
-
-    def _append(self, batch: bytearray) -> None:
-        header = read_header(batch)._replace(base_offset=self.end)
-        self.table.note(header, read_detail(batch, 0, header), self.end)
-        self.batches.append((self.end, bytes(batch)))
-        self.end += header.last_offset_delta + 1
-
-    def produce(self, batch: bytearray, ticket: object) -> None:
-        header = read_header(batch)
-        if judge(self.table, [header]).duplicates:
-            return
-        if self._breaks != "verification":
-            check_all(self.gate, self.table, [header], ticket)  # type: ignore[arg-type]
-        self._append(batch)
-
-    def end_transaction(self, order: MarkerOrder, leader_epoch: int) -> None:
-        if leader_epoch != self.leader_epoch and self._breaks != "leader epoch":
-            raise FencedLeaderEpoch("late")
-        check_order(order, self.table.producer(order.producer_id))
-        if self._breaks != "void":
-            self.gate.void(order.producer_id)
-        if self.gate.already(order) is None:
-            self._append(order.marker(1))
-            self.gate.marked(order, self.end - 1)
-
-    def visible(self) -> list[Value]:
-        """What readers of committed data see."""
-        index = self.table.transactions
-        aborted = index.aborted_in(0, self.end)
-        shown = []
-        for offset, data in self.batches:
-            header = read_header(data)._replace(base_offset=offset)
-            if offset >= index.first_unstable(self.end) or is_end_marker(header):
-                continue
-            if not is_aborted(header, aborted):
-                for record in decode_records(data, 0):
-                    shown.append(Value(*map(int, (record.value or b"").split(b" "))))
-        return shown
 
 
 @dataclass
