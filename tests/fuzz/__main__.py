@@ -11,7 +11,7 @@ import click
 from tests.fuzz.engine import Target, fuzz
 from tests.fuzz.targets import TARGETS
 
-_SLICE = 2_000
+_SLICE = 250
 """Inputs of a target before the next one has its turn."""
 
 

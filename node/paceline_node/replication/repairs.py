@@ -17,6 +17,7 @@ import structlog
 import trio
 
 from paceline.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     NotLeader,
     PacelineError,
@@ -90,6 +91,7 @@ class Repairs:
         self._settings = settings or RepairSettings()
         self._suspects: dict[tuple[PartitionKey, int], None] = {}
         self._damaged: dict[PartitionKey, bool] = {}  # whether the controller knows
+        self._lost: dict[PartitionKey, DamagedRange] = {}
         self._wake = trio.Event()
         self.repaired_count = 0
         self._log = structlog.get_logger(component="repairs", node=context.node_id)
@@ -218,6 +220,7 @@ class Repairs:
             partition = self._find(key)
             if partition is None:
                 del self._damaged[key]
+                self._lost.pop(key, None)
             elif known and partition.replica.follower is not None:
                 await self._repair(partition)
 
@@ -226,6 +229,9 @@ class Repairs:
         try:
             while partition.log.damaged:
                 await self._repair_range(partition, partition.log.damaged[0])
+        except CorruptMessage as error:
+            self._tell_of_loss(partition, str(error))
+            return
         except (PacelineError, LookupError) as error:
             self._log.warning("repair failed", partition=str(partition), reason=str(error))
             return
@@ -236,10 +242,27 @@ class Repairs:
                 self._failed(error)
             return
         self._damaged.pop(partition.key, None)
+        self._lost.pop(partition.key, None)
         self.repaired_count += 1
         self._log.info("replica repaired", partition=str(partition))
         if self._find(partition.key) is partition and partition.replica.follower is not None:
             self._follow(partition)
+
+    def _tell_of_loss(self, partition: Partition, reason: str) -> None:
+        """The leader cannot read these records either (2.5 (c)): only an operator can decide that
+        they are lost. Said once for each range; asked for again and again all the same, since
+        another replica may lead one day."""
+        lost = partition.log.damaged[0]
+        if self._lost.get(partition.key) == lost:
+            return
+        self._lost[partition.key] = lost
+        self._log.error(
+            "records are damaged on the leader too, so this replica cannot be repaired; give them "
+            "up with: paceline topic trim, with --before the end of the range",
+            partition=str(partition),
+            range=str(lost),
+            reason=reason,
+        )
 
     async def _repair_range(self, partition: Partition, damaged: DamagedRange) -> None:
         """Replace the segment with that range; it may have further ranges to fill."""

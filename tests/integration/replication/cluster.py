@@ -359,6 +359,9 @@ class TestCluster:
     def elect(self, topic: str, node: int, number: int = 0) -> None:
         self.authority.decide(None, admin.ElectLeader(topic, number, NodeId(node)))
 
+    def elect_uncleanly(self, topic: str, node: int) -> None:
+        self.authority.decide(None, admin.ElectLeader(topic, 0, NodeId(node), unclean=True))
+
     async def wait(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
         """Return once ``condition`` holds. Fails with the state of all partitions."""
         with trio.move_on_after(timeout_s):

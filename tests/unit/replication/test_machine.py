@@ -306,7 +306,7 @@ class ReplicationMachine(RuleBasedStateMachine):
 
 
 ReplicationMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None
+    max_examples=100, stateful_step_count=60, deadline=None
 )
 TestReplication = ReplicationMachine.TestCase
 
