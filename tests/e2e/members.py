@@ -74,9 +74,11 @@ def union(members: Sequence[Member]) -> dict[tuple[int, int], str]:
 
 
 class OffsetWatch:
-    """Asks again and again what a group has committed; ``falls`` lists what went backwards."""
+    """Asks again and again what a group has committed, and who has what; ``falls`` lists what went
+    backwards, and what two had at a time."""
 
-    def __init__(self, bootstrap: Sequence[str], group: str) -> None:
+    def __init__(self, bootstrap: Sequence[str], group: str, family: str = "kafka") -> None:
+        self._family = family
         self._bootstrap = list(bootstrap)
         self._group = group
         self._stop = threading.Event()
@@ -97,10 +99,18 @@ class OffsetWatch:
         with blocking.connect(self._bootstrap) as client:
             while not self._stop.wait(0.1):
                 try:
-                    found = client.admin.groups.offsets(self._group)
+                    found = client.admin.groups.offsets(self._group, family=self._family)
+                    members = client.admin.groups.describe(self._group, family=self._family).members
                 except PacelineError:
                     continue
                 self.looks += 1
+                owned = [
+                    (each.topic, number)
+                    for member in members
+                    for each in member.assigned
+                    for number in each.partitions
+                ]
+                self.falls += [f"{at} twice" for at in set(owned) if owned.count(at) > 1]
                 for at, committed in found.items():
                     if committed.offset < known.get(at, 0):
                         self.falls.append(f"{at}: {committed.offset} after {known[at]}")

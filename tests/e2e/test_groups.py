@@ -27,7 +27,7 @@ REPORT = os.environ.get("PACELINE_GROUPS_REPORT")
 PARTITIONS = 12
 KEYS = 997
 CHUNK = 1000
-SLOW_FROM = LINES * 2 // 5
+SLOW_FROM = 0.4
 SLOW_CHUNK = 24
 SLOW_S = 0.05
 GONE_S = 60.0
@@ -117,9 +117,10 @@ class Source(threading.Thread):
     at a time until :attr:`hurry` is set, so that the faults fall into the writing however long they
     take. ``fed`` is the next number."""
 
-    def __init__(self, producer: subprocess.Popen[bytes]) -> None:
+    def __init__(self, producer: subprocess.Popen[bytes], lines: int) -> None:
         super().__init__()
         self._producer = producer
+        self._lines = lines
         self.hurry = threading.Event()
         self.fed = 0
 
@@ -128,9 +129,9 @@ class Source(threading.Thread):
         assert stdin is not None
         try:
             with stdin:
-                while self.fed < LINES:
-                    slow = self.fed >= SLOW_FROM and not self.hurry.wait(SLOW_S)
-                    end = min(LINES, self.fed + (SLOW_CHUNK if slow else CHUNK))
+                while self.fed < self._lines:
+                    slow = self.fed >= self._lines * SLOW_FROM and not self.hurry.wait(SLOW_S)
+                    end = min(self._lines, self.fed + (SLOW_CHUNK if slow else CHUNK))
                     numbers = range(self.fed, end)
                     stdin.write("".join(f"k{n % KEYS}:{n}\n" for n in numbers).encode())
                     stdin.flush()
@@ -140,11 +141,11 @@ class Source(threading.Thread):
 
 
 @contextmanager
-def producing(cluster: Cluster, topic: str, errors: Path) -> Iterator[Source]:
+def producing(cluster: Cluster, topic: str, errors: Path, lines: int = LINES) -> Iterator[Source]:
     producer = cluster.start(
         "produce", topic, "--acks", "all", "--key-delimiter", ":", stderr=errors
     )
-    source = Source(producer)
+    source = Source(producer, lines)
     source.start()
     try:
         yield source

@@ -1,0 +1,144 @@
+"""A group driven by its coordinator, of real processes and of a program, that loses a member, its
+coordinator and a leader."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+from paceline.client import DrivenSettings, blocking
+from paceline.errors import PacelineError
+from tests.e2e.cluster import Cluster, wait_until
+from tests.e2e.members import Member, OffsetWatch
+from tests.e2e.test_groups import in_sync, producing
+
+LINES = 20_000
+PARTITIONS = 6
+FAMILY = ("--family", "coordinator")
+Places = dict[tuple[int, int], str]
+
+
+class Program(threading.Thread):
+    """A member in this process: the blocking client."""
+
+    def __init__(self, bootstrap: list[str], topic: str, group: str) -> None:
+        super().__init__()
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._group = group
+        self._stop = threading.Event()
+        self.seen: Places = {}
+
+    def run(self) -> None:
+        driven = DrivenSettings(heartbeat_interval_ms=500)
+        with (
+            blocking.connect(self._bootstrap) as client,
+            client.coordinated_consumer(
+                self._topic, self._group, driven=driven, auto_offset_reset="smallest"
+            ) as consumer,
+        ):
+            while not self._stop.is_set():
+                try:
+                    batch = consumer.next_batch(timeout_s=0.2)
+                except TimeoutError:
+                    continue
+                assert batch is not None
+                for record in batch.consumed():
+                    assert record.value is not None
+                    self.seen[record.partition, record.offset] = record.value.decode()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.join(60)
+
+
+def shares(cluster: Cluster, group: str) -> list[int]:
+    """How many partitions each member has, while the group is stable."""
+    result = cluster.run("group", "describe", group, *FAMILY, "--output", "json", exit_code=None)
+    described = json.loads(result.stdout) if result.returncode == 0 else {"state": ""}
+    if described["state"] != "Stable":
+        return []
+    return sorted(member["partitions"] for member in described["members"])
+
+
+def test_a_driven_group_survives_a_member_its_coordinator_and_a_leader(
+    shared_cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster, topic, group = shared_cluster, "driven", "drive"
+    cluster.run("topic", "create", topic, "--partitions", str(PARTITIONS))
+    bootstrap = [":".join(map(str, cluster.address(node, "native"))) for node in range(3)]
+    words = ("--protocol", "coordinator", "--session-timeout", "2")
+    members = [
+        Member(cluster, topic, group, tmp_path / f"m{number}", *words) for number in range(2)
+    ]
+    program = Program(bootstrap, topic, group)
+    program.start()
+
+    def union() -> Places:
+        together = dict(program.seen)
+        for member in members:
+            member.look()
+            together |= member.seen
+        return together
+
+    def goes_on(mark: int) -> None:
+        """Of every partition something is read that was written after ``mark``."""
+
+        def fresh() -> set[int]:
+            return {place[0] for place, value in union().items() if int(value) >= mark}
+
+        wait_until("reading goes on everywhere", lambda: len(fresh()) == PARTITIONS)
+
+    try:
+        wait_until("three members", lambda: shares(cluster, group) == [2, 2, 2])
+        [listed] = [
+            each for each in cluster.json("group", "list")["groups"] if each["group"] == group
+        ]
+        assert (listed["family"], listed["members"]) == ("coordinator", 3)
+        with (
+            OffsetWatch(bootstrap, group, "coordinator") as watch,
+            producing(cluster, topic, tmp_path / "producer.errors", LINES) as source,
+        ):
+            wait_until("reading has begun", lambda: len(union()) > LINES // 20)
+            members[0].kill()
+            wait_until("two take over", lambda: shares(cluster, group) == [3, 3])
+            goes_on(source.fed)
+
+            coordinator = coordinator_of(bootstrap, group)
+            cluster.run("node", "kill", str(coordinator))
+            wait_until("another coordinates", lambda: shares(cluster, group) == [3, 3])
+            goes_on(source.fed)
+            cluster.run("node", "restart", str(coordinator))
+            wait_until("all replicas in sync", lambda: in_sync(cluster))
+
+            killed = cluster.json("node", "kill", f"leader-of:{topic}/0")["node"]
+            goes_on(source.fed)
+            assert source.fed < LINES, "the faults fell outside the writing"
+            cluster.run("node", "restart", str(killed))
+        wait_until("every record is read", lambda: len(union()) >= LINES)
+        assert members[1].stop() == 0
+        program.stop()
+        assert not program.is_alive()
+    finally:
+        for member in members:
+            member.kill()
+        program.stop()
+    together = union()
+    assert sorted(map(int, together.values())) == list(range(LINES))
+    for partition in range(PARTITIONS):
+        offsets = sorted(offset for number, offset in together if number == partition)
+        assert offsets == list(range(len(offsets))), f"partition {partition} has gaps"
+    assert watch.looks > 10
+    assert watch.falls == []
+    described = cluster.json("group", "describe", group, *FAMILY)
+    assert [each["lag"] for each in described["partitions"]] == [0] * PARTITIONS
+    assert "lost its partitions" not in members[0].errors.read_text()
+
+
+def coordinator_of(bootstrap: list[str], group: str) -> int:
+    with blocking.connect(bootstrap) as client:
+        try:
+            return client.admin.groups.coordinator(group, family="coordinator")
+        except PacelineError as error:
+            raise AssertionError(f"nobody coordinates: {error}") from error
