@@ -24,21 +24,21 @@ class Program(threading.Thread):
 
     def __init__(self, bootstrap: list[str], topic: str, group: str) -> None:
         super().__init__()
-        self._bootstrap = bootstrap
+        self._nodes = bootstrap
         self._topic = topic
         self._group = group
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self.seen: Places = {}
 
     def run(self) -> None:
         driven = DrivenSettings(heartbeat_interval_ms=500)
         with (
-            blocking.connect(self._bootstrap) as client,
+            blocking.connect(self._nodes) as client,
             client.coordinated_consumer(
                 self._topic, self._group, driven=driven, auto_offset_reset="smallest"
             ) as consumer,
         ):
-            while not self._stop.is_set():
+            while not self._ending.is_set():
                 try:
                     batch = consumer.next_batch(timeout_s=0.2)
                 except TimeoutError:
@@ -49,7 +49,7 @@ class Program(threading.Thread):
                     self.seen[record.partition, record.offset] = record.value.decode()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self.join(60)
 
 

@@ -14,10 +14,11 @@ from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_errors import code_of
-from paceline_node.security.principals import Operation
+from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
 
 _LAST_OF_0_8 = 1
+_NOT_ALLOWED = int(ErrorCode.AUTHORIZATION_FAILED)
 _WITH_NULL_FOR_ALL = 2
 _WITH_SEVERAL_GROUPS = 8
 
@@ -57,14 +58,15 @@ class AskedTopic(Protocol):
 
 
 def judged(
-    groups: GroupService, topics: Sequence[AskedTopic]
+    groups: GroupService, topics: Sequence[AskedTopic], principal: Principal
 ) -> tuple[list[Commit], dict[TopicPartition, int]]:
     """What may be stored, and the errors of the others."""
     refused: dict[TopicPartition, int] = {}
     good: list[Commit] = []
     for topic in topics:
+        may_read = groups.may_read(principal, topic.name)
         for asked in topic.partitions:
-            error = _refusal(groups, topic.name, asked)
+            error = _refusal(groups, topic.name, asked) if may_read else _NOT_ALLOWED
             if error:
                 refused[topic.name, asked.partition_index] = error
             else:
@@ -121,7 +123,7 @@ class KafkaOffsets:
         self, request: wire.OffsetCommitRequest, call: Call
     ) -> wire.OffsetCommitResponse:
         """Stores what may be stored; each partition has its own answer."""
-        good, refused = judged(self._groups, request.topics)
+        good, refused = judged(self._groups, request.topics, call.principal)
         outcome = await self._store(request, call, good)
         return wire.OffsetCommitResponse(topics=stored(request.topics, outcome, refused))
 

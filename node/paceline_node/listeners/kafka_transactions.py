@@ -158,7 +158,7 @@ class KafkaTransactions:
         self, request: wire.TxnOffsetCommitRequest, call: Call
     ) -> wire.TxnOffsetCommitResponse:
         """Offsets that become the group's when the transaction commits."""
-        good, refused = judged(self._groups, request.topics)
+        good, refused = judged(self._groups, request.topics, call.principal)
         code = 0
         group = GroupKey(Family.KAFKA, request.group_id)
 

@@ -143,7 +143,7 @@ class NativeGroups:
         request = wire.CommitOffsets.unpack(frame.body)
         self._groups.permit(principal, Operation.COMMIT_OFFSETS, request.group)
         key = GroupKey(Family.KAFKA, request.group)
-        results, good = self._judged(request.offsets)
+        results, good = self._judged(request.offsets, principal)
 
         def commit(engine: GroupEngine) -> None:
             engine.kafka.check_commit(
@@ -157,7 +157,7 @@ class NativeGroups:
     async def _commit_in_transaction(self, frame: Frame, principal: Principal) -> Message:
         request = CommitTransactionOffsets.unpack(frame.body)
         group = GroupKey(Family.KAFKA, request.group)
-        results, good = self._judged(request.offsets)
+        results, good = self._judged(request.offsets, principal)
         await self._transactional.commit(
             principal,
             TransactionKey(TransactionFamily.KAFKA, request.transactional_id),
@@ -172,13 +172,18 @@ class NativeGroups:
         return results
 
     def _judged(
-        self, offsets: Iterable[wire.OffsetToCommit]
+        self, offsets: Iterable[wire.OffsetToCommit], principal: Principal
     ) -> tuple[wire.OffsetResults, list[Commit]]:
         """A result for each, and those that may be stored."""
         results = []
         good = []
+        allowed: dict[str, bool] = {}
         for each in offsets:
+            if each.topic not in allowed:
+                allowed[each.topic] = self._groups.may_read(principal, each.topic)
             error = self._refusal(each)
+            if not allowed[each.topic]:
+                error = ErrorCode.AUTHORIZATION_FAILED
             results.append(wire.OffsetResult(each.topic, each.partition, error))
             if error is ErrorCode.NONE:
                 good.append(
@@ -271,7 +276,7 @@ class NativeGroups:
         request = wire.ResetOffsets.unpack(frame.body)
         self._groups.permit(principal, Operation.ALTER, request.group)
         key = _key(request.family, request.group, request.subject)
-        results, good = self._judged(request.offsets)
+        results, good = self._judged(request.offsets, principal)
         await self._groups.perform(key, lambda engine: Inspection(engine).reset_offsets(key, good))
         return results
 

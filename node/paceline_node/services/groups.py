@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import trio
 
-from paceline.errors import CoordinatorNotAvailable, UnknownTopicOrPartition
+from paceline.errors import AuthorizationFailed, CoordinatorNotAvailable, UnknownTopicOrPartition
 from paceline.types import NodeId
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
@@ -50,6 +50,14 @@ class GroupService:
         whatever the family."""
         resource = Resource(ResourceKind.GROUP, group)
         self._access.resource(principal, operation, resource)
+
+    def may_read(self, principal: Principal, topic: str) -> bool:
+        """Whether ``principal`` may read a topic: only then may it say how far it has."""
+        try:
+            self._access.topic(principal, Operation.CONSUME, topic)
+        except AuthorizationFailed:
+            return False
+        return True
 
     # --- who --------------------------------------------------------------------------------------
 
