@@ -24,6 +24,7 @@ from paceline.wire.native import admin, data, groups, transactions
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
+from paceline.wire.segment import modern
 from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.v1.commands import COMMANDS
 from paceline_node.security.principals import (
@@ -39,6 +40,7 @@ from paceline_node.security.principals import (
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 from tests.integration.segment.client import connect as connect_segments
+from tests.integration.segment.test_modern import connected as connect_modern
 
 ALONE = {
     "topics.partitions": "1",
@@ -373,6 +375,37 @@ SEGMENT_REQUESTS = (
     (segment.TruncateSegment("sc/st/0", 0), Operation.ALTER),
     (segment.DeleteSegment("sc/st/0"), Operation.DELETE),
 )
+
+
+async def test_modern_segment_requests(tmp_path) -> None:
+    """The modern dialect's, tables included: a refusal is an error, and changes nothing."""
+    name, table = "sc/st/0", "sc/rg_kvtable/0"
+    asked = (
+        (modern.CreateSegment(1, name, 0, 0, ""), Operation.CREATE),
+        (modern.SetupAppend(2, WRITER, name, ""), Operation.PRODUCE),
+        (modern.MergeSegments(3, name, "none", ""), Operation.PRODUCE),
+        (modern.ReadSegment(name, 0, 1, "", 4), Operation.CONSUME),
+        (modern.GetStreamSegmentInfo(5, name, ""), Operation.DESCRIBE),
+        (modern.SealSegment(6, name, ""), Operation.ALTER),
+        (modern.TruncateSegment(7, name, 0, ""), Operation.ALTER),
+        (modern.DeleteSegment(8, name, ""), Operation.DELETE),
+        (modern.CreateTableSegment(9, table, ""), Operation.CREATE),
+        (modern.UpdateTableEntries(10, table, "", (), -1), Operation.PRODUCE),
+        (modern.RemoveTableKeys(11, table, "", (), -1), Operation.PRODUCE),
+        (modern.ReadTable(12, table, "", ()), Operation.CONSUME),
+        (modern.ReadTableKeys(13, table, "", 1, b""), Operation.CONSUME),
+        (modern.ReadTableEntries(14, table, "", 1, b""), Operation.CONSUME),
+        (modern.ReadTableEntriesDelta(15, table, "", 0, 1), Operation.CONSUME),
+        (modern.DeleteTableSegment(16, table, False, ""), Operation.DELETE),
+    )
+    guard = Guard()
+    async with lone_node(tmp_path, ALONE, policy=guard) as node, connect_modern(node) as raw:
+        with guard.shut():
+            for request, operation in asked:
+                await raw.ask(request, modern.ErrorMessage)
+                assert guard.refused[-1][0] is operation, request
+        for request, _ in asked[1:2] + asked[9:10]:
+            await raw.ask(request, modern.NoSuchSegment)
 
 
 async def test_segment_requests(tmp_path) -> None:
