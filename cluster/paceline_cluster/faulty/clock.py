@@ -27,7 +27,8 @@ class SkewedClock(Clock):
         now = self._real()
         shown = self._shown + (now - self._since) * self._speed
         speed = self._rate()
-        if speed != self._speed:
+        # Whoever switches it writes while this reads: nothing but a speed is taken for one.
+        if speed > 0 and speed != self._speed:
             self._shown, self._since, self._speed = shown, now, speed
         return shown
 

@@ -115,4 +115,5 @@ class ControlPage:
 
     @clock_rate.setter
     def clock_rate(self, value: float) -> None:
-        _F64.pack_into(self._map, _RATE, value)
+        # At once: pack_into would clear the bytes first, and the node may look just then.
+        self._map[_RATE : _RATE + _F64.size] = _F64.pack(value)
