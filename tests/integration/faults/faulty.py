@@ -132,6 +132,8 @@ class FaultyCluster(Cluster):
     """A cluster with a :class:`FaultyDisk` and a :class:`FaultyHost` under every node; a node that
     starts again gets new ones, without faults."""
 
+    host_type: type[FaultyHost] = FaultyHost
+
     def __init__(self, directory: Path, nursery: trio.Nursery, flags: Mapping[str, str]) -> None:
         super().__init__(directory, nursery, flags)
         self.disks: dict[int, FaultyDisk] = {}
@@ -144,7 +146,7 @@ class FaultyCluster(Cluster):
         env = plain._env
         assert isinstance(env.disk, RealDisk)
         disk = self.disks[number] = FaultyDisk(env.disk)
-        host = self.hosts[number] = FaultyHost()
+        host = self.hosts[number] = self.host_type()
         life = self._lives[number] = _Life(Node(plain._settings, Env(host, disk, env.net, env.rng)))
         with trio.fail_after(HANG_S):
             started = await self._nursery.start(self._run, number, life)
@@ -154,11 +156,13 @@ class FaultyCluster(Cluster):
 
 
 @asynccontextmanager
-async def faulty_cluster(directory: Path, **flags: str) -> AsyncIterator[FaultyCluster]:
+async def faulty_cluster(
+    directory: Path, kind: type[FaultyCluster] = FaultyCluster, **flags: str
+) -> AsyncIterator[FaultyCluster]:
     """Three voters, formatted afresh and serving. ``flags`` name settings with ``__``."""
     settings = {key.replace("__", "."): value for key, value in flags.items()}
     async with trio.open_nursery() as nursery:
-        made = FaultyCluster(directory, nursery, settings)
+        made = kind(directory, nursery, settings)
         await format_nodes(directory, [made.ports(number)["peer"] for number in range(3)])
         await made.start_all(range(3))
         try:
