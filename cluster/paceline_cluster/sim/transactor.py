@@ -27,6 +27,8 @@ _SETTINGS = TransactionalSettings(
 )
 _ABORT = 0.25
 """How likely a transaction is aborted."""
+_LINGER = 0.7
+"""How likely a transaction stays open for a while when all of it is stored."""
 _VANISH = 0.05
 """How likely a producer is left in the middle of one: the next one under its id fences it."""
 
@@ -72,6 +74,10 @@ class Transactor:
         try:
             for _ in range(self._rng.choice((1, 2, 4))):
                 written.append(await self._write(producer))
+            if self._rng.random() < _LINGER:
+                # What is aborted should have reached the log; what is open, readers.
+                await producer.flush()
+                await trio.sleep(self._rng.uniform(0.0, self._pause_s))
             if self._rng.random() < _VANISH:
                 raise _Vanished
             if self._rng.random() < _ABORT:
