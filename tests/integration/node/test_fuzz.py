@@ -27,12 +27,16 @@ from paceline.wire.native import data
 from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record
 from paceline.wire.segment import messages as segment
+from paceline.wire.segment import modern
+from paceline.wire.segment.framing import encode
+from tests.fuzz.pravega import TARGETS as PRAVEGA_TARGETS
 from tests.integration.node.native import HELLO, NativeConnection, request
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 SEEDS = range(int(os.environ.get("PACELINE_SEEDS", "2")))
 ROUNDS = 15
+PARSED = {target.name: target for target in PRAVEGA_TARGETS}
 V1_WORDS = (
     *("V1", "V2", "|", "PRODUCE", "CONSUME", "REPLICA_FETCH", "BROKER_FETCH", "ADMIN_GET_METADATA"),
     *(
@@ -136,6 +140,14 @@ def segment_talk(rng: random.Random) -> bytes:
     return mangled(rng, b"".join(map(segment.encode, said)))
 
 
+def modern_segment_talk(rng: random.Random) -> bytes:
+    return mangled(rng, encode(modern.Hello(15, 5)) + PARSED["segment-modern"].make(rng))
+
+
+def pravega_talk(rng: random.Random) -> bytes:
+    return mangled(rng, PARSED["pravega-calls"].make(rng))
+
+
 def peer_talk(rng: random.Random) -> bytes:
     """Handshakes of nobody we know; all that a stranger can say to a peer listener."""
     frame = encode_head(rng.randrange(4), rng.choice((0, 1, 2, 50, 100)), 1, body(rng), 0)
@@ -184,7 +196,8 @@ TALKS = {
     "native": (native_talk, noise),
     "http": (http_talk, noise),
     "peer": (peer_talk, noise),
-    "segment": (segment_talk, noise),
+    "segment": (segment_talk, modern_segment_talk, noise),
+    "pravega": (pravega_talk, noise),
     "cursus": (cursus_talk, noise),
 }
 FAILURES = {
@@ -194,6 +207,7 @@ FAILURES = {
     "page failed",
     "peer request failed",
     "segment request failed",
+    "pravega call failed",
 }
 """What the log calls a connection or request that met a bug and was contained."""
 
