@@ -2,8 +2,7 @@
 
 Brings store, offsets, retention and the families' policies together. Commands are methods of the
 parts: ``engine.v1.join(...)``, ``engine.kafka.sync(...)``, ``engine.offsets.fetch(...)``; what is
-asked about groups of any family is in ``inspection.py``. A family without a policy here keeps its
-records untouched.
+asked about groups of any family is in ``inspection.py``.
 """
 
 from __future__ import annotations
@@ -93,9 +92,8 @@ class GroupEngine:
         return self._context.now()
 
     def has_members(self, key: GroupKey) -> bool:
-        """Whether anybody is, or is becoming, a member; a family unknown here is left alone."""
-        policy = self.policies.get(key.family)
-        return policy is None or policy.member_count(key) > 0
+        """Whether anybody is, or is becoming, a member."""
+        return self.policies[key.family].member_count(key) > 0
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: its offsets go, and the groups that were its own. Raises what
@@ -124,12 +122,11 @@ class GroupEngine:
         self._imports = ()
         self._retention.begin()
         for key, group in list(context.store.groups.items()):
-            policy = self.policies.get(key.family)
-            if policy is None or not group.members:
+            if not group.members:
                 continue
             for member in group.members:
                 context.sessions.resume(key, member.member_id, context.now(), member.heard_ms)
-            policy.resume(key, group)
+            self.policies[key.family].resume(key, group)
 
     def resign(self, error: PacelineError) -> None:
         """Decide nothing any more."""

@@ -14,7 +14,6 @@ from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Group, Member, Phase
 
 DEAD = "Dead"
-EMPTY = "Empty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +59,13 @@ class Inspection:
                 yield listing
 
     def _listing(self, key: GroupKey) -> Listing:
-        policy = self._engine.policies.get(key.family)
+        policy = self._engine.policies[key.family]
         group = self._engine.store.groups.get(key)
         return Listing(
             key,
-            EMPTY if policy is None else policy.state(key),
+            policy.state(key),
             "" if group is None else group.protocol_type,
-            0 if policy is None else policy.member_count(key),
+            policy.member_count(key),
             0 if group is None else group.generation,
         )
 
@@ -107,10 +106,8 @@ class Inspection:
         """Forget offsets, but none of topics that members read, which are returned. Raises
         GroupNotFound, and what writing raises."""
         self._check_known(key)
-        policy = self._engine.policies.get(key.family)
-        read = frozenset(
-            each for each in partitions if policy is not None and policy.reads(key, each[0])
-        )
+        policy = self._engine.policies[key.family]
+        read = frozenset(each for each in partitions if policy.reads(key, each[0]))
         self._engine.offsets.forget(key, [each for each in partitions if each not in read])
         return read
 
