@@ -5,7 +5,8 @@ most and aborts some, while nodes kill themselves at named points (SETTLED T4): 
 before and after each thing it does, partitions' leaders when they are told. After each blow the
 producer goes on, the dead node comes back, and everything is read again by a consumer of committed
 data: what was said to be committed is there, in every partition, once; nothing else is; and a
-consumer that read all along has seen the same.
+consumer that read all along has seen the same. Once with native producers, and once with one of
+Cursus, whose records are staged until the commit.
 
 ``PACELINE_TRANSACTION_RUNS`` strikes each point so often; without it three points are struck once.
 ``PACELINE_TRANSACTION_REPORT`` gets a JSON line for each blow (T5). ``scripts/show-transactions``
@@ -31,20 +32,32 @@ from paceline.errors import ElectionNotNeeded, PacelineError
 from paceline.types import NodeId, TopicPartition
 from paceline_cluster.faulty.fleet import Fleet, open_fleet
 from paceline_cluster.processes import ProcessState
+from tests.integration.faults.cursus_bookkeeper import Bookkeeper
 
 RUNS = int(os.environ.get("PACELINE_TRANSACTION_RUNS", "0"))
 REPORT = os.environ.get("PACELINE_TRANSACTION_REPORT")
 COORDINATOR = (
     "transaction.deciding",
     "transaction.prepared",
+    "transaction.staged",
     "transaction.partly-marked",
     "transaction.marked",
     "transaction.settled",
     "transaction.completed",
 )
-LEADER = ("transaction.marker-received", "transaction.marker-appended")
+LEADER = (
+    "transaction.staged-received",
+    "transaction.marker-received",
+    "transaction.marker-appended",
+)
+STAGED = frozenset({"transaction.staged", "transaction.staged-received"})
+"""Points that only transactions whose records are staged come to: those of Cursus."""
 QUICK = ("transaction.prepared", "transaction.partly-marked", "transaction.marker-appended")
-POINTS = (*COORDINATOR, *LEADER) if RUNS else QUICK
+EVERY = (*COORDINATOR, *LEADER)
+POINTS = {
+    "native": tuple(each for each in EVERY if each not in STAGED) if RUNS else QUICK,
+    "cursus": EVERY if RUNS else ("transaction.deciding", "transaction.staged-received"),
+}
 TOPIC, GROUP = "ledger", "ledger-readers"
 PARTITIONS = 3
 NODES = (0, 1, 2)
@@ -103,6 +116,16 @@ async def one(producer, ledger: Ledger, number: int) -> None:
         ledger.note(ledger.committed, number)
 
 
+async def write_cursus(keeper: Bookkeeper, ledger: Ledger, stop: trio.Event) -> None:
+    """The same over Cursus, whose client is told of every end, whatever dies meanwhile."""
+    number = max((*ledger.committed, *ledger.aborted), default=0)
+    while not stop.is_set():
+        number += 1
+        commits = number % 4 != 0
+        await keeper.transact(number, PARTITIONS, commits=commits)
+        ledger.note(ledger.committed if commits else ledger.aborted, number)
+
+
 async def read_along(client: Client, seen: list[tuple[int, int]]) -> None:
     """A consumer of committed data, from the start, through everything."""
     async with client.consumer(TOPIC) as consumer:
@@ -118,7 +141,9 @@ async def read_anew(client: Client) -> dict[int, list[int]]:
     return found
 
 
-async def judge(client: Client, ledger: Ledger, along: list[tuple[int, int]]) -> None:
+async def judge(
+    client: Client, ledger: Ledger, along: list[tuple[int, int]], keeper: Bookkeeper | None
+) -> None:
     """All or nothing, once, in order; what was told holds. Nobody writes meanwhile."""
     found = await read_anew(client)
     for partition in range(PARTITIONS):
@@ -129,8 +154,12 @@ async def judge(client: Client, ledger: Ledger, along: list[tuple[int, int]]) ->
     assert shown >= set(ledger.committed), sorted(set(ledger.committed) - shown)
     assert not shown & set(ledger.aborted), sorted(shown & set(ledger.aborted))
     assert shown <= {*ledger.committed, *ledger.unknown}
-    offsets = await client.admin.groups.offsets(GROUP)
-    assert offsets[TopicPartition(TOPIC, 0)].offset == numbers[-1]
+    if keeper is None:
+        offsets = await client.admin.groups.offsets(GROUP)
+        assert offsets[TopicPartition(TOPIC, 0)].offset == numbers[-1]
+    else:
+        assert ledger.unknown == []
+        assert await keeper.committed() == numbers[-1]
     with trio.fail_after(HANG_S):
         while len(along) < PARTITIONS * len(numbers):  # noqa: ASYNC110  it reads over sockets
             await trio.sleep(0.02)
@@ -202,24 +231,35 @@ async def running(directory: Path) -> AsyncIterator[tuple[Fleet, Client]]:
         yield fleet, client
 
 
-async def test_kills_at_every_step_of_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["native", "cursus"])
+async def test_kills_at_every_step_of_the_end(tmp_path: Path, protocol: str) -> None:
     points: Counter[str] = Counter()
     ledger, along = Ledger(), []
     async with running(tmp_path / "fleet") as (fleet, client), trio.open_nursery() as reading:
         strike = Strike(fleet, client, ledger)
         reading.start_soon(read_along, client, along)
-        for site in POINTS:
+        keeper = None
+        if protocol == "cursus":
+            places = [each.rpartition(":") for each in fleet.state.addresses("cursus")]
+            addresses = [(host, int(port)) for host, _, port in places]
+            keeper = Bookkeeper(addresses, "bookkeeper", TOPIC, GROUP)
+            await keeper.open()
+        for site in POINTS[protocol]:
             stop = trio.Event()
             async with trio.open_nursery() as writing:
-                writing.start_soon(write, client, ledger, stop)
+                if keeper is None:
+                    writing.start_soon(write, client, ledger, stop)
+                else:
+                    writing.start_soon(write_cursus, keeper, ledger, stop)
                 await ledger.wait_commits(2)
                 for run in range(RUNS or 1):
-                    report = {**await strike.at(site), "run": run, "unknown": len(ledger.unknown)}
+                    report = {**await strike.at(site), "run": run, "protocol": protocol}
+                    report["unknown"] = len(ledger.unknown)
                     points[site] += 1
                     leave(report)
                 stop.set()
-            await judge(client, ledger, along)
+            await judge(client, ledger, along, keeper)
         reading.cancel_scope.cancel()
         assert fleet.deaths == []
-    assert points == dict.fromkeys(POINTS, RUNS or 1)
+    assert points == dict.fromkeys(POINTS[protocol], RUNS or 1)
     assert ledger.aborted
