@@ -4,20 +4,19 @@ micro-batch (spec spark 9.2). What the coordinator does is in ``node/paceline_no
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from paceline.client import blocking
-from paceline.spark.errors import OptionError
+from paceline.errors import AlreadyCommitted, PacelineError
 from paceline.spark.options import SinkOptions
 from paceline.spark.sink_ids import TaskId, WriteId
 from paceline.wire.native.data import ProducerIdentity
 
-NOT_SERVED = (
-    "paceline: deliveryGuarantee=exactly_once is not served by this version; say "
-    "deliveryGuarantee=idempotent or at_least_once"
-)
+LOG = logging.getLogger("paceline.spark")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +28,62 @@ class OpenAttempt:
 
 
 def begin(client: blocking.Client, options: SinkOptions, task: TaskId) -> OpenAttempt | None:
-    """Open a task attempt's transaction; None when its batch is committed already."""
-    raise OptionError(NOT_SERVED)
+    """Open a task attempt's transaction; None when its batch is committed already.
+
+    Raises SinkFenced when a later run of the query has taken over, SinkConflict when the sink's
+    batches are another query's.
+    """
+    write = task.write
+    try:
+        begun = client.sinks.begin(
+            write.sink,
+            query=write.query,
+            run=write.run,
+            batch=write.batch,
+            partition=task.partition,
+            attempt=task.attempt,
+            timeout_s=options.transaction_timeout_ms / 1000,
+        )
+    except AlreadyCommitted:
+        return None
+    identity = ProducerIdentity(begun.producer_id, begun.producer_epoch)
+    return OpenAttempt(begun.transaction, identity)
 
 
 @contextmanager
 def kept_alive(client: blocking.Client, write: WriteId, options: SinkOptions) -> Iterator[None]:
-    """Renew all open transactions of the batch while a task of it runs."""
-    yield
+    """Renew all open transactions of the batch while a task of it runs, so that those of tasks
+    that are done wait for the last one."""
+    done = threading.Event()
+
+    def touch() -> None:
+        while not done.wait(options.transaction_timeout_ms / 3000):
+            try:
+                client.sinks.touch(write.sink, run=write.run, batch=write.batch)
+            except PacelineError as error:
+                # Writing goes on: what it writes is refused if the transaction is gone.
+                LOG.warning("transactions of batch %d were not renewed: %s", write.batch, error)
+
+    thread = threading.Thread(target=touch, name="paceline-touch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def commit(client: blocking.Client, write: WriteId, transactions: Sequence[str]) -> None:
-    """Commit them all, or none; done before counts as done."""
-    raise OptionError(NOT_SERVED)
+    """Commit them all, or none; committed before counts as done. Raises InvalidTransactionState
+    when one has timed out: Spark then repeats the batch."""
+    try:
+        client.sinks.commit(
+            write.sink, run=write.run, batch=write.batch, transactions=transactions
+        )
+    except AlreadyCommitted:
+        LOG.info("batch %d of %s was committed before", write.batch, write.sink)
 
 
 def abort(client: blocking.Client, write: WriteId, transactions: Sequence[str]) -> None:
     """Abort what is open of them."""
+    client.sinks.abort(write.sink, batch=write.batch, transactions=transactions)

@@ -26,6 +26,7 @@ from paceline.spark.options import Guarantee, SinkOptions
 from paceline.spark.rows import RowReader
 from paceline.spark.sink_ids import TaskId, WriteId
 from paceline.spark.task_writer import TaskWriter, Written
+from paceline.wire.native.transactions import SINK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,9 @@ def _write_in_transaction(
     message.transaction = attempt.name
     with exactly_once.kept_alive(client, task.write, options):
         writer = TaskWriter(
-            client.sequenced_writer(transactional_id=attempt.name),
+            client.sequenced_writer(
+                transactional_id=attempt.name, transaction_family=SINK
+            ),
             attempt.identity,
             options,
             first_partition=task.partition,

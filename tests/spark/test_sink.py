@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark import TaskContext
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
 from paceline.client import Position
 from paceline.spark.rows import REASON_HEADER
@@ -17,13 +19,23 @@ def numbered(first: int, last: int) -> list[str]:
     return [f"{number:05d}" for number in range(first, last)]
 
 
-def pipe(spark: SparkSession, base: Path, topics: Topics, source: str, sink: str, **more: object):
+def pipe(
+    spark: SparkSession,
+    base: Path,
+    topics: Topics,
+    source: str,
+    sink: str,
+    *,
+    tasks: int = 2,
+    value: Column | str = "value",
+    **more: object,
+) -> None:
     """One run of a query from topic to topic, over all that is there."""
     query = (
         spark.readStream.format("paceline")
-        .options(**topics.options(source, startingOffsets="earliest", minPartitions=2))
+        .options(**topics.options(source, startingOffsets="earliest", minPartitions=tasks))
         .load()
-        .selectExpr("key", "value", "partition")
+        .select("key", value, "partition")
         .writeStream.format("paceline")
         .options(**{key: str(value) for key, value in more.items()})
         .option("paceline.bootstrap.servers", topics.bootstrap)
@@ -105,3 +117,51 @@ def test_bad_rows_are_dead_letters(spark: SparkSession, topics: Topics) -> None:
     assert set(map(int, topics.read(topic))) >= {
         number for number in range(100) if number % 10 not in (0, 1)
     }
+
+
+def breaking_at(value: str, attempts: int) -> Column:
+    """The value column; the task that comes to ``value`` fails, so many times. The sink's Python
+    process sees its input end, as if that were all (spec spark 3, L2)."""
+
+    def check(given: bytes) -> bytes:
+        context = TaskContext.get()
+        assert context is not None
+        if given.decode() == value and context.attemptNumber() < attempts:
+            raise RuntimeError("broken by the test")
+        return given
+
+    return F.udf(check, "binary", useArrow=False)("value").alias("value")
+
+
+def test_each_row_is_there_once_whatever_fails(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    source, sink = topics.make(partitions=2), topics.make("out", partitions=2)
+    wanted = numbered(0, 300)
+    topics.write(source, wanted)
+    with pytest.raises(StreamingQueryException, match="broken by the test"):
+        pipe(spark, tmp_path, topics, source, sink, value=breaking_at("00150", 9))
+    assert topics.read(sink) == [], "nothing of a batch that failed is visible"
+    pipe(spark, tmp_path, topics, source, sink, tasks=4, value=breaking_at("00150", 1))
+    assert sorted(topics.read(sink)) == wanted
+    forget_last_commit(tmp_path)
+    topics.write(source, numbered(300, 350))
+    pipe(spark, tmp_path, topics, source, sink, tasks=1)
+    assert sorted(topics.read(sink)) == numbered(0, 350)
+
+
+def test_a_named_batch_write_is_written_once(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.make(partitions=2)
+    frame = spark.range(40).selectExpr("cast(id as string) value")
+    named = {
+        "paceline.bootstrap.servers": topics.bootstrap,
+        "topic": topic,
+        "txnAppId": f"{topic}-app",
+    }
+    for version in (0, 0, 1, 1, 0):
+        frame.write.format("paceline").options(**named, txnVersion=str(version)).mode(
+            "append"
+        ).save()
+    assert sorted(topics.read(topic), key=int) == sorted([str(n) for n in range(40)] * 2, key=int)
+    state = topics.client.sinks.state(f"{topic}-app")
+    assert (state.known, state.last_batch) == (True, 1)

@@ -1,0 +1,1 @@
+"""Jobs that ship with the pipeline, from ``paceline pipeline`` and ``spark-submit``."""

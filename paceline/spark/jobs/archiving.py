@@ -1,0 +1,278 @@
+"""Topics into an archive, exactly once; keeping its files few; proving it whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from paceline.spark.archive_files import SCHEMA, check_file, file_digest
+from paceline.spark.archive_log import (
+    COMPACTION,
+    STAGE,
+    ArchiveConflict,
+    ArchiveDamaged,
+    ArchiveFile,
+    ArchiveLog,
+    Entry,
+    State,
+)
+from paceline.spark.options import ARROW_COLUMNS
+from paceline.types import TopicPartition
+
+TRASH = "_trash.json"
+"""Files that a compaction replaced, and since when; readers may still have them open."""
+
+
+def start_archive(
+    spark: SparkSession,
+    *,
+    bootstrap: str,
+    topics: str,
+    root: Path,
+    checkpoint: str,
+    trigger: Mapping[str, Any],
+    options: Mapping[str, str],
+) -> StreamingQuery:
+    """A query that archives ``topics``. With a new checkpoint and no startingOffsets it begins
+    where the archive ends, or at the earliest record of what it does not hold."""
+    given = {
+        "paceline.bootstrap.servers": bootstrap,
+        "subscribe": topics,
+        "columns": ",".join(ARROW_COLUMNS),
+        "startingOffsets": starting_offsets(ArchiveLog(root).state(), bootstrap, topics),
+        **options,
+    }
+    return (
+        spark.readStream.format("paceline")
+        .options(**given)
+        .load()
+        .writeStream.format("paceline-archive")
+        .queryName("paceline-archive")
+        .option("checkpointLocation", checkpoint)
+        .trigger(**trigger)
+        .start(str(root))
+    )
+
+
+def starting_offsets(state: State, bootstrap: str, topics: str) -> str:
+    """Where an archive ends, as ``startingOffsets``."""
+    if not state.ends:
+        return "earliest"
+    from paceline.client import blocking
+
+    wanted: dict[str, dict[str, int]] = {}
+    with blocking.connect(bootstrap.split(",")) as client:
+        for topic in topics.split(","):
+            for each in client.admin.topic(topic.strip()).partitions:
+                at = TopicPartition(topic.strip(), each.partition)
+                places = wanted.setdefault(at.topic, {})
+                places[str(each.partition)] = state.ends.get(at, -2)
+    return json.dumps(wanted)
+
+
+# --- compaction -----------------------------------------------------------------------------------
+
+
+def compact(
+    root: Path, *, target_bytes: int, older_s: float, grace_s: float, now: float | None = None
+) -> dict[str, int]:
+    """Join small files of one partition and hour, oldest first; how many became how many.
+
+    Files that the log named less than ``older_s`` ago are left alone. What was replaced is deleted
+    by a later call, ``grace_s`` after. Safe beside a running archive job: if that is quicker the
+    work is put on the newer version, since its files are others.
+    """
+    moment = time.time() if now is None else now
+    log = ArchiveLog(root)
+    log.repair()
+    _empty_trash(root, moment, grace_s)
+    state = log.state()
+    small: dict[tuple[TopicPartition, str], list[ArchiveFile]] = {}
+    for files in state.by_partition().values():
+        for each in files:
+            age_s = moment - (root / each.path).stat().st_mtime
+            if each.bytes < target_bytes / 2 and age_s >= older_s:
+                small.setdefault((each.at, str(Path(each.path).parent)), []).append(each)
+    removed = added = 0
+    for (_, folder), files in sorted(small.items()):
+        for group in _groups(files, target_bytes):
+            _replace(log, group, _join(root, folder, group))
+            _bury(root, [each.path for each in group], moment)
+            removed += len(group)
+            added += 1
+    return {"files_removed": removed, "files_added": added}
+
+
+def _groups(files: Sequence[ArchiveFile], target_bytes: int) -> list[list[ArchiveFile]]:
+    groups: list[list[ArchiveFile]] = [[]]
+    size = 0
+    for each in files:
+        if groups[-1] and size + each.bytes > target_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(each)
+        size += each.bytes
+    return [group for group in groups if len(group) > 1]
+
+
+def _join(root: Path, folder: str, group: Sequence[ArchiveFile]) -> ArchiveFile:
+    for each in group:
+        check_file(root, each)
+    import pyarrow as pa
+
+    table = pa.concat_tables([pq.read_table(root / each.path, schema=SCHEMA) for each in group])
+    stage = f"{STAGE}/compaction/{uuid.uuid4().hex}.parquet"
+    (root / stage).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.sort_by("offset"), root / stage, compression="zstd")
+    digest, size = file_digest(root / stage)
+    first, last = min(each.first for each in group), max(each.last for each in group)
+    times = [stamp for each in group for stamp in (each.minTs, each.maxTs) if stamp >= 0]
+    one = group[0]
+    name = f"p{one.partition}-{first}-{last}-{uuid.uuid4().hex[:8]}.parquet"
+    return ArchiveFile(
+        path=f"{folder}/{name}",
+        stage=stage,
+        topic=one.topic,
+        partition=one.partition,
+        first=first,
+        last=last,
+        rows=table.num_rows,
+        bytes=size,
+        minTs=min(times, default=-1),
+        maxTs=max(times, default=-1),
+        sha256=digest,
+    )
+
+
+def _replace(log: ArchiveLog, group: Sequence[ArchiveFile], joined: ArchiveFile) -> None:
+    gone = [each.path for each in group]
+    entry = Entry(COMPACTION, "", -1, {}, [joined], gone)
+    while True:
+        state = log.state()
+        missing = [path for path in gone if path not in state.files]
+        if missing:
+            log.drop_stages([joined.stage])
+            raise ArchiveConflict(f"{missing[0]}: another compaction has replaced it")
+        try:
+            log.append(entry, after=state.version)
+        except ArchiveConflict:
+            continue
+        return
+
+
+def _bury(root: Path, paths: Sequence[str], moment: float) -> None:
+    known = _trash(root)
+    known.update(dict.fromkeys(paths, moment))
+    _write_trash(root, known)
+
+
+def _empty_trash(root: Path, moment: float, grace_s: float) -> None:
+    known = _trash(root)
+    for path in [path for path, since in known.items() if moment - since >= grace_s]:
+        (root / path).unlink(missing_ok=True)
+        del known[path]
+    _write_trash(root, known)
+
+
+def _trash(root: Path) -> dict[str, float]:
+    path = root / TRASH
+    found: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def _write_trash(root: Path, known: Mapping[str, float]) -> None:
+    draft = root / f"{TRASH}.new"
+    draft.write_text(json.dumps(known))
+    draft.rename(root / TRASH)
+
+
+def vacuum(root: Path, *, grace_s: float, now: float | None = None) -> int:
+    """Delete files that no version names and that are older than the grace; how many."""
+    moment = time.time() if now is None else now
+    log = ArchiveLog(root)
+    log.repair()
+    named = set(log.state().files)
+    _empty_trash(root, moment, grace_s)
+    waiting = set(_trash(root))
+    count = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = Path(folder, name)
+            relative = path.relative_to(root).as_posix()
+            is_data = name.endswith(".parquet") and relative not in named | waiting
+            if is_data and moment - path.stat().st_mtime >= grace_s:
+                path.unlink()
+                count += 1
+    return count
+
+
+# --- verifying ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``kind``: FILE_DAMAGED, ROWS_WRONG, OFFSET_REPEATED, OFFSET_MISSING, LOG_DAMAGED."""
+
+    kind: str
+    where: str
+    what: str
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def verify(root: Path, *, allow_gaps: bool) -> tuple[list[Finding], dict[str, Any]]:
+    """Every file against the log, and the offsets of every partition: each once, none missing
+    between the first and the end. ``allow_gaps``: compacted and transactional topics have some."""
+    log = ArchiveLog(root)
+    try:
+        log.repair()
+        state = log.state()
+    except ArchiveDamaged as error:
+        return [Finding("LOG_DAMAGED", str(root), str(error))], {}
+    findings: list[Finding] = []
+    counts: dict[str, int] = {}
+    for at, files in sorted(state.by_partition().items()):
+        offsets: list[int] = []
+        for each in files:
+            offsets += _offsets_of(root, each, findings)
+        offsets.sort()
+        counts[str(at)] = len(offsets)
+        findings += _judge(at, offsets, state.ends.get(at, 0), allow_gaps=allow_gaps)
+    facts = {"files": len(state.files), "rows_by_partition": counts, "version": state.version}
+    return findings, {**facts, "rows": sum(counts.values())}
+
+
+def _offsets_of(root: Path, file: ArchiveFile, findings: list[Finding]) -> list[int]:
+    try:
+        check_file(root, file)
+    except ArchiveDamaged as error:
+        findings.append(Finding("FILE_DAMAGED", file.path, str(error)))
+        return list(range(file.first, file.last + 1))  # say it once, not again as missing offsets
+    found: list[int] = pq.read_table(root / file.path, columns=["offset"])["offset"].to_pylist()
+    if len(found) != file.rows or not found or (found[0], found[-1]) != (file.first, file.last):
+        what = f"{len(found)} rows, the log says {file.rows} in {file.first}..{file.last}"
+        findings.append(Finding("ROWS_WRONG", file.path, what))
+    return found
+
+
+def _judge(
+    at: TopicPartition, offsets: Sequence[int], end: int, *, allow_gaps: bool
+) -> list[Finding]:
+    found = []
+    for before, after in zip(offsets, [*offsets[1:], end], strict=True):
+        if after == before:
+            found.append(Finding("OFFSET_REPEATED", str(at), f"offset {after}"))
+        elif after > before + 1 and not allow_gaps:
+            found.append(Finding("OFFSET_MISSING", str(at), f"offsets {before + 1}..{after - 1}"))
+    return found
