@@ -219,15 +219,25 @@ def commit_batch(log: ArchiveLog, app: str, batch: int, files: Sequence[ArchiveF
     """Archive a micro-batch, once: False when this batch is in the log already.
 
     Raises ArchiveConflict when other batches have archived any of these offsets, which is what a
-    lost checkpoint would cause.
+    lost checkpoint would cause. A compaction that is quicker is no conflict: its files are others.
     """
     log.repair()
-    state = log.state()
-    if state.batches.get(app, -1) >= batch:
-        log.drop_stages([each.stage for each in files])
-        return False
-    if not files:
+    while True:
+        state = log.state()
+        if state.batches.get(app, -1) >= batch:
+            log.drop_stages([each.stage for each in files])
+            return False
+        if not files:
+            return True
+        entry = Entry(BATCH, app, batch, _ends(state, files), files)
+        try:
+            log.append(entry, after=state.version)
+        except ArchiveConflict:
+            continue
         return True
+
+
+def _ends(state: State, files: Sequence[ArchiveFile]) -> dict[TopicPartition, int]:
     ends: dict[TopicPartition, int] = {}
     for each in files:
         if each.first < state.ends.get(each.at, 0):
@@ -236,8 +246,7 @@ def commit_batch(log: ArchiveLog, app: str, batch: int, files: Sequence[ArchiveF
                 f"{state.ends[each.at]}). With a new checkpoint, start where the archive ends"
             )
         ends[each.at] = max(each.last + 1, ends.get(each.at, 0))
-    log.append(Entry(BATCH, app, batch, ends, files), after=state.version)
-    return True
+    return ends
 
 
 def units(files: Sequence[ArchiveFile]) -> list[list[ArchiveFile]]:

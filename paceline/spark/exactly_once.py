@@ -77,9 +77,7 @@ def commit(client: blocking.Client, write: WriteId, transactions: Sequence[str])
     """Commit them all, or none; committed before counts as done. Raises InvalidTransactionState
     when one has timed out: Spark then repeats the batch."""
     try:
-        client.sinks.commit(
-            write.sink, run=write.run, batch=write.batch, transactions=transactions
-        )
+        client.sinks.commit(write.sink, run=write.run, batch=write.batch, transactions=transactions)
     except AlreadyCommitted:
         LOG.info("batch %d of %s was committed before", write.batch, write.sink)
 

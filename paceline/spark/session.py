@@ -57,9 +57,14 @@ def prepare_environment(environment: dict[str, str]) -> None:
 def local_session(
     name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session for one program: ``local[*]``, or what ``spark-submit`` or ``master`` says."""
-    from pyspark.sql import SparkSession
+    """A session for one program: ``local[*]``, or what ``spark-submit`` or ``master`` says.
 
+    Raises ConfigurationError where Spark or Java is missing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigurationError(f"{error}: pip install 'paceline[spark]'") from error
     from paceline.spark import register
 
     prepare_environment(os.environ)  # type: ignore[arg-type]

@@ -119,9 +119,7 @@ def _write_in_transaction(
     message.transaction = attempt.name
     with exactly_once.kept_alive(client, task.write, options):
         writer = TaskWriter(
-            client.sequenced_writer(
-                transactional_id=attempt.name, transaction_family=SINK
-            ),
+            client.sequenced_writer(transactional_id=attempt.name, transaction_family=SINK),
             attempt.identity,
             options,
             first_partition=task.partition,

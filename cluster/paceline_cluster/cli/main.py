@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "quorum": ("quorum:quorum", "Show the metadata quorum; add and remove voters."),
     "metadata": ("metadata:metadata", "Go on when most voters' disks are lost, offline."),
     "log": ("storage:log", "Dump and verify segment files, offline."),
+    "pipeline": ("pipeline:pipeline", "Archive, restore, audit and measure topics with Spark."),
     "chaos": ("chaos:chaos", "Strike a cluster with faults under load and judge the history."),
     "completion": ("completion:completion", "Print the completion script of a shell."),
 }

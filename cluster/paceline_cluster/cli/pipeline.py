@@ -1,0 +1,16 @@
+"""``pipeline``: the Spark jobs, on the cluster that the other commands mean."""
+
+from __future__ import annotations
+
+from paceline.spark.jobs.commands import pipeline
+from paceline.spark.jobs.options import Finder
+from paceline_cluster.cli.find import find
+
+__all__ = ["pipeline"]
+
+
+def _addresses() -> str:
+    return ",".join(find(None, ()).bootstrap())
+
+
+pipeline.context_settings = {**pipeline.context_settings, "obj": Finder(_addresses)}

@@ -1,0 +1,313 @@
+"""Is what the replicas hold sound, and the same? Every check as a Spark query (spec spark 10.4).
+
+Replicas are read side by side by the tasks; only digests are shuffled. Bounds are the highest log
+start and the lowest high watermark of a partition's in-sync replicas when the audit begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from paceline.spark.jobs.restoring import ORIGIN_HEADER
+from paceline.spark.view_reader import UNREACHABLE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+COLUMNS = ("check", "finding", "topic", "partition", "replica", "offset", "detail")
+WRAP = 1 << 31
+
+
+class Auditor:
+    """The checks over some topics of one cluster. Each method gives findings in COLUMNS."""
+
+    def __init__(
+        self, spark: SparkSession, options: Mapping[str, str], *, deep: bool, transaction_ms: int
+    ) -> None:
+        self._spark = spark
+        self._options = dict(options)
+        self._transaction_ms = transaction_ms
+        self.offsets = self._view("offsets").cache()
+        self.batches = self._view("batches", deep=str(deep).lower()).cache()
+
+    def _view(self, view: str, **more: str) -> DataFrame:
+        reader = self._spark.read.format("paceline").options(**self._options)
+        return reader.option("view", view).options(**more).load()
+
+    def findings(self, *, allow_missing: bool) -> DataFrame:
+        """All of them."""
+        found = [
+            self.checksums(),
+            self.continuity(),
+            self.epochs(),
+            self.replicas(),
+            self.watermarks(),
+            self.sequences(),
+            self.transactions(),
+        ]
+        if not allow_missing:
+            found.append(self.unreachable())
+        return reduce(lambda left, right: left.unionByName(right), found)
+
+    # --- single batches ---------------------------------------------------------------------------
+
+    def checksums(self) -> DataFrame:
+        """A1, A8: a stored checksum that does not fit its bytes; what cannot be read at all."""
+        wrong = _finding(
+            self.batches.where("status = 'ok' and storedCrc != computedCrc"),
+            "A1",
+            F.lit("CRC_MISMATCH"),
+            F.format_string("stored %x, computed %x", "storedCrc", "computedCrc"),
+        )
+        kind = F.when(F.col("status").startswith("malformed"), "BATCH_MALFORMED").otherwise(
+            "BATCH_UNREADABLE"
+        )
+        return wrong.unionByName(
+            _finding(self.batches.where("status != 'ok'"), "A8", kind, F.col("status"))
+        )
+
+    # --- one replica ------------------------------------------------------------------------------
+
+    def continuity(self) -> DataFrame:
+        """A2: each batch begins where the one before it ended."""
+        before = F.lag("lastOffset").over(_replica())
+        rows = self.batches.where("status = 'ok'").withColumn("before", before)
+        kind = F.when(F.col("baseOffset") > F.col("before") + 1, "OFFSET_GAP").otherwise(
+            "OFFSET_OVERLAP"
+        )
+        broken = rows.where("before is not null and baseOffset != before + 1")
+        return _finding(broken, "A2", kind, F.format_string("behind offset %d", "before"))
+
+    def epochs(self) -> DataFrame:
+        """A3: leader epochs never fall."""
+        before = F.lag("leaderEpoch").over(_replica())
+        rows = self.batches.where("status = 'ok'").withColumn("before", before)
+        text = F.format_string("epoch %d behind %d", "leaderEpoch", "before")
+        falls = rows.where("leaderEpoch < before")
+        return _finding(falls, "A3", F.lit("EPOCH_REGRESSION"), text)
+
+    # --- replicas together ------------------------------------------------------------------------
+
+    def replicas(self) -> DataFrame:
+        """A4: every in-sync replica has each batch, and it is the same."""
+        expected = (
+            self.offsets.where("status = 'ok' and inSync")
+            .groupBy("topic", "partition")
+            .agg(F.count("*").alias("expected"))
+        )
+        seen = (
+            self.batches.where("status = 'ok'")
+            .groupBy("topic", "partition", "baseOffset")
+            .agg(
+                F.countDistinct("replica").alias("count"),
+                F.countDistinct("contentHash").alias("versions"),
+                F.sort_array(F.collect_set("replica")).cast("string").alias("on"),
+            )
+            .join(expected, ["topic", "partition"])
+            .withColumn("replica", F.lit(None).cast("int"))
+        )
+        missing = _finding(
+            seen.where("count < expected"),
+            "A4",
+            F.lit("REPLICA_MISSING"),
+            F.format_string("on %s only, %d are in sync", "on", "expected"),
+        )
+        differing = _finding(
+            seen.where("versions > 1"),
+            "A4",
+            F.lit("REPLICA_DIVERGED"),
+            F.format_string("%d versions on %s", "versions", "on"),
+        )
+        return missing.unionByName(differing)
+
+    def watermarks(self) -> DataFrame:
+        """A5: log start <= last stable <= high watermark <= log end, on every replica."""
+        wrong = self.offsets.where(
+            """status = 'ok' and not (logStart <= highWatermark and highWatermark <= logEnd
+               and lastStable <= highWatermark)"""
+        ).withColumn("baseOffset", F.col("highWatermark"))
+        text = F.format_string(
+            "start %d, stable %d, watermark %d, end %d",
+            "logStart",
+            "lastStable",
+            "highWatermark",
+            "logEnd",
+        )
+        return _finding(wrong, "A5", F.lit("WATERMARK_ORDER"), text)
+
+    def unreachable(self) -> DataFrame:
+        """A replica whose node does not answer, or not for it."""
+        silent = self.offsets.where("status != 'ok'").withColumn(
+            "baseOffset", F.lit(-1).cast("long")
+        )
+        kind = F.when(F.col("status").startswith(UNREACHABLE), "REPLICA_UNREACHABLE").otherwise(
+            "REPLICA_MISSING"
+        )
+        return _finding(silent, "A4", kind, F.col("status"))
+
+    # --- producers --------------------------------------------------------------------------------
+
+    def _by_leaders(self) -> DataFrame:
+        """Each batch once."""
+        leaders = self.offsets.where("isLeader").select("topic", "partition", "replica")
+        return self.batches.where("status = 'ok'").join(leaders, ["topic", "partition", "replica"])
+
+    def sequences(self) -> DataFrame:
+        """A6: what a producer wrote in one epoch is there without a hole and without a repeat."""
+        producer = Window.partitionBy("topic", "partition", "producerId", "producerEpoch").orderBy(
+            "baseOffset"
+        )
+        next_sequence = (F.col("baseSequence") + F.col("recordCount")) % F.lit(WRAP)
+        rows = (
+            self._by_leaders()
+            .where("producerId >= 0 and baseSequence >= 0 and not isControl and recordCount > 0")
+            .withColumn("wanted", F.lag(next_sequence).over(producer))
+            .where("wanted is not null and baseSequence != wanted")
+        )
+        kind = F.when(F.col("baseSequence") > F.col("wanted"), "SEQUENCE_GAP").otherwise(
+            "SEQUENCE_DUPLICATE"
+        )
+        text = F.format_string(
+            "producer %d epoch %d: sequence %d, expected %d",
+            "producerId",
+            "producerEpoch",
+            "baseSequence",
+            "wanted",
+        )
+        return _finding(rows, "A6", kind, text)
+
+    def transactions(self) -> DataFrame:
+        """A7: a transaction without its marker, older than any time-out."""
+        is_data = F.col("isTransactional") & ~F.col("isControl")
+        last = (
+            self._by_leaders()
+            .where("producerId >= 0 and (isTransactional or isControl)")
+            .groupBy("topic", "partition", "replica", "producerId")
+            .agg(
+                F.max(F.when(is_data, F.col("baseOffset"))).alias("baseOffset"),
+                F.max(F.when(F.col("isControl"), F.col("baseOffset"))).alias("marker"),
+                F.max(F.when(is_data, F.col("maxTimestamp"))).alias("at"),
+            )
+            .where("baseOffset > coalesce(marker, -1)")
+            .where(F.col("at") < F.unix_millis(F.current_timestamp()) - self._transaction_ms)
+        )
+        text = F.format_string("producer %d has no marker behind it", "producerId")
+        return _finding(last, "A7", F.lit("TXN_DANGLING"), text)
+
+
+def _replica() -> Window:
+    return Window.partitionBy("topic", "partition", "replica").orderBy("baseOffset")
+
+
+def _finding(rows: DataFrame, check: str, kind: Column, detail: Column) -> DataFrame:
+    return rows.select(
+        F.lit(check).alias("check"),
+        kind.alias("finding"),
+        "topic",
+        "partition",
+        "replica",
+        F.col("baseOffset").alias("offset"),
+        detail.alias("detail"),
+    )
+
+
+# --- contents -------------------------------------------------------------------------------------
+
+
+def compare(spark: SparkSession, options: Mapping[str, str], source: str, target: str) -> DataFrame:
+    """Whether a restored topic holds each record of its source once, unchanged and in order.
+
+    Restored records say in a header where they were.
+    """
+    reader = spark.read.format("paceline").options(**options)
+    content = F.xxhash64("key", "value", "timestamp")
+    originals = (
+        reader.option("subscribe", source)
+        .option("columns", "key,value,partition,offset,timestamp")
+        .load()
+        .select("partition", "offset", content.alias("digest"), F.lit(1).alias("original"))
+        .withColumns({"restored": F.lit(0), "place": F.lit(None).cast("long")})
+    )
+    header = F.filter("headers", lambda each: each["key"] == ORIGIN_HEADER)
+    place = F.split(F.try_element_at(header, F.lit(-1))["value"].cast("string"), "/")
+    copies = (
+        reader.option("subscribe", target)
+        .option("columns", "key,value,partition,offset,timestamp,headers")
+        .load()
+        .select(
+            place[1].cast("int").alias("partition"),
+            place[2].cast("long").alias("offset"),
+            content.alias("digest"),
+            F.lit(0).alias("original"),
+            F.lit(1).alias("restored"),
+            F.col("offset").alias("place"),
+        )
+    )
+    together = (
+        originals.unionByName(copies)
+        .groupBy("partition", "offset")
+        .agg(
+            F.sum("original").alias("original"),
+            F.sum("restored").alias("restored"),
+            F.countDistinct("digest").alias("digests"),
+            F.max("place").alias("place"),
+        )
+    )
+    before = F.lag("place").over(Window.partitionBy("partition").orderBy("offset"))
+    judged = together.withColumn("before", before)
+    kind = (
+        F.when(F.col("restored") == 0, "RECORD_LOST")
+        .when(F.col("restored") > 1, "RECORD_REPEATED")
+        .when(F.col("original") != 1, "RECORD_UNKNOWN")
+        .when(F.col("digests") != 1, "RECORD_CHANGED")
+        .when(F.col("place") < F.col("before"), "ORDER_CHANGED")
+    )
+    return (
+        judged.withColumn("kind", kind)
+        .where("kind is not null")
+        .select(
+            F.lit("C1").alias("check"),
+            F.col("kind").alias("finding"),
+            F.lit(source).alias("topic"),
+            "partition",
+            F.lit(None).cast("int").alias("replica"),
+            "offset",
+            F.format_string("%d times in %s", F.col("restored"), F.lit(target)).alias("detail"),
+        )
+    )
+
+
+def manifest(spark: SparkSession, options: Mapping[str, str], topic: str, path: str) -> DataFrame:
+    """Acknowledged records (``paceline produce --acked-file``) that are not where they were said
+    to be: every line's partition and offset must hold a record of that key."""
+    acked = (
+        spark.read.schema("line long, partition int, offset long, leader_epoch int, key string")
+        .json(path)
+        .select("partition", "offset", F.col("key").alias("wanted"))
+    )
+    stored = (
+        spark.read.format("paceline")
+        .options(**options)
+        .option("subscribe", topic)
+        .option("columns", "key,partition,offset")
+        .load()
+        .select("partition", "offset", F.col("key").cast("string"), F.lit(1).alias("there"))
+    )
+    joined = acked.join(stored, ["partition", "offset"], "left")
+    wrong = joined.where("there is null or not (wanted <=> key)")
+    return wrong.select(
+        F.lit("M1").alias("check"),
+        F.when(F.col("there").isNull(), "ACKED_MISSING")
+        .otherwise("ACKED_CHANGED")
+        .alias("finding"),
+        F.lit(topic).alias("topic"),
+        "partition",
+        F.lit(None).cast("int").alias("replica"),
+        "offset",
+        F.concat(F.lit("key "), F.coalesce("wanted", F.lit("null"))).alias("detail"),
+    )

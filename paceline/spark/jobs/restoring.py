@@ -1,0 +1,140 @@
+"""An archive back into topics: same partitions, same order, each record once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from paceline.client import Position, blocking
+from paceline.errors import UnknownTopicOrPartition
+from paceline.spark.archive_log import ArchiveLog
+from paceline.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ORIGIN_HEADER = "paceline.restored"
+"""Header that says where a record was: ``topic/partition/offset``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What to bring back, and how. ``topics``: archived name -> name to write to, which may be the
+    same; those not named are left out, unless it is empty. Times in ms, None without a limit."""
+
+    root: Path
+    topics: Mapping[str, str]
+    from_ms: int | None = None
+    to_ms: int | None = None
+    by_key: bool = False
+    keep_timestamps: bool = True
+    append: bool = False
+    max_files: int = 200
+
+
+def prepare(client: blocking.Client, wanted: Restore, *, is_new: bool) -> dict[str, str]:
+    """Make missing topics, judge the others; archived name -> target.
+
+    Raises OptionError where the archive lacks a topic, a target has too few partitions, or holds
+    records already (unless ``append``, or the restore is going on: not ``is_new``).
+    """
+    state = ArchiveLog(wanted.root).state()
+    counts: dict[str, int] = {}
+    for at in state.ends:
+        counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
+    if not counts:
+        raise OptionError(f"{wanted.root}: no archive, or an empty one")
+    targets = dict(wanted.topics) or {topic: topic for topic in counts}
+    for source, target in sorted(targets.items()):
+        if source not in counts:
+            raise OptionError(f"{wanted.root}: holds no topic {source}, only {sorted(counts)}")
+        _prepare_topic(client, wanted, target, counts[source], is_new=is_new)
+    return targets
+
+
+def _prepare_topic(
+    client: blocking.Client, wanted: Restore, target: str, count: int, *, is_new: bool
+) -> None:
+    try:
+        present = len(client.admin.topic(target).partitions)
+    except UnknownTopicOrPartition:
+        client.admin.create_topic(target, partitions=count)
+        return
+    if present < count and not wanted.by_key:
+        raise OptionError(
+            f"{target} has {present} partitions, the archive {count}: add some, or --partitions "
+            "by-key"
+        )
+    if is_new and not wanted.append:
+        starts = client.admin.list_offsets(target, Position.EARLIEST)
+        ends = client.admin.list_offsets(target, Position.LATEST)
+        if starts != ends:
+            raise OptionError(f"{target} holds records already; --append writes behind them")
+
+
+def start_restore(
+    spark: SparkSession,
+    wanted: Restore,
+    targets: Mapping[str, str],
+    *,
+    bootstrap: str,
+    checkpoint: str,
+    options: Mapping[str, str],
+) -> StreamingQuery:
+    """A query that writes everything once and ends."""
+    archived = (
+        spark.readStream.format("paceline-archive")
+        .option("maxFilesPerTrigger", str(wanted.max_files))
+        .load(str(wanted.root))
+    )
+    trigger: dict[str, Any] = {"availableNow": True}
+    return (
+        rows(archived, wanted, targets)
+        .writeStream.format("paceline")
+        .queryName("paceline-restore")
+        .option("paceline.bootstrap.servers", bootstrap)
+        .option("includeHeaders", "true")
+        .options(**options)
+        .option("checkpointLocation", checkpoint)
+        .trigger(**trigger)
+        .start()
+    )
+
+
+def rows(archived: DataFrame, wanted: Restore, targets: Mapping[str, str]) -> DataFrame:
+    """Archived records as they are to be written."""
+    chosen = archived.where(F.col("topic").isin(sorted(targets)))
+    if wanted.from_ms is not None:
+        chosen = chosen.where(F.unix_millis("timestamp") >= wanted.from_ms)
+    if wanted.to_ms is not None:
+        chosen = chosen.where(F.unix_millis("timestamp") < wanted.to_ms)
+    place = F.concat_ws(
+        "/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string")
+    )
+    origin = F.struct(F.lit(ORIGIN_HEADER).alias("key"), place.cast("binary").alias("value"))
+    columns: list[Column] = [
+        F.col("key"),
+        F.col("value"),
+        _renamed(targets).alias("topic"),
+        F.concat(F.coalesce("headers", F.expr(_NO_HEADERS)), F.array(origin)).alias("headers"),
+    ]
+    if not wanted.by_key:
+        columns.append(F.col("partition"))
+    if wanted.keep_timestamps:
+        columns.append(F.col("timestamp"))
+    return chosen.select(*columns)
+
+
+_NO_HEADERS = "cast(array() as array<struct<key: string, value: binary>>)"
+
+
+def _renamed(targets: Mapping[str, str]) -> Column:
+    renamed = F.col("topic")
+    for source, target in sorted(targets.items()):
+        renamed = F.when(F.col("topic") == source, F.lit(target)).otherwise(renamed)
+    return renamed

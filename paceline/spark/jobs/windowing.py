@@ -1,0 +1,154 @@
+"""Topic to topic: records grouped by key and window of time, each window written once.
+
+A window is written when the watermark has passed its end (append mode), so its numbers are final;
+rows that come later than the watermark allows are dropped and counted (spec spark 10.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from paceline.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+RECORD = "record"
+HEADER = "paceline.window"
+_AGGREGATE = re.compile(r"(count|sum|min|max|avg|approx_distinct)(?::(\$.*))?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """``count``, or a function of the number (of approx_distinct: the text) at a JSON path."""
+
+    function: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        """The field it gets in the written value."""
+        if not self.path:
+            return self.function
+        return f"{self.function}_{re.sub(r'[^A-Za-z0-9]+', '_', self.path).strip('_')}"
+
+    def column(self) -> Column:
+        """As Spark computes it."""
+        if self.function == "count":
+            return F.count("*")
+        text = F.get_json_object(F.col("text"), self.path)
+        if self.function == "approx_distinct":
+            return F.approx_count_distinct(text)
+        function = {"sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg}[self.function]
+        return function(text.cast("double"))
+
+
+def parse_aggregates(text: str) -> tuple[Aggregate, ...]:
+    """``count,sum:$.price``. Raises OptionError."""
+    found = []
+    for part in text.split(","):
+        match = _AGGREGATE.match(part.strip())
+        if match is None or (match[1] == "count") == bool(match[2]):
+            raise OptionError(
+                f"--agg {part!r}: expected count, or sum, min, max, avg, approx_distinct with a "
+                "path, for example sum:$.price"
+            )
+        found.append(Aggregate(match[1], match[2] or ""))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """``time`` and ``key``: ``record``, or a JSON path into the value. ``slide`` empty: windows do
+    not overlap."""
+
+    time: str
+    key: str
+    window: str
+    slide: str
+    watermark: str
+    aggregates: Sequence[Aggregate]
+
+
+def decoded(records: DataFrame, wanted: Windows) -> DataFrame:
+    """Records with ``time`` and ``group``; either is null where the value does not give it."""
+    text = F.col("value").cast("string")
+    rows = records.withColumn("text", F.when(F.is_valid_utf8(text), text))
+    time = F.col("timestamp")
+    if wanted.time != RECORD:
+        given = F.get_json_object("text", wanted.time)
+        numeric = F.timestamp_millis(given.try_cast("double").cast("long"))
+        time = F.coalesce(numeric, given.try_cast("timestamp"))
+    group = F.coalesce(F.col("key").cast("string"), F.lit(""))
+    if wanted.key != RECORD:
+        group = F.get_json_object("text", wanted.key)
+    return rows.withColumn("time", time).withColumn("group", group)
+
+
+def windowed(rows: DataFrame, wanted: Windows) -> DataFrame:
+    """The records to write: key, value (JSON) and headers, one for each group and window."""
+    good = rows.where("time is not null and group is not null")
+    span = F.window("time", wanted.window, wanted.slide or None)
+    found = (
+        good.withWatermark("time", wanted.watermark)
+        .groupBy(span.alias("window"), "group")
+        .agg(*(each.column().alias(each.name) for each in wanted.aggregates))
+    )
+    fields = [
+        F.unix_millis("window.start").alias("window_start"),
+        F.unix_millis("window.end").alias("window_end"),
+        F.col("group").alias("key"),
+        *(F.col(each.name) for each in wanted.aggregates),
+    ]
+    start = F.unix_millis("window.start").cast("string").cast("binary")
+    return found.select(
+        F.col("group").cast("binary").alias("key"),
+        F.to_json(F.struct(*fields)).cast("binary").alias("value"),
+        F.array(F.struct(F.lit(HEADER).alias("key"), start.alias("value"))).alias("headers"),
+    )
+
+
+def bad_rows(rows: DataFrame, wanted: Windows) -> DataFrame:
+    """Records that no window can take, for a dead-letter topic."""
+    reason = F.when(F.col("time").isNull(), f"no time at {wanted.time}").otherwise(
+        f"no key at {wanted.key}"
+    )
+    places = (F.col("partition").cast("string"), F.col("offset").cast("string"))
+    origin = F.concat_ws("/", "topic", *places)
+    headers = F.array(
+        F.struct(F.lit("paceline.error").alias("key"), reason.cast("binary").alias("value")),
+        F.struct(F.lit("paceline.origin").alias("key"), origin.cast("binary").alias("value")),
+    )
+    bad = rows.where("time is null or group is null")
+    return bad.select("key", "value", headers.alias("headers"))
+
+
+def start(
+    rows: DataFrame,
+    *,
+    name: str,
+    topic: str,
+    bootstrap: str,
+    checkpoint: str,
+    trigger: Mapping[str, Any],
+    options: Mapping[str, str],
+) -> StreamingQuery:
+    """Write to a topic until the query ends."""
+    return (
+        rows.writeStream.format("paceline")
+        .queryName(name)
+        .outputMode("append")
+        .option("paceline.bootstrap.servers", bootstrap)
+        .option("topic", topic)
+        .option("includeHeaders", "true")
+        .options(**options)
+        .option("checkpointLocation", checkpoint)
+        .trigger(**trigger)
+        .start()
+    )

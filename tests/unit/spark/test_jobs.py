@@ -1,0 +1,92 @@
+"""The pure parts of the jobs: plots, aggregates, and the upkeep of an archive."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paceline.spark.archive_log import ArchiveLog
+from paceline.spark.errors import OptionError
+from paceline.spark.jobs import archiving
+from paceline.spark.jobs.page import bars, page
+from paceline.spark.jobs.windowing import Aggregate, parse_aggregates
+from tests.unit.spark.test_archive import AT, archive, read_back, rows
+
+
+def test_aggregates() -> None:
+    assert parse_aggregates("count, sum:$.a.b") == (
+        Aggregate("count", ""),
+        Aggregate("sum", "$.a.b"),
+    )
+    assert Aggregate("sum", "$.a.b").name == "sum_a_b"
+    for bad in ("median:$.x", "sum", "count:$.x", ""):
+        with pytest.raises(OptionError, match="expected count"):
+            parse_aggregates(bad)
+
+
+def test_small_files_become_one_and_the_old_ones_go_after_their_grace(tmp_path: Path) -> None:
+    for number in range(4):
+        archive(tmp_path, number, rows(number * 2, number * 2 + 1))
+    before = set(ArchiveLog(tmp_path).state().files)
+    done = archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=60, now=2e10)
+    assert done == {"files_removed": 4, "files_added": 1}
+    assert read_back(tmp_path) == list(range(8))
+    assert all((tmp_path / path).exists() for path in before), "readers may have them open"
+    archiving.compact(tmp_path, target_bytes=1 << 20, older_s=0, grace_s=60, now=2e10 + 61)
+    assert not any((tmp_path / path).exists() for path in before)
+    assert archiving.verify(tmp_path, allow_gaps=False)[0] == []
+
+
+def test_young_and_large_files_are_left_alone(tmp_path: Path) -> None:
+    for number in range(3):
+        archive(tmp_path, number, rows(number))
+    assert archiving.compact(tmp_path, target_bytes=1 << 20, older_s=1e12, grace_s=0) == {
+        "files_removed": 0,
+        "files_added": 0,
+    }
+    assert archiving.compact(tmp_path, target_bytes=10, older_s=0, grace_s=0)["files_added"] == 0
+
+
+def test_verify_names_what_is_missing_and_repeated(tmp_path: Path) -> None:
+    archive(tmp_path, 0, rows(0, 1, 4))
+    findings, facts = archiving.verify(tmp_path, allow_gaps=False)
+    assert [(each.kind, each.what) for each in findings] == [("OFFSET_MISSING", "offsets 2..3")]
+    assert facts["rows"] == 3
+    assert archiving.verify(tmp_path, allow_gaps=True)[0] == []
+    [file] = ArchiveLog(tmp_path).state().files.values()
+    (tmp_path / file.path).unlink()
+    findings, _ = archiving.verify(tmp_path, allow_gaps=True)
+    assert [each.kind for each in findings] == ["FILE_DAMAGED"]
+
+
+def test_vacuum_takes_only_what_nothing_names(tmp_path: Path) -> None:
+    archive(tmp_path, 0, rows(0, 1))
+    orphan = tmp_path / "_stage" / "run" / "left.parquet"
+    orphan.write_bytes(b"x")
+    assert archiving.vacuum(tmp_path, grace_s=3600) == 0
+    os.utime(orphan, (0, 0))
+    assert archiving.vacuum(tmp_path, grace_s=3600) == 1
+    assert read_back(tmp_path) == [0, 1]
+
+
+def test_an_archive_says_where_to_go_on(tmp_path: Path) -> None:
+    assert archiving.starting_offsets(ArchiveLog(tmp_path).state(), "x:1", "t") == "earliest"
+    archive(tmp_path, 0, rows(0, 1))
+    assert ArchiveLog(tmp_path).state().ends == {AT: 2}
+
+
+def test_the_page_escapes_and_draws() -> None:
+    row = {"topic": "<t>", "partition": 0, "rows": 5, "bytes": 9, "value_p99": 3}
+    tables = {
+        "partitions": [row],
+        "hours": [{"topic": "<t>", "hour": "2026-01-01 00:00", "rows": 5}],
+        "keys": [{"topic": "<t>", "key": "<script>", "rows": 1, "rank": 1}],
+        "headers": [],
+        "codecs": [],
+    }
+    text = page(tables, "Topics <t>", "now")
+    assert "<script>" not in text
+    assert text.count("<svg") == 3
+    assert bars("nothing", []) == ""
