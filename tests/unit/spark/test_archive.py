@@ -158,3 +158,30 @@ def test_units_keep_ranges_that_mix_together() -> None:
     a, b, c, d = file(0, 9), file(3, 12), file(13, 20), file(21, 21)
     assert units([a, b, c, d]) == [[a, b], [c], [d]]
     assert units([]) == []
+
+
+def test_a_reader_gives_every_unit_once_in_order(tmp_path: Path) -> None:
+    """The source of a restore, as Spark calls it; no JVM is needed for that."""
+    from pyspark.sql.streaming.datasource import ReadMaxFiles
+
+    from paceline.spark.archive import ArchiveReader
+
+    for number in range(3):
+        archive(tmp_path, number, rows(number * 2, number * 2 + 1), rows(number, partition=1))
+    reader = ArchiveReader(str(tmp_path), max_files=2)
+    start = reader.initialOffset()
+    assert start == {"version": 3, "index": 0}
+    archive(tmp_path, 3, rows(6, 7))  # comes too late
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    batches = 0
+    while (end := reader.latestOffset(start, ReadMaxFiles(2))) != start:
+        batches += 1
+        for part in reader.partitions(start, end):
+            for batch in reader.read(part):
+                for place in zip(
+                    *(batch.column(n).to_pylist() for n in ("partition", "offset")), strict=True
+                ):
+                    seen[place[0]].append(place[1])
+        start = end
+    assert batches == 3
+    assert seen == {0: [0, 1, 2, 3, 4, 5], 1: [0, 1, 2]}
