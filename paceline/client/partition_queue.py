@@ -7,6 +7,9 @@ States of a batch: waiting (the last one may still be open), in flight, resolved
   last five batches, so no more may lie between the oldest that may yet be repeated and the newest.
 * Idempotent: a sequence number is given at the first sending and kept over retries, so that a
   leader recognises a repetition (spec replication 4.4).
+* A leader takes any first sequence of a producer id that it does not know. So until a batch of it
+  is acknowledged, which puts it into the log for every leader to come, batches go one at a time:
+  otherwise one refused, or on its way to a former leader, could be overtaken by those behind it.
 * A batch given up after it had a sequence leaves a *hole*. Nothing more is sent until all that is
   in flight is answered; then the partition goes on with the next producer epoch and sequence 0,
   which also locks out stray copies of what was given up. Only batches that are surely not in the
@@ -72,6 +75,7 @@ class PartitionQueue:
         self._in_flight: list[Batch] = []
         self.retired_producer_id = -1
         self._identity = NO_IDENTITY
+        self._known_producer_id = -1  # acknowledged here, so every leader knows it
         self._sequence = 0
         self._next_place = 0
         self._hole = False
@@ -116,6 +120,8 @@ class PartitionQueue:
     def due_at(self) -> float | None:
         """When the first waiting batch may be sent; None while only an answer can change that."""
         if not self._waiting or self._hole:
+            return None
+        if self._in_flight and not self._is_known:
             return None
         first = self._waiting[0]
         place = first.place if first.place >= 0 else self._next_place
@@ -169,6 +175,7 @@ class PartitionQueue:
         if not self._landed(batch):
             return
         self._failures = 0
+        self._known_producer_id = batch.identity.producer_id
         if not batch.is_done:
             batch.succeed(base_offset, leader_epoch, duplicate=duplicate)
         self._on_done(batch)
@@ -236,6 +243,14 @@ class PartitionQueue:
         self._in_flight, self._waiting = [], []
 
     # --- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether a leader would notice that one of our batches overtakes another."""
+        return (
+            not self._settings.is_idempotent
+            or self._identity.producer_id == self._known_producer_id
+        )
 
     def _oldest_place(self) -> int:
         return min(batch.place for batch in self._in_flight)

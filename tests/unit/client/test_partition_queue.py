@@ -69,6 +69,17 @@ def make(settings: ProducerSettings | None = None) -> tuple[PartitionQueue, list
     return queue, done
 
 
+def make_known() -> tuple[PartitionQueue, list[Batch]]:
+    """A queue whose producer id is in the log already, from an epoch before."""
+    queue, done = make()
+    first = add(queue, -1)
+    take(queue)
+    queue.succeeded(first, 0, 0, duplicate=False)
+    queue.identify(Identity(1, 0))
+    done.clear()
+    return queue, done
+
+
 def add(queue: PartitionQueue, order: int, *, deadline: float = 100.0) -> Batch:
     batch = Batch(AT, order, due_at=0.0, deadline=deadline)
     batch.append(None, b"x", (), 0, 1)
@@ -84,14 +95,14 @@ def take(queue: PartitionQueue, now: float = 0.0) -> Batch | None:
 
 
 def test_sequences_count_records_and_wrap() -> None:
-    queue, _ = make()
+    queue, _ = make_known()
     first = add(queue, 1)
     first.extend([b"a", b"b"], None, 0, 2)
     assert take(queue) is first
     second = add(queue, 2)
     assert take(queue) is second
     assert (first.sequence, second.sequence) == (0, 3)
-    queue.identify(Identity(2, 0))
+    queue.identify(Identity(1, 1))
     queue._sequence = 2**31 - 1
     third, fourth = add(queue, 3), add(queue, 4)
     assert take(queue) is third
@@ -100,7 +111,7 @@ def test_sequences_count_records_and_wrap() -> None:
 
 
 def test_window_holds_five_and_frees_with_answers() -> None:
-    queue, _ = make()
+    queue, _ = make_known()
     batches = [add(queue, order) for order in range(7)]
     sent = [take(queue) for _ in range(6)]
     assert sent == [*batches[:5], None]
@@ -111,8 +122,28 @@ def test_window_holds_five_and_frees_with_answers() -> None:
     assert take(queue) is None
 
 
-def test_refused_batches_go_again_in_order_after_a_pause() -> None:
+def test_nothing_overtakes_the_first_batches_of_a_producer_that_no_leader_knows() -> None:
     queue, _ = make()
+    first, second, third = (add(queue, order) for order in range(3))
+    assert [take(queue), take(queue)] == [first, None]
+    queue.failed(first, NotLeader(""), 1.0)
+    assert [take(queue, 2.0), take(queue, 2.0)] == [first, None]
+    queue.succeeded(first, 0, 0, duplicate=False)
+    assert [take(queue, 2.0), take(queue, 2.0)] == [second, third]
+
+
+def test_a_producer_id_is_known_by_any_of_its_epochs() -> None:
+    queue, _ = make_known()
+    queue.identify(Identity(1, 5))
+    batches = [add(queue, order) for order in range(2)]
+    assert [take(queue), take(queue)] == batches
+    queue.identify(Identity(2, 0))
+    add(queue, 3)
+    assert take(queue) is None
+
+
+def test_refused_batches_go_again_in_order_after_a_pause() -> None:
+    queue, _ = make_known()
     batches = [add(queue, order) for order in range(3)]
     for _ in batches:
         take(queue)
@@ -126,7 +157,7 @@ def test_refused_batches_go_again_in_order_after_a_pause() -> None:
 
 
 def test_out_of_order_without_a_predecessor_fails_and_the_rest_takes_a_new_epoch() -> None:
-    queue, done = make()
+    queue, done = make_known()
     first, second = add(queue, 1), add(queue, 2)
     take(queue)
     take(queue)
@@ -140,7 +171,7 @@ def test_out_of_order_without_a_predecessor_fails_and_the_rest_takes_a_new_epoch
 
 
 def test_a_batch_of_unknown_outcome_never_takes_a_new_sequence() -> None:
-    queue, _ = make()
+    queue, _ = make_known()
     first, second, third = (add(queue, order) for order in range(3))
     for _ in range(3):
         take(queue)
@@ -194,7 +225,7 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
 
 
 def test_batches_that_fail_together_pause_once() -> None:
-    queue, _ = make()
+    queue, _ = make_known()
     batches = [add(queue, order) for order in range(5)]
     for _ in batches:
         take(queue)
@@ -285,6 +316,7 @@ def run_history(seed: int) -> tuple[LeaderModel, list[Batch], list[Batch]]:
     network = Network(queue, leader, rng)
     batches: list[Batch] = []
     expiry = rng.choice([3.0, 20.0, 1000.0])
+    refusing = rng.choice([0, 2, 4])  # arrivals at first: the leader has not begun yet
     for _ in range(300):
         network.now += rng.choice([0.0, 0.1, 0.5])
         move = rng.random()
@@ -293,9 +325,11 @@ def run_history(seed: int) -> tuple[LeaderModel, list[Batch], list[Batch]]:
         elif move < 0.55:
             network.send()
         elif move < 0.75:
-            network.arrive(
-                refusal=rng.choice([None] * 40 + [NotLeader("no"), PolicyViolation("no")])
-            )
+            refusal = rng.choice([None] * 40 + [NotLeader("no"), PolicyViolation("no")])
+            if refusing:
+                refusing -= 1
+                refusal = NotLeader("not yet")
+            network.arrive(refusal=refusal)
         elif move < 0.95:
             network.answer()
         elif move < 0.98:

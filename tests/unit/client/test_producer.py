@@ -381,7 +381,7 @@ async def test_waiters_for_space_are_served_in_order_and_may_leave(autojump_cloc
     settings = ProducerSettings(buffer_bytes=4096, batch_bytes=2048)
     async with cluster_and_client() as (cluster, client), client.producer(settings) as producer:
         (log,) = cluster.create("orders")
-        await producer.partition_count("orders")
+        await producer.send("orders", b"first")  # after it batches need not go alone
         for turn in range(4):
             cluster.fault(NativeApi.PRODUCE, delay_s=1.0 + turn / 10)
             producer.send_nowait("orders", bytes(990))
