@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import trio
 
@@ -61,14 +62,18 @@ def note_batch(recorder: Recorder, reader: str, batch: ConsumedBatch) -> None:
     recorder.say(events.Read(recorder.t, reader, str(batch.at), batch.first_offset, epoch, runs))
 
 
-async def read_everything(client: Client, topic: str, recorder: Recorder) -> None:
-    """Note all that a healed and quiet topic holds. Raises PacelineError."""
+async def read_everything(
+    client: Client, topic: str, recorder: Recorder, going_on: Callable[[], None]
+) -> None:
+    """Note all that a healed and quiet topic holds; ``going_on`` is called for every batch. Raises
+    PacelineError."""
     async with client.consumer(topic, stop=Position.LATEST) as consumer:
         starts = consumer.positions()
         ends = await consumer.end_offsets()
         for at, start in starts.items():
             recorder.say(events.Final(recorder.t, str(at), start, ends[at]))
         async for batch in consumer.batches():
+            going_on()
             runs = runs_of([record.value for record in batch.records()])
             epoch = batch.header.leader_epoch
             recorder.say(

@@ -148,12 +148,13 @@ class Workload:
         while self._recorder.acknowledged < wanted:  # noqa: ASYNC110
             await trio.sleep(0.01)
 
-    async def rest(self) -> None:
-        """Stop writing, wait for what is under way, and read everything. Raises PacelineError."""
+    async def rest(self, going_on: Callable[[], None]) -> None:
+        """Stop writing, wait for what is under way, and read everything; ``going_on`` is called
+        for all that is read. Raises PacelineError."""
         self._stop.set()
         await self._at_rest.wait()
         async with connect(self._bootstrap) as client:
             for topic in self._spec.topics:
-                await read_everything(client, topic, self._recorder)
+                await read_everything(client, topic, self._recorder, going_on)
             if self._spec.writers and self._spec.members:
                 await ask_offsets(client, SAFE_TOPIC, self._spec.partitions, self._recorder)
