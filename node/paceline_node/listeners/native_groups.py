@@ -156,6 +156,7 @@ class NativeGroups:
 
     async def _commit_in_transaction(self, frame: Frame, principal: Principal) -> Message:
         request = CommitTransactionOffsets.unpack(frame.body)
+        self._groups.permit(principal, Operation.COMMIT_OFFSETS, request.group)
         group = GroupKey(Family.KAFKA, request.group)
         results, good = self._judged(request.offsets, principal)
         await self._transactional.commit(

@@ -197,7 +197,7 @@ async def test_wrong_requests_are_answered_and_the_connection_goes_on(tmp_path) 
             (NativeApi.METADATA, [[5]]),
             (NativeApi.PRODUCE, [1000, 5, []]),
             (NativeApi.PRODUCE, [1000, -1, [["orders", "0", 1]]]),
-            (NativeApi.PRODUCE, [1000, -1, [], "transactional"]),
+            (NativeApi.PRODUCE, [1000, -1, [], 5]),
             (NativeApi.FETCH, [0, 0, 0, 7, []]),
             (NativeApi.FETCH, ["x"]),
             (NativeApi.LIST_OFFSETS, [0]),
