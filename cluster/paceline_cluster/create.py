@@ -120,8 +120,13 @@ async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
         )
     made = ClusterState(str(cluster_id), tuple(entries), dict(spec.settings))
     state.store(directory, made)
-    (directory / MARKER).unlink()
+    finish(directory)
     return made
+
+
+def finish(directory: Path) -> None:
+    """The cluster exists: nothing is to be made anew, even if whoever made it died just then."""
+    (directory / MARKER).unlink(missing_ok=True)
 
 
 def _begin(directory: Path) -> None:

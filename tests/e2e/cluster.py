@@ -150,12 +150,14 @@ class Cluster:
         return "\n".join(parts)
 
 
-def wait_until(what: str, holds: Callable[[], bool], *, timeout_s: float = HANG_S) -> None:
+def wait_until(
+    what: str, holds: Callable[[], bool], *, timeout_s: float = HANG_S, every_s: float = 0.05
+) -> None:
     """Look again and again until ``holds``; AssertionError naming ``what`` at the end of time."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 def environment_lines() -> Sequence[str]:

@@ -33,15 +33,19 @@ def _begin(cluster: Cluster) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.parametrize("moment", ["half made", "one node started", "all nodes started"])
+@pytest.mark.parametrize("moment", ["half made", "made", "one node started", "all nodes started"])
 def test_up_goes_on_where_a_killed_launcher_stopped(stray: Cluster, moment: str) -> None:
     signs = {
         "half made": stray.dir / ".creating",
+        "made": stray.dir / "cluster.json",
         "one node started": stray.dir / "node-0" / "node.log",
         "all nodes started": stray.dir / "node-2" / "node.log",
     }
     launcher = _begin(stray)
-    wait_until(moment, lambda: signs[moment].exists() or launcher.poll() is not None)
+    # A directory is made in some milliseconds.
+    wait_until(
+        moment, lambda: signs[moment].exists() or launcher.poll() is not None, every_s=0.0005
+    )
     launcher.kill()
     launcher.wait()
     stray.run("up", "--detach", "--any-port", "--nodes", "3", "--dir", str(stray.dir))

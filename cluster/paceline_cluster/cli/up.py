@@ -129,7 +129,9 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
     """The cluster to start, made if it is not there. Chosen ports are kept from other launchers
     for as long as the block lasts."""
     if state.exists(options.directory):
-        yield _existing(options, printer)
+        current = _existing(options, printer)
+        create.finish(options.directory)
+        yield current
         return
     count = DEFAULT_NODES if options.nodes is None else options.nodes
     chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
