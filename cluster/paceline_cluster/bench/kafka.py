@@ -80,11 +80,12 @@ def reader(servers: str, topic: str, partitions: int, **settings: object) -> Ite
         made.close()
 
 
-def received(consumer: Consumer, count: int) -> Iterator[list[Message]]:
-    """The next ``count`` messages, as they come. Raises BenchmarkFailed."""
+def received(consumer: Consumer, count: int, *, at_once: int = _AT_ONCE) -> Iterator[list[Message]]:
+    """The next ``count`` messages, ``at_once`` together: librdkafka waits until it has so many, or
+    half a second. Raises BenchmarkFailed."""
     last = time.monotonic()
     while count > 0:
-        found = consumer.consume(min(count, _AT_ONCE), 0.5)
+        found = consumer.consume(min(count, at_once), 0.5)
         errors = [error for each in found if (error := each.error()) is not None]
         fatal = [each for each in errors if each.code() != KafkaError._PARTITION_EOF]
         if fatal or time.monotonic() - last > _HANG_S:
@@ -143,7 +144,7 @@ def _latency(rig: Rig, servers: str, per_s: int, seconds: float) -> Figure:
             consumer.poll(0.5)
             ready.set()
             try:
-                for found in received(consumer, count):
+                for found in received(consumer, count, at_once=1):
                     now = time.monotonic_ns()
                     took.extend((now - int(each.value() or 0)) / 1e9 for each in found)
             except BenchmarkFailed as failure:
