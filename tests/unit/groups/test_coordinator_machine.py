@@ -37,15 +37,15 @@ class Consumers(RuleBasedStateMachine):
     def register(self, name: str, smallest: bool, as_before: bool) -> None:
         before = self.connected.get(name)
         generation = before.generation if before is not None and as_before else -1
-        if before is not None:
-            before.owned = {}  # who registers anew has stopped
-            self.cut_off.pop(before, None)
         try:
             made = self.crew.register(
                 name, "t", "u", smallest=smallest, interval_ms=1000, generation=generation
             )
         except PacelineError:
-            return
+            return  # another one of that name, which is refused, changes nothing for this one
+        if before is not None:
+            before.owned = {}  # who registers anew has stopped
+            self.cut_off.pop(before, None)
         self.connected[name] = made
         self.everybody.append(made)
 
