@@ -5,5 +5,12 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 # No test judges a time (SETTLED T1): a busy machine generates and runs examples slowly, too.
-settings.register_profile("paceline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# By default everybody runs the same examples: a change is judged by what it changed. New examples
+# are for who looks for them: ./scripts/test unit --hypothesis-profile search
+settings.register_profile(
+    "paceline", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=1000
+)
 settings.load_profile("paceline")
