@@ -1,265 +1,37 @@
-"""SIGKILL at each step of a transaction's end: readers see all of each transaction or nothing.
+"""SIGKILL at steps of a transaction's end: readers see all of each transaction or nothing.
 
-A producer runs one transaction after the other over three partitions and a group's offsets, commits
-most and aborts some, while nodes kill themselves at named points (SETTLED T4): the coordinator
-before and after each thing it does, partitions' leaders when they are told. After each blow the
-producer goes on, the dead node comes back, and everything is read again by a consumer of committed
-data: what was said to be committed is there, in every partition, once; nothing else is; and a
-consumer that read all along has seen the same. Once with native producers, and once with one of
-Cursus, whose records are staged until the commit.
-
-``PACELINE_TRANSACTION_RUNS`` strikes each point so often; without it three points are struck once.
-``PACELINE_TRANSACTION_REPORT`` gets a JSON line for each blow (T5). ``scripts/show-transactions``
-does 20 a point.
+``scripts/show-transactions`` strikes every point, 20 times each.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import trio
 
-from paceline.client import Client, ClientSettings, Position, TransactionalSettings, connect
-from paceline.errors import ElectionNotNeeded, PacelineError
-from paceline.types import NodeId, TopicPartition
-from paceline_cluster.faulty.fleet import Fleet, open_fleet
-from paceline_cluster.processes import ProcessState
-from tests.integration.faults.cursus_bookkeeper import Bookkeeper
+from tests.e2e.transaction_kills import Report, open_proof
 
-RUNS = int(os.environ.get("PACELINE_TRANSACTION_RUNS", "0"))
-REPORT = os.environ.get("PACELINE_TRANSACTION_REPORT")
-COORDINATOR = (
-    "transaction.deciding",
-    "transaction.prepared",
-    "transaction.staged",
-    "transaction.partly-marked",
-    "transaction.marked",
-    "transaction.settled",
-    "transaction.completed",
-)
-LEADER = (
-    "transaction.staged-received",
-    "transaction.marker-received",
-    "transaction.marker-appended",
-)
-STAGED = frozenset({"transaction.staged", "transaction.staged-received"})
-"""Points that only transactions whose records are staged come to: those of Cursus."""
-QUICK = ("transaction.prepared", "transaction.partly-marked", "transaction.marker-appended")
-EVERY = (*COORDINATOR, *LEADER)
-POINTS = {
-    "native": tuple(each for each in EVERY if each not in STAGED) if RUNS else QUICK,
-    "cursus": EVERY if RUNS else ("transaction.deciding", "transaction.staged-received"),
+QUICK = {
+    "native": (
+        "transaction.prepared",
+        "transaction.partly-marked",
+        "transaction.marker-appended",
+    ),
+    "cursus": ("transaction.deciding", "transaction.staged-received"),
 }
-TOPIC, GROUP = "ledger", "ledger-readers"
-PARTITIONS = 3
-NODES = (0, 1, 2)
-HANG_S = 90.0
-
-pytestmark = pytest.mark.timeout(180 + 30 * RUNS * (len(COORDINATOR) + len(LEADER)))
 
 
-@dataclass
-class Ledger:
-    """What the producer was told. ``unknown``: it was not told how the transaction ended."""
-
-    committed: list[int] = field(default_factory=list)
-    aborted: list[int] = field(default_factory=list)
-    unknown: list[int] = field(default_factory=list)
-    news: trio.Event = field(default_factory=trio.Event)
-
-    def note(self, where: list[int], number: int) -> None:
-        where.append(number)
-        news, self.news = self.news, trio.Event()
-        news.set()
-
-    async def wait_commits(self, count: int) -> None:
-        """Until so many more are committed."""
-        wanted = len(self.committed) + count
-        with trio.fail_after(HANG_S):
-            while len(self.committed) < wanted:
-                await self.news.wait()
-
-
-async def write(client: Client, ledger: Ledger, stop: trio.Event) -> None:
-    """Transactions, each of one record a partition and an offset, until told to stop."""
-    number = max((*ledger.committed, *ledger.aborted, *ledger.unknown), default=0)
-    settings = TransactionalSettings(transaction_timeout_s=30)
-    while not stop.is_set():
-        try:
-            async with client.transactional_producer("bookkeeper", settings) as producer:
-                while not stop.is_set():
-                    number += 1
-                    await one(producer, ledger, number)
-        except PacelineError:
-            ledger.note(ledger.unknown, number)
-
-
-async def one(producer, ledger: Ledger, number: int) -> None:
-    await producer.begin()
-    for partition in range(PARTITIONS):
-        await producer.submit(TOPIC, b"%d" % number, partition=partition)
-    await producer.send_offsets({TopicPartition(TOPIC, 0): number}, GROUP)
-    if number % 4 == 0:
-        await producer.flush()
-        await producer.abort()
-        ledger.note(ledger.aborted, number)
-    else:
-        await producer.commit()
-        ledger.note(ledger.committed, number)
-
-
-async def write_cursus(keeper: Bookkeeper, ledger: Ledger, stop: trio.Event) -> None:
-    """The same over Cursus, whose client is told of every end, whatever dies meanwhile."""
-    number = max((*ledger.committed, *ledger.aborted), default=0)
-    while not stop.is_set():
-        number += 1
-        commits = number % 4 != 0
-        await keeper.transact(number, PARTITIONS, commits=commits)
-        ledger.note(ledger.committed if commits else ledger.aborted, number)
-
-
-async def read_along(client: Client, seen: list[tuple[int, int]]) -> None:
-    """A consumer of committed data, from the start, through everything."""
-    async with client.consumer(TOPIC) as consumer:
-        async for record in consumer:
-            seen.append((record.partition, int(record.value or b"")))
-
-
-async def read_anew(client: Client) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
-    async with client.consumer(TOPIC, stop=Position.LATEST) as consumer:
-        async for record in consumer:
-            found[record.partition].append(int(record.value or b""))
-    return found
-
-
-async def judge(
-    client: Client, ledger: Ledger, along: list[tuple[int, int]], keeper: Bookkeeper | None
-) -> None:
-    """All or nothing, once, in order; what was told holds. Nobody writes meanwhile."""
-    found = await read_anew(client)
-    for partition in range(PARTITIONS):
-        assert found[partition] == found[0], "a transaction is there in part"
-    numbers = found[0]
-    assert numbers == sorted(set(numbers)), "a transaction is there twice, or out of order"
-    shown = set(numbers)
-    assert shown >= set(ledger.committed), sorted(set(ledger.committed) - shown)
-    assert not shown & set(ledger.aborted), sorted(shown & set(ledger.aborted))
-    assert shown <= {*ledger.committed, *ledger.unknown}
-    if keeper is None:
-        offsets = await client.admin.groups.offsets(GROUP)
-        assert offsets[TopicPartition(TOPIC, 0)].offset == numbers[-1]
-    else:
-        assert ledger.unknown == []
-        assert await keeper.committed() == numbers[-1]
-    with trio.fail_after(HANG_S):
-        while len(along) < PARTITIONS * len(numbers):  # noqa: ASYNC110  it reads over sockets
-            await trio.sleep(0.02)
-    assert Counter(along) == Counter((p, n) for p in range(PARTITIONS) for n in numbers)
-
-
-class Strike:
-    """One blow at a named point."""
-
-    def __init__(self, fleet: Fleet, client: Client, ledger: Ledger) -> None:
-        self.fleet = fleet
-        self.client = client
-        self.ledger = ledger
-
-    async def at(self, site: str) -> dict[str, object]:
-        coordinator = await self.client.admin.transactions.coordinator()
-        victim = await self._victim(site, coordinator)
-        points = self.fleet.crash_points(victim)
-        self.fleet.expect_end(victim)
-        before = len(self.ledger.committed)
-        points.arm(site)
-        with trio.fail_after(HANG_S):
-            while points.hit() is None:  # noqa: ASYNC110  another process's file
-                await trio.sleep(0.01)
-            died = time.monotonic()
-            while self.fleet.process(victim) is not ProcessState.STOPPED:  # noqa: ASYNC110  the same
-                await trio.sleep(0.01)
-        assert points.hit() == site
-        await self.ledger.wait_commits(1)
-        paused_s = time.monotonic() - died
-        await self.ledger.wait_commits(3)
-        self.fleet.start(victim)
-        await self.fleet.wait_healthy(HANG_S)
-        await self.ledger.wait_commits(2)
-        return {
-            "point": site,
-            "node": victim,
-            "coordinator": victim == coordinator,
-            "committed_before": before,
-            "committed_after": len(self.ledger.committed),
-            "paused_s": round(paused_s, 3),
-        }
-
-    async def _victim(self, site: str, coordinator: int) -> int:
-        """The coordinator, or a leader on another node: the partitions are dealt out first."""
-        others = [node for node in NODES if node != coordinator]
-        leaders = (others[0], others[1], coordinator)
-        for partition, node in enumerate(leaders):
-            try:
-                await self.client.admin.elect_leader(TOPIC, partition, NodeId(node))
-            except ElectionNotNeeded:
-                continue
-        return coordinator if site in COORDINATOR else others[0]
-
-
-def leave(report: dict[str, object]) -> None:
-    if REPORT:
-        with Path(REPORT).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(report) + "\n")
-
-
-@asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[tuple[Fleet, Client]]:
-    async with (
-        open_fleet(directory, len(NODES), {}) as fleet,
-        connect(fleet.bootstrap, ClientSettings(operation_timeout_s=HANG_S)) as client,
-    ):
-        await client.admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
-        yield fleet, client
-
-
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("protocol", ["native", "cursus"])
-async def test_kills_at_every_step_of_the_end(tmp_path: Path, protocol: str) -> None:
-    points: Counter[str] = Counter()
-    ledger, along = Ledger(), []
-    async with running(tmp_path / "fleet") as (fleet, client), trio.open_nursery() as reading:
-        strike = Strike(fleet, client, ledger)
-        reading.start_soon(read_along, client, along)
-        keeper = None
-        if protocol == "cursus":
-            places = [each.rpartition(":") for each in fleet.state.addresses("cursus")]
-            addresses = [(host, int(port)) for host, _, port in places]
-            keeper = Bookkeeper(addresses, "bookkeeper", TOPIC, GROUP)
-            await keeper.open()
-        for site in POINTS[protocol]:
-            stop = trio.Event()
-            async with trio.open_nursery() as writing:
-                if keeper is None:
-                    writing.start_soon(write, client, ledger, stop)
-                else:
-                    writing.start_soon(write_cursus, keeper, ledger, stop)
-                await ledger.wait_commits(2)
-                for run in range(RUNS or 1):
-                    report = {**await strike.at(site), "run": run, "protocol": protocol}
-                    report["unknown"] = len(ledger.unknown)
-                    points[site] += 1
-                    leave(report)
-                stop.set()
-            await judge(client, ledger, along, keeper)
-        reading.cancel_scope.cancel()
-        assert fleet.deaths == []
-    assert points == dict.fromkeys(POINTS[protocol], RUNS or 1)
-    assert ledger.aborted
+async def test_kills_at_steps_of_the_end(tmp_path: Path, protocol: str) -> None:
+    blows: Counter[str] = Counter()
+
+    def note(report: Report) -> None:
+        blows[str(report["point"])] += 1
+
+    async with open_proof(tmp_path / "fleet", protocol) as proof:
+        for site in QUICK[protocol]:
+            await proof.strike(site, 1, note)
+        assert proof.ledger.aborted
+    assert blows == dict.fromkeys(QUICK[protocol], 1)
