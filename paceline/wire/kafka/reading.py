@@ -1,8 +1,10 @@
 """Readers made from the descriptions of ``layout.py``, one for each struct and version.
 
 What a frame claims is bounded before anything is made of it: no length beyond the frame's end, no
-count of items beyond what the rest of the frame could hold. Unknown tagged fields are skipped, as
-the protocol demands. Neighbouring numbers are read at once, since most of a message is numbers.
+count of items beyond what the rest of the frame could hold, nor beyond :data:`MAX_ITEMS` in the
+whole message, since the smallest items take three bytes of a frame and hundreds of memory. Unknown
+tagged fields are skipped, as the protocol demands. Neighbouring numbers are read at once, since
+most of a message is numbers.
 """
 
 from __future__ import annotations
@@ -27,9 +29,32 @@ from paceline.wire.kafka.layout import (
     split,
 )
 
-Read = Callable[[memoryview, int], tuple[Any, int]]
+MAX_ITEMS = 32_768
+"""Entries of all arrays and tag sections of one message; of partitions, say, and their topics."""
+
+
+class Room:
+    """How many more items a message may have."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = MAX_ITEMS
+
+    def take(self, name: str, count: int) -> None:
+        """Count items that are about to be read. Raises RemoteProtocolError."""
+        self._left -= count
+        if self._left < 0:
+            raise RemoteProtocolError(
+                f"{name}: {count} items announced, {self._left + count} are left of the "
+                f"{MAX_ITEMS} that a message may have; ask in several"
+            )
+
+
+Read = Callable[[memoryview, int, Room], tuple[Any, int]]
 """From the frame and a position in it to the value there and the position after it."""
-Step = Callable[[memoryview, int, dict[str, Any]], int]
+Length = Callable[[memoryview, int], tuple[int, int]]
+Step = Callable[[memoryview, int, Room, dict[str, Any]], int]
 """Reads some fields into the dictionary and tells the position after them."""
 S = TypeVar("S", bound=Struct)
 
@@ -50,7 +75,7 @@ def read_struct(
     """Decode the body that takes the rest of ``data``. Raises RemoteProtocolError, also for bytes
     that are left over, unless the message ``may_go_on``."""
     try:
-        value, position = reader(cls, version, flexible)(data, start)
+        value, position = reader(cls, version, flexible)(data, start, Room())
     except (struct.error, IndexError):
         raise RemoteProtocolError(
             f"{cls.__name__} version {version} is cut short: it goes on after its {len(data)} bytes"
@@ -81,8 +106,10 @@ def read_uvarint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def skip_tags(data: memoryview, position: int) -> int:
-    """The position after a tag section of which nothing is known."""
+    """The position after a tag section of which nothing is known. Raises RemoteProtocolError, and
+    IndexError at the end."""
     count, position = read_uvarint(data, position)
+    Room().take("tagged fields", count)
     for _ in range(count):
         _, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
@@ -105,18 +132,18 @@ def _reader(cls: type[Struct], version: int, flexible: bool) -> Read:
         for number, field in tagged
     }
 
-    def read(data: memoryview, position: int) -> tuple[Struct, int]:
+    def read(data: memoryview, position: int, room: Room) -> tuple[Struct, int]:
         values: dict[str, Any] = {}
         for step in steps:
-            position = step(data, position, values)
+            position = step(data, position, room, values)
         return cls(**values), position
 
-    def read_flexible(data: memoryview, position: int) -> tuple[Struct, int]:
+    def read_flexible(data: memoryview, position: int, room: Room) -> tuple[Struct, int]:
         values: dict[str, Any] = {}
         for step in steps:
-            position = step(data, position, values)
+            position = step(data, position, room, values)
         if data[position]:
-            position = _read_tags(data, position, by_tag, values)
+            position = _read_tags(data, position, room, by_tag, values)
         else:
             position += 1
         return cls(**values), position
@@ -125,9 +152,14 @@ def _reader(cls: type[Struct], version: int, flexible: bool) -> Read:
 
 
 def _read_tags(
-    data: memoryview, position: int, known: dict[int, tuple[str, Read]], values: dict[str, Any]
+    data: memoryview,
+    position: int,
+    room: Room,
+    known: dict[int, tuple[str, Read]],
+    values: dict[str, Any],
 ) -> int:
     count, position = read_uvarint(data, position)
+    room.take("tagged fields", count)
     previous = -1
     for _ in range(count):
         number, position = read_uvarint(data, position)
@@ -138,7 +170,7 @@ def _read_tags(
         end = _after(f"tag {number}", data, position, size)
         if number in known:
             name, read = known[number]
-            values[name], read_to = read(data, position)
+            values[name], read_to = read(data, position, room)
             if read_to != end:
                 raise RemoteProtocolError(f"{name} takes {read_to - position} bytes, not {size}")
         position = end
@@ -165,7 +197,7 @@ def _numbers_step(fields: list[Field]) -> Step:
     form = struct.Struct(">" + "".join(_form(field) for field in fields))
     size, unpack = form.size, form.unpack_from
 
-    def step(data: memoryview, position: int, values: dict[str, Any]) -> int:
+    def step(data: memoryview, position: int, _room: Room, values: dict[str, Any]) -> int:
         values.update(zip(names, unpack(data, position), strict=True))
         return position + size
 
@@ -182,8 +214,8 @@ def _field_step(field: Field, version: int, flexible: bool) -> Step:
     name = field.name
     read = _type_reader(field, field.type, version, flexible)
 
-    def step(data: memoryview, position: int, values: dict[str, Any]) -> int:
-        values[name], position = read(data, position)
+    def step(data: memoryview, position: int, room: Room, values: dict[str, Any]) -> int:
+        values[name], position = read(data, position, room)
         return position
 
     return step
@@ -205,12 +237,15 @@ def _type_reader(field: Field, field_type: FieldType, version: int, flexible: bo
 def _primitive_reader(name: str, kind: Kind, flexible: bool, *, nullable: bool) -> Read:
     if kind in FORMS:
         form = struct.Struct(">" + FORMS[kind])
-        return lambda data, position: (form.unpack_from(data, position)[0], position + form.size)
+        return lambda data, position, _room: (
+            form.unpack_from(data, position)[0],
+            position + form.size,
+        )
     if kind is Kind.UUID:
         return _read_uuid
     length = _length_reader(kind, flexible)
 
-    def read_bytes(data: memoryview, position: int) -> tuple[Any, int]:
+    def read_bytes(data: memoryview, position: int, _room: Room) -> tuple[Any, int]:
         size, position = length(data, position)
         if size < 0:
             _require_null(name, size, nullable)
@@ -218,7 +253,7 @@ def _primitive_reader(name: str, kind: Kind, flexible: bool, *, nullable: bool) 
         end = _after(name, data, position, size)
         return data[position:end], end
 
-    def read_text(data: memoryview, position: int) -> tuple[Any, int]:
+    def read_text(data: memoryview, position: int, _room: Room) -> tuple[Any, int]:
         size, position = length(data, position)
         if size < 0:
             _require_null(name, size, nullable)
@@ -232,12 +267,12 @@ def _primitive_reader(name: str, kind: Kind, flexible: bool, *, nullable: bool) 
     return read_text if kind is Kind.STR else read_bytes
 
 
-def _read_uuid(data: memoryview, position: int) -> tuple[UUID, int]:
+def _read_uuid(data: memoryview, position: int, _room: Room) -> tuple[UUID, int]:
     end = _after("uuid", data, position, 16)
     return UUID(bytes=bytes(data[position:end])), end
 
 
-def _length_reader(kind: Kind, flexible: bool) -> Read:
+def _length_reader(kind: Kind, flexible: bool) -> Length:
     if flexible:
 
         def read_compact(data: memoryview, position: int) -> tuple[int, int]:
@@ -274,7 +309,7 @@ def _array_reader(
     length = _length_reader(Kind.STR if array.has_short_count else Kind.BYTES, flexible)
     smallest = _smallest(array.item, version, flexible)
 
-    def read_array(data: memoryview, position: int) -> tuple[Any, int]:
+    def read_array(data: memoryview, position: int, room: Room) -> tuple[Any, int]:
         count, position = length(data, position)
         if count < 0:
             _require_null(name, count, nullable)
@@ -284,9 +319,10 @@ def _array_reader(
                 f"{name} at byte {position}: {count} items announced, "
                 f"{len(data) - position} bytes are left for them"
             )
+        room.take(name, count)
         items = []
         for _ in range(count):
-            value, position = read(data, position)
+            value, position = read(data, position, room)
             items.append(value)
         return tuple(items), position
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,7 +16,7 @@ from paceline.errors import ErrorCode, RemoteProtocolError, UnsupportedVersion
 from paceline.wire.kafka import apis, cluster, groups, records
 from paceline.wire.kafka.apis import APIS, Api, RequestHeader
 from paceline.wire.kafka.layout import Struct
-from paceline.wire.kafka.reading import read_struct
+from paceline.wire.kafka.reading import MAX_ITEMS, read_struct
 from paceline.wire.kafka.writing import write_struct
 from tests.unit.wire_kafka.values import Values
 
@@ -81,6 +84,61 @@ def test_a_count_beyond_the_frame_is_refused_before_anything_is_made() -> None:
     data = memoryview((1 << 30).to_bytes(4, "big") + bytes(100))
     with pytest.raises(RemoteProtocolError, match="1073741824 items announced, 100 bytes are left"):
         read_struct(cluster.MetadataRequest, 0, data, 0, flexible=False)
+
+
+@pytest.mark.parametrize(
+    ("start", "filler"),
+    [
+        # no transactional id, acks, timeout, so many topics without name or partition
+        (b"\0" + bytes(6) + b"\x81\x80\x80\x02", b"\1\1\0"),
+        # one topic without name, so many partitions
+        (b"\0" + bytes(6) + b"\2\1\x81\x80\x80\x02", bytes(4) + b"\0\0"),
+        # no topic, so many unknown tagged fields
+        (b"\0" + bytes(6) + b"\1\x80\x80\x80\x02", b"\0\0"),
+    ],
+)
+def test_a_large_frame_of_the_smallest_items_is_refused_before_they_are_made(
+    start: bytes, filler: bytes
+) -> None:
+    data = memoryview(start + filler * (4 << 20))
+    with traced() as peak_bytes, pytest.raises(RemoteProtocolError, match="4194304 items announce"):
+        read_struct(records.ProduceRequest, 9, data, 0, flexible=True)
+    assert peak_bytes() < 1 << 20
+
+
+def test_the_items_of_a_message_are_counted_together() -> None:
+    def request(partitions_each: int) -> memoryview:
+        part = records.ProduceRequestTopicPartition()
+        topic = records.ProduceRequestTopic(partition_data=(part,) * partitions_each)
+        whole = records.ProduceRequest(topic_data=(topic,) * 1024)
+        return memoryview(encoded(whole, APIS[0], 9))
+
+    assert MAX_ITEMS == 32 * 1024
+    few, many = request(31), request(32)
+    with traced() as peak_bytes:
+        read = read_struct(records.ProduceRequest, 9, few, 0, flexible=True)
+    assert len(read.topic_data) == 1024
+    assert peak_bytes() < 16 << 20
+    with pytest.raises(RemoteProtocolError, match="of the 32768 that a message may have"):
+        read_struct(records.ProduceRequest, 9, many, 0, flexible=True)
+
+
+def test_header_tags_are_counted_too() -> None:
+    header = apis.request_frame(RequestHeader(12, 4, 1, "c"), groups.HeartbeatRequest())[4:15]
+    with pytest.raises(RemoteProtocolError, match="tagged fields: 4194304 items announced"):
+        apis.read_request(
+            memoryview(header + b"\x80\x80\x80\x02" + bytes(8 << 20)), 11, APIS[12], 4
+        )
+
+
+@contextmanager
+def traced() -> Iterator[Callable[[], int]]:
+    """The most memory that was taken at once, beyond what was before."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 def test_null_where_a_value_is_required_is_refused() -> None:
