@@ -21,6 +21,9 @@ from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase
 
+_NAME_BYTES_MAX = 1024
+"""Others are told of them in versions of the protocol whose texts have 32 KiB at most."""
+
 
 class KafkaJoins:
     """Judges join requests and lets members into rounds."""
@@ -76,6 +79,14 @@ class KafkaJoins:
             self._check_others(request, others)
 
     def _check_size(self, request: JoinRequest) -> None:
+        names = [request.protocol_type, request.client_id, request.member_id]
+        names += [request.instance_id or "", *(each.name for each in request.protocols)]
+        longest = max(len(name.encode()) for name in names)
+        if longest > _NAME_BYTES_MAX:
+            raise InvalidRequest(
+                f"a name of {longest} bytes: expected at most {_NAME_BYTES_MAX} for ids, the "
+                "protocol type and its protocols"
+            )
         size = size_of(request.protocols)
         size += len(request.client_id) + len(request.instance_id or "") + len(request.member_id)
         if size > self._context.limits.member_bytes_max:

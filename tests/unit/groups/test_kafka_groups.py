@@ -9,6 +9,7 @@ from paceline.errors import (
     ErrorCode,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidRequest,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMember,
@@ -182,6 +183,22 @@ def test_nothing_in_common_is_refused() -> None:
         desk.engine.kafka.join(request(kind="connect"))
     with pytest.raises(InconsistentGroupProtocol):
         desk.engine.kafka.join(request(protocols=()))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"kind": "k" * 1025},
+        {"instance": "i" * 1025},
+        {"member_id": "m" * 1025},
+        {"protocols": (Protocol("ä" * 513, b""),)},
+    ],
+    ids=lambda wanted: next(iter(wanted)),
+)
+def test_names_that_not_every_version_could_tell_others_are_refused(wanted: dict) -> None:
+    desk = Desk()
+    with pytest.raises(InvalidRequest, match="a name of 102[56] bytes"):
+        desk.engine.kafka.join(request(**wanted))
 
 
 def test_an_empty_group_may_change_its_type() -> None:
