@@ -36,10 +36,11 @@ from paceline.wire.coordinator.messages import (
 from paceline_node.groups.coordinator_groups import Registered, coordinator_key
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC
+from paceline_node.listeners.byte_budget import ByteShare
 from paceline_node.listeners.coordinator_channel import ConsumerChannel
 from paceline_node.listeners.kafka_call import LISTENER
 from paceline_node.listeners.kafka_errors import code_of
-from paceline_node.listeners.kafka_frames import FrameReader, FrameShare
+from paceline_node.listeners.kafka_frames import FrameReader
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.peers.transport import Transport
@@ -135,7 +136,7 @@ class CoordinatorRequests:
     # --- Register ---------------------------------------------------------------------------------
 
     async def serve(
-        self, transport: Transport, share: FrameShare, asked: Asked, client: Client
+        self, transport: Transport, share: ByteShare, asked: Asked, client: Client
     ) -> None:
         """Serve a consumer from its registration to its end. Raises RemoteProtocolError and what
         the transport raises."""
@@ -233,7 +234,7 @@ def _response(header: Header, request: RegisterRequest, told: Registered) -> byt
     return response_frame(header, 0, body)
 
 
-async def _hold(transport: Transport, share: FrameShare, seconds: float) -> None:
+async def _hold(transport: Transport, share: ByteShare, seconds: float) -> None:
     """Keep a consumer waiting that cannot be told to come again (spec coordinator 6)."""
     with trio.move_on_after(min(max(seconds, 0.0), 300.0)):
         frames = FrameReader(transport, share, max_bytes=0, stall_s=0.0, chunk_bytes=16)

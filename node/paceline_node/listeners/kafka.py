@@ -15,9 +15,13 @@ from paceline_node.env import Env
 from paceline_node.listeners.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka_call import Handlers
 from paceline_node.listeners.kafka_cluster import KafkaCluster
-from paceline_node.listeners.kafka_connection import KafkaConnection, KafkaLimits, KafkaShared
+from paceline_node.listeners.kafka_connection import (
+    KafkaBudgets,
+    KafkaConnection,
+    KafkaLimits,
+    KafkaShared,
+)
 from paceline_node.listeners.kafka_fetch import KafkaFetch
-from paceline_node.listeners.kafka_frames import FrameBudget
 from paceline_node.listeners.kafka_groups import KafkaGroups
 from paceline_node.listeners.kafka_offsets import KafkaOffsets
 from paceline_node.listeners.kafka_produce import KafkaProduce
@@ -29,8 +33,6 @@ from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.surface import Surface
 
-_FRAMES_BYTES = 256 * 1024 * 1024
-"""Of large requests of all connections, in arrival or at work."""
 _ALWAYS = frozenset({0, apis.API_VERSIONS})
 """PRODUCE and API_VERSIONS, which a connection answers itself."""
 
@@ -59,7 +61,7 @@ class KafkaListener:
             metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
             coordinator,
             after_append,
-            FrameBudget(max(_FRAMES_BYTES, limits.max_frame_bytes)),
+            KafkaBudgets(limits),
         )
 
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:

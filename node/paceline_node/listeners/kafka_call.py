@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from paceline.wire.kafka.layout import Struct
+from paceline_node.listeners.byte_budget import ByteShare
 from paceline_node.security.principals import Principal
 
 LISTENER = "coordinator"
@@ -13,12 +14,14 @@ LISTENER = "coordinator"
 
 
 class Call(NamedTuple):
-    """One request: its version, and who asks. ``host`` is for descriptions and logs."""
+    """One request: its version, and who asks. ``host`` is for descriptions and logs. Of ``room``
+    memory is taken before something large is made for the answer; the connection gives it back."""
 
     version: int
     principal: Principal
     client_id: str
     host: str
+    room: ByteShare
 
 
 Handler = Callable[[Any, Call], Awaitable[Struct]]

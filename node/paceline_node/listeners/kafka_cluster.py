@@ -13,13 +13,13 @@ from paceline.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from paceline.types import NO_NODE, is_internal_topic, is_valid_topic_name
+from paceline.types import NO_NODE, TopicId, is_internal_topic, is_valid_topic_name
 from paceline.wire.kafka import cluster as wire
 from paceline_node.controller.image import Broker, TopicImage
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka_call import LISTENER, Call
-from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka_errors import code_of, message_of
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.status import StatusService
@@ -88,7 +88,8 @@ class KafkaCluster:
         if wanted is None or (call.version == 0 and not wanted):
             topics = [_topic(topic) for topic in self._topics.visible(call.principal)]
         else:
-            topics = [await self._asked(each, request, call) for each in wanted]
+            # Once each: an answer may be thousands of times as long as the name.
+            topics = [await self._asked(each, request, call) for each in dict.fromkeys(wanted)]
         brokers = self._brokers()
         return wire.MetadataResponse(
             brokers=tuple(
@@ -129,9 +130,9 @@ class KafkaCluster:
         return _topic(found)
 
     def _by_id(self, asked: wire.MetadataRequestTopic, call: Call) -> wire.MetadataResponseTopic:
-        for topic in self._topics.visible(call.principal):
-            if topic.topic_id == asked.topic_id:
-                return _topic(topic)
+        found = self._topics.image.topics.get(TopicId(asked.topic_id))
+        if found is not None and self._topics.may_see(call.principal, found):
+            return _topic(found)
         return wire.MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None
         )
@@ -179,7 +180,7 @@ class KafkaCluster:
                 node_id=NO_NODE,
                 port=-1,
                 error_code=code_of(error),
-                error_message=str(error),
+                error_message=message_of(error),
             )
         return wire.FindCoordinatorResponseCoordinator(
             key=key,

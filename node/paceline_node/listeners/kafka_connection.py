@@ -33,9 +33,11 @@ from paceline.wire.kafka.apis import API_VERSIONS, Api, RequestHeader
 from paceline.wire.kafka.cluster import ApiVersionsResponse
 from paceline.wire.kafka.layout import Struct
 from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
+from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
 from paceline_node.listeners.coordinator import Asked, CoordinatorRequests
 from paceline_node.listeners.kafka_call import Call, Handlers
-from paceline_node.listeners.kafka_frames import FrameBudget, FrameReader, FrameShare
+from paceline_node.listeners.kafka_errors import message_of
+from paceline_node.listeners.kafka_frames import FrameReader, frame_share
 from paceline_node.listeners.kafka_outbox import Outbox, Part, Place
 from paceline_node.listeners.kafka_produce import KafkaProduce
 from paceline_node.listeners.serving import Client
@@ -43,6 +45,10 @@ from paceline_node.observe.metrics import OK, RequestMeters, code_label
 from paceline_node.peers.transport import Transport, transport_for
 
 _PRODUCE = 0
+_SMALL_REQUEST_BYTES = 8 * 1024
+_FRAMES_BYTES = 256 * 1024 * 1024
+_REQUESTS_BYTES = 16 * 1024 * 1024
+_ANSWERS_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +66,20 @@ class KafkaLimits:
     last_s: float = 1.0
 
 
+class KafkaBudgets:
+    """Bounds of memory for all connections together: ``frames`` of large requests in arrival or at
+    work; ``requests``, other than produces, that were read and are not answered (what is made of
+    them takes some twenty times their bytes); ``answers`` made anew or not sent yet."""
+
+    def __init__(self, limits: KafkaLimits) -> None:
+        self.frames = ByteBudget(max(_FRAMES_BYTES, limits.max_frame_bytes))
+        self.requests = ByteBudget(_REQUESTS_BYTES)
+        self.answers = ByteBudget(_ANSWERS_BYTES)
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaShared:
-    """What all connections of a node share. ``after_append`` lets the followers know. ``frames``
-    bounds the bytes that all of them are sending at once."""
+    """What all connections of a node share. ``after_append`` lets the followers know."""
 
     produce: KafkaProduce
     handlers: Handlers
@@ -72,7 +88,7 @@ class KafkaShared:
     meters: RequestMeters[int]
     coordinator: CoordinatorRequests
     after_append: Callable[[], None]
-    frames: FrameBudget
+    budgets: KafkaBudgets
 
 
 class KafkaConnection:
@@ -82,8 +98,11 @@ class KafkaConnection:
         self._shared = shared
         self._client = client
         limits = shared.limits
-        self._share = FrameShare(shared.frames)
+        self._share = frame_share(shared.budgets.frames)
+        self._request = ByteShare(shared.budgets.requests, free_bytes=_SMALL_REQUEST_BYTES)
+        self._making = ByteShare(shared.budgets.answers)
         self._outbox = Outbox(
+            shared.budgets.answers,
             max_unsent=limits.max_unsent,
             max_bytes=limits.max_unsent_bytes,
             stall_s=limits.stall_s,
@@ -110,14 +129,17 @@ class KafkaConnection:
             if self._registering is not None:
                 await self._coordinate(transport, self._registering)
         except* RemoteProtocolError as group:
-            reasons = "; ".join(str(error) for error in _leaves(group))
+            reasons = "; ".join(message_of(error) for error in _leaves(group))
             structlog.get_logger().info(
                 "kafka connection refused", peer=self._client.name, why=reasons
             )
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass  # who went away, or does not read, needs no answer
         finally:
-            self._share.close()
+            self._share.give_all()
+            self._request.give_all()
+            self._making.give_all()
+            self._outbox.close()
 
     async def _read(self, transport: Transport, ahead: trio.MemorySendChannel[memoryview]) -> None:
         limits = self._shared.limits
@@ -180,7 +202,7 @@ class KafkaConnection:
         """From here on only the coordinator asks; this task is the connection's only one."""
         if self._is_spoken_to:
             raise RemoteProtocolError("a request after Register")
-        self._share.close()
+        self._share.give_all()
         await self._shared.coordinator.serve(transport, self._share, asked, self._client)
 
     # --- everything else --------------------------------------------------------------------------
@@ -202,31 +224,52 @@ class KafkaConnection:
                 raise RemoteProtocolError(str(error)) from None
             self._outbox.place().put([apis.version_unknown_response(header.correlation_id)])
             return False
-        if header.key != _PRODUCE and len(frame) > self._shared.limits.max_request_bytes:
+        call = Call(
+            header.version,
+            self._client.principal,
+            header.client_id or "",
+            self._client.name,
+            self._making,
+        )
+        if header.key == _PRODUCE:
+            request = apis.read_request(frame, start, api, header.version)
+            assert isinstance(request, ProduceRequest)
+            return await self._produce(request, call, api, header, arrived, len(frame))
+        if len(frame) > self._shared.limits.max_request_bytes:
             raise RemoteProtocolError(
                 f"API {header.key}: a request of {len(frame)} bytes, "
                 f"{self._shared.limits.max_request_bytes} are allowed"
             )
-        request = apis.read_request(frame, start, api, header.version)
-        call = Call(
-            header.version, self._client.principal, header.client_id or "", self._client.name
-        )
+        await self._request.take(len(frame))
+        asked = apis.read_request(frame, start, api, header.version)
         place = self._outbox.place()
-        if isinstance(request, ProduceRequest):
-            # A batch of a transaction may wait for the coordinator's word before it is appended.
-            is_kept = request.transactional_id is not None
-            kept_bytes = len(frame) if is_kept else 0
-            answer = partial(self._produced, place, api, header, arrived, kept_bytes)
-            produce = self._shared.produce
-            produce.start(await produce.prepare(request, call), call, answer)
-            self._shared.after_append()
-            return is_kept
         if header.key == API_VERSIONS:
             self._answer(place, api, header, arrived, self._shared.versions)
         else:
             handler = self._shared.handlers[header.key]
-            self._answer(place, api, header, arrived, await handler(request, call))
+            self._answer(place, api, header, arrived, await handler(asked, call))
+        self._making.give_all()
+        self._request.give_all()
         return False
+
+    async def _produce(
+        self,
+        request: ProduceRequest,
+        call: Call,
+        api: Api,
+        header: RequestHeader,
+        arrived: float,
+        frame_bytes: int,
+    ) -> bool:
+        # A batch of a transaction may wait for the coordinator's word before it is appended.
+        is_kept = request.transactional_id is not None
+        kept_bytes = frame_bytes if is_kept else 0
+        place = self._outbox.place()
+        answer = partial(self._produced, place, api, header, arrived, kept_bytes)
+        produce = self._shared.produce
+        produce.start(await produce.prepare(request, call), call, answer)
+        self._shared.after_append()
+        return is_kept
 
     def _produced(
         self,

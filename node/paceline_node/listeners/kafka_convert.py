@@ -31,6 +31,7 @@ from paceline.wire.batch_header import (
 )
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
+from paceline_node.listeners.byte_budget import ByteShare
 from paceline_node.peers.transport import FilePart, is_cached, read_part
 from paceline_node.replication.partition import Partition
 
@@ -54,12 +55,20 @@ class Wanted(NamedTuple):
 class Converter:
     """Makes what cannot be sent as it is stored, for one answer.
 
-    What is made lies in memory, so that an answer holds about 16 MiB of it at most: once it does,
-    the slices that are left are answered empty, and the client asks again.
+    What is made lies in memory, so that an answer holds about 16 MiB of it at most, which are taken
+    of ``room`` before: once it does, the slices that are left are answered empty, and the client
+    asks again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, room: ByteShare) -> None:
+        self._room = room
+        self._is_room_taken = False
         self._room_bytes = _ROOM_BYTES
+
+    async def _take_room(self) -> None:
+        if not self._is_room_taken:
+            await self._room.take(_ROOM_BYTES)
+            self._is_room_taken = True
 
     async def batches(self, part: FilePart) -> FilePart | bytes:
         """The slice as it is, or the begin of it in memory with its extended batches as plain
@@ -68,6 +77,7 @@ class Converter:
             return part
         if self._room_bytes <= 0:
             return b""
+        await self._take_room()
         data = await _begin_of(part)
         made = await _made(_plain, data) if len(data) > _INLINE_BYTES else _plain(data)
         self._room_bytes -= len(made)
@@ -78,6 +88,7 @@ class Converter:
         (SETTLED B10). Raises CorruptMessage, and what reading on raises."""
         if self._room_bytes <= 0:
             return b""
+        await self._take_room()
         wanted = wanted._replace(max_bytes=min(wanted.max_bytes, self._room_bytes))
         while True:
             data = await _begin_of(part)

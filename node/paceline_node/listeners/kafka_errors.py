@@ -13,6 +13,7 @@ from types import MappingProxyType
 from paceline.errors import ErrorCode, PacelineError
 
 OURS_ALONE = 10_000
+_MESSAGE_CHARACTERS_MAX = 1000
 
 OURS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
     {
@@ -45,3 +46,12 @@ def kafka_code(error: int) -> int:
 def code_of(error: PacelineError) -> int:
     """The number to tell a client of ``error``."""
     return kafka_code(error.code)
+
+
+def message_of(error: PacelineError) -> str:
+    """The text to tell a client of ``error``. What clients name may be as long as a frame allows,
+    and is told for each of its parts: only its begin is."""
+    text = str(error)
+    if len(text) <= _MESSAGE_CHARACTERS_MAX:
+        return text
+    return text[:_MESSAGE_CHARACTERS_MAX] + "…"

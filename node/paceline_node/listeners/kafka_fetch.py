@@ -53,7 +53,7 @@ class KafkaFetch:
             return wire.FetchResponse(error_code=FetchSessionNotFound.code)
         reply, parts = await self._read(request, call)
         slices = iter(parts)
-        converter = Converter()
+        converter = Converter(call.room)
         partitions = [
             await self._partition(
                 asked,

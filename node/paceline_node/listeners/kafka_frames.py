@@ -11,6 +11,7 @@ from __future__ import annotations
 import trio
 
 from paceline.errors import RemoteProtocolError
+from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
 from paceline_node.peers.transport import Transport
 
 _SIZE_BYTES = 4
@@ -19,57 +20,9 @@ _SMALLEST = 2
 _SLOWEST_BYTES_S = 64 * 1024
 
 
-class FrameBudget:
-    """Bytes of large frames that all connections hold together, in arrival or at work.
-
-    Whoever asks first is served first. A frame larger than the whole budget gets it for itself.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._turn = trio.StrictFIFOLock()
-        self._freed = trio.Event()
-        self.held_bytes = 0
-
-    async def take(self, size: int) -> None:
-        """Return once ``size`` bytes are the caller's; cancelled, none are."""
-        async with self._turn:
-            while self.held_bytes and self.held_bytes + size > self._limit_bytes:
-                self._freed = trio.Event()
-                await self._freed.wait()
-            self.held_bytes += size
-
-    def give(self, size: int) -> None:
-        """Give bytes back."""
-        self.held_bytes -= size
-        self._freed.set()
-
-
-class FrameShare:
-    """What one connection holds of the budget. Frames up to 64 KiB are free, so that no amount of
-    large ones keeps heartbeats out."""
-
-    def __init__(self, budget: FrameBudget) -> None:
-        self._budget = budget
-        self._held_bytes = 0
-
-    async def take(self, size: int) -> None:
-        """Return once a frame of ``size`` bytes may be received."""
-        if size > _CHUNK_BYTES:
-            await self._budget.take(size)
-            self._held_bytes += size
-
-    def give(self, size: int) -> None:
-        """A frame of ``size`` bytes is done with; without effect after :meth:`close`."""
-        if size > _CHUNK_BYTES:
-            given = min(size, self._held_bytes)
-            self._held_bytes -= given
-            self._budget.give(given)
-
-    def close(self) -> None:
-        """Give everything back: the connection has ended."""
-        held, self._held_bytes = self._held_bytes, 0
-        self._budget.give(held)
+def frame_share(budget: ByteBudget) -> ByteShare:
+    """What a connection holds of the budget for frames; those up to 64 KiB are free."""
+    return ByteShare(budget, free_bytes=_CHUNK_BYTES)
 
 
 class FrameReader:
@@ -79,7 +32,7 @@ class FrameReader:
     def __init__(
         self,
         transport: Transport,
-        share: FrameShare,
+        share: ByteShare,
         *,
         max_bytes: int,
         stall_s: float,

@@ -151,7 +151,9 @@ class KafkaGroups:
     ) -> wire.DescribeGroupsResponse:
         """State and members of groups; one that does not exist is Dead."""
         return wire.DescribeGroupsResponse(
-            groups=tuple([await self._describe(group, call) for group in request.groups])
+            groups=tuple(
+                [await self._describe(group, call) for group in dict.fromkeys(request.groups)]
+            )
         )
 
     async def _describe(self, group: str, call: Call) -> wire.DescribeGroupsResponseGroup:

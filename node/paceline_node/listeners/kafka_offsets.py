@@ -162,7 +162,12 @@ class KafkaOffsets:
         """What groups stored; of all their partitions where none are named."""
         if call.version >= _WITH_SEVERAL_GROUPS:
             return wire.OffsetFetchResponse(
-                groups=tuple([await self._group(request, group, call) for group in request.groups])
+                groups=tuple(
+                    [
+                        await self._group(request, group, call)
+                        for group in dict.fromkeys(request.groups)
+                    ]
+                )
             )
         wanted = None
         if request.topics is not None:

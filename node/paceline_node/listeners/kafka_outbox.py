@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
+from paceline_node.listeners.byte_budget import ByteBudget
 from paceline_node.peers.transport import FilePart, Transport
 
 Part = bytes | bytearray | memoryview | FilePart
@@ -36,10 +37,14 @@ class Place:
 
 class Outbox:
     """``max_unsent``: places taken and not sent yet, above which no request is carried out;
-    ``max_bytes``: answers in memory, likewise (what lies in files costs none). ``stall_s``: a
-    client that does not take a MiB in so long is given up."""
+    ``max_bytes``: answers in memory, likewise (what lies in files costs none). ``budget``: those of
+    all connections; once it is spent, a connection with anything unsent waits, while each may have
+    one answer. ``stall_s``: a client that does not take a MiB in so long is given up."""
 
-    def __init__(self, *, max_unsent: int, max_bytes: int, stall_s: float) -> None:
+    def __init__(
+        self, budget: ByteBudget, *, max_unsent: int, max_bytes: int, stall_s: float
+    ) -> None:
+        self._budget = budget
         self._max_unsent = max_unsent
         self._max_bytes = max_bytes
         self._stall_s = stall_s
@@ -47,11 +52,16 @@ class Outbox:
         self._places: deque[Place] = deque()
         self._work = trio.Event()
         self._moved = trio.Event()
+        self._joined: list[bytes | bytearray | memoryview] = []
+        self._joined_bytes = 0
+        self._leaving_bytes = 0
+        """Of answers without a place any more, the last of which is on its way."""
+        self._is_closed = False
 
     @property
     def is_empty(self) -> bool:
         """Whether every answer was sent."""
-        return not self._places
+        return not self._places and not self._joined
 
     def place(self) -> Place:
         """The place of the next answer."""
@@ -61,19 +71,27 @@ class Outbox:
 
     def answered(self, place: Place) -> None:
         """An answer was given."""
-        self.unsent_bytes += _in_memory(place.parts)
+        if self._is_closed:
+            return  # to nobody
+        size = _in_memory(place.parts)
+        self.unsent_bytes += size
+        self._budget.add(size)
         if self._places and self._places[0].parts is not None:
             self._work.set()
 
     async def room(self) -> None:
         """Return once another request may be carried out."""
-        while len(self._places) >= self._max_unsent or self.unsent_bytes >= self._max_bytes:
+        while (
+            len(self._places) >= self._max_unsent
+            or self.unsent_bytes >= self._max_bytes
+            or (self.unsent_bytes and self._budget.is_spent)
+        ):
             self._moved = trio.Event()
             await self._moved.wait()
 
     async def emptied(self) -> None:
         """Return once every answer was sent."""
-        while self._places:
+        while not self.is_empty:
             self._moved = trio.Event()
             await self._moved.wait()
 
@@ -88,29 +106,37 @@ class Outbox:
 
     async def _send(self, transport: Transport) -> None:
         """Send what is ready, joined as far as it lies in memory."""
-        chunks: list[bytes | bytearray | memoryview] = []
-        size = 0
         while self._places and (parts := self._places[0].parts) is not None:
             for piece in _pieces(parts):
-                if isinstance(piece, FilePart) or size + len(piece) > _PIECE_BYTES:
-                    await self._send_chunks(transport, chunks)
-                    chunks, size = [], 0
                 if isinstance(piece, FilePart):
+                    await self._flush(transport)
                     with trio.fail_after(self._stall_s):
                         await transport.send_file(piece)
-                else:
-                    chunks.append(piece)
-                    size += len(piece)
+                    continue
+                if self._joined_bytes + len(piece) > _PIECE_BYTES:
+                    await self._flush(transport)
+                self._joined.append(piece)
+                self._joined_bytes += len(piece)
             self._places.popleft()
-            self.unsent_bytes -= _in_memory(parts)
-        await self._send_chunks(transport, chunks)
+            self._leaving_bytes += _in_memory(parts)
+        await self._flush(transport)
 
-    async def _send_chunks(
-        self, transport: Transport, chunks: Sequence[bytes | bytearray | memoryview]
-    ) -> None:
-        if chunks:
+    async def _flush(self, transport: Transport) -> None:
+        if self._joined:
             with trio.fail_after(self._stall_s):
-                await transport.send(chunks)
+                await transport.send(self._joined)
+            self._joined, self._joined_bytes = [], 0
+        leaving, self._leaving_bytes = self._leaving_bytes, 0
+        self._forget(leaving)
+
+    def _forget(self, size: int) -> None:
+        self.unsent_bytes -= size
+        self._budget.give(size)
+
+    def close(self) -> None:
+        """What was not sent will not be, nor what is answered from now on."""
+        self._is_closed = True
+        self._forget(self.unsent_bytes)
 
 
 def _in_memory(parts: Sequence[Part] | None) -> int:

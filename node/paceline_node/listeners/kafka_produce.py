@@ -29,7 +29,7 @@ from paceline.wire.kafka.layout import Records
 from paceline.wire.kafka.message_set import read_message_set
 from paceline_node.env import Env
 from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka_errors import code_of, message_of
 from paceline_node.replication.partition import ProduceResult
 from paceline_node.security.principals import Operation
 from paceline_node.services.records import RecordService
@@ -224,7 +224,10 @@ class _Pending:
         index = self._topics[place[0]].partition_data[place[1]].index
         if isinstance(result, PacelineError):
             self._results[place] = wire.ProduceResponseEntryPartition(
-                index=index, error_code=_code(result), base_offset=-1, error_message=str(result)
+                index=index,
+                error_code=_code(result),
+                base_offset=-1,
+                error_message=message_of(result),
             )
         else:
             self._results[place] = wire.ProduceResponseEntryPartition(

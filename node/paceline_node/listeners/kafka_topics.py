@@ -21,7 +21,7 @@ from paceline.wire.kafka import topics as wire
 from paceline.wire.native import admin
 from paceline_node.controller.topic_config import KEYS, ConfigKey, problems
 from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka_errors import code_of, message_of
 from paceline_node.security.principals import Operation
 from paceline_node.services.topics import ADMIN_TIMEOUT_S, TopicService
 
@@ -76,7 +76,10 @@ class KafkaTopics:
             )
         except PacelineError as error:
             return wire.CreateTopicsResponseTopic(
-                name=asked.name, error_code=code_of(error), error_message=str(error), configs=()
+                name=asked.name,
+                error_code=code_of(error),
+                error_message=message_of(error),
+                configs=(),
             )
         return wire.CreateTopicsResponseTopic(
             name=asked.name,
@@ -110,7 +113,7 @@ class KafkaTopics:
                 wire.DeleteTopicsResponseEntry(
                     name=name,
                     error_code=0 if error is None else code_of(error),
-                    error_message=None if error is None else str(error),
+                    error_message=None if error is None else message_of(error),
                 )
             )
         return wire.DeleteTopicsResponse(responses=tuple(results))
@@ -132,7 +135,7 @@ class KafkaTopics:
                 wire.CreatePartitionsResponseResult(
                     name=asked.name,
                     error_code=0 if error is None else code_of(error),
-                    error_message=None if error is None else str(error),
+                    error_message=None if error is None else message_of(error),
                 )
             )
         return wire.CreatePartitionsResponse(results=tuple(results))
@@ -159,7 +162,9 @@ class KafkaTopics:
     ) -> wire.DescribeConfigsResponse:
         """What holds for topics; of a broker nothing is told but that it is there."""
         return wire.DescribeConfigsResponse(
-            results=tuple(self._configs(asked, request, call) for asked in request.resources)
+            results=tuple(
+                self._configs(asked, request, call) for asked in dict.fromkeys(request.resources)
+            )
         )
 
     def _configs(
@@ -173,7 +178,7 @@ class KafkaTopics:
         except PacelineError as error:
             return wire.DescribeConfigsResponseResult(
                 error_code=code_of(error),
-                error_message=str(error),
+                error_message=message_of(error),
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
             )
@@ -214,7 +219,7 @@ class KafkaTopics:
             results.append(
                 wire.IncrementalAlterConfigsResponseEntry(
                     error_code=0 if error is None else code_of(error),
-                    error_message=None if error is None else str(error),
+                    error_message=None if error is None else message_of(error),
                     resource_type=asked.resource_type,
                     resource_name=asked.resource_name,
                 )

@@ -86,14 +86,16 @@ class TopicService:
 
     def visible(self, principal: Principal) -> list[TopicImage]:
         """All topics that ``principal`` may see."""
-        topics = []
-        for topic in self._store.image.topics.values():
-            try:
-                self._access.topic(principal, Operation.DESCRIBE, topic.name)
-            except AuthorizationFailed:
-                continue
-            topics.append(topic)
-        return topics
+        topics = self._store.image.topics.values()
+        return [topic for topic in topics if self.may_see(principal, topic)]
+
+    def may_see(self, principal: Principal, topic: TopicImage) -> bool:
+        """Whether ``principal`` may know of a topic."""
+        try:
+            self._access.topic(principal, Operation.DESCRIBE, topic.name)
+        except AuthorizationFailed:
+            return False
+        return True
 
     def overview(self, principal: Principal) -> Image:
         """The whole cluster's metadata. Raises AuthorizationFailed."""

@@ -13,8 +13,7 @@ import trio
 from paceline.errors import ErrorCode
 from paceline.types import Compression
 from paceline.wire.batch import build_batch, iter_batches
-from paceline.wire.kafka import apis, cluster, groups, offsets, records, topics, transactions
-from paceline.wire.kafka.apis import API_VERSIONS, APIS, RequestHeader
+from paceline.wire.kafka import cluster, groups, offsets, records, topics, transactions
 from paceline.wire.kafka.message_set import read_message_set, write_message_set
 from paceline.wire.records import Record, decode_records
 from tests.integration.node.kafka_client import HANG_S, KafkaClient
@@ -445,62 +444,3 @@ async def test_commits_of_strangers_are_refused(tmp_path) -> None:
         )
         [answered] = (await client.ask(commit, 8)).topics
         assert answered.partitions[0].error_code == ErrorCode.ILLEGAL_GENERATION
-
-
-# --- what nobody should send ----------------------------------------------------------------------
-
-
-async def test_unknown_versions_of_api_versions_are_answered(tmp_path) -> None:
-    async with node_and_client(tmp_path) as (_, client):
-        await client.stream.send_all(
-            bytes.fromhex("0000000a 0012 0063 00000001 0000".replace(" ", ""))
-        )
-        assert await client.read_frame() == apis.version_unknown_response(1)[4:]
-        told = await client.ask(cluster.ApiVersionsRequest(), 3)
-        served = {each.api_key for each in told.api_keys}
-        assert {0, 1, 3, 11, API_VERSIONS} <= served <= APIS.keys()
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"\x7f\xff\xff\xff",
-        b"\xff\xff\xff\xff",
-        b"\0\0\0\1\0",
-        b"\0\0\0\2\0\0",
-        b"\0\0\0\x0a\x27\x0f\0\0\0\0\0\1\xff\xff",
-        b"\0\0\0\x0a\0\3\0\x63\0\0\0\1\xff\xff",
-        b"\0\0\0\x0e\0\3\0\1\0\0\0\1\xff\xff\x7f\xff\xff\xff",
-        b"\0\0\0\x0e\0\x1b\0\1\0\0\0\1\xff\xff\0\0\0\0",
-        b"\0\x50\0\0\0\3\0\x01\0\0\0\1\xff\xff\0\x20\0\0" + bytes(0x50_0000 - 14),
-    ],
-    ids=[
-        "huge",
-        "negative",
-        "one byte",
-        "no header",
-        "api",
-        "version",
-        "count",
-        "write markers",
-        "large",
-    ],
-)
-async def test_frames_that_close_the_connection_and_harm_nobody(tmp_path, frame: bytes) -> None:
-    async with node_and_client(tmp_path) as (node, client):
-        async with KafkaClient(node.addresses["coordinator"]) as hostile:
-            await hostile.stream.send_all(frame)
-            assert await hostile.read_frame() is None
-        assert one(await client.ask(produce(data_of(9)), 9)).error_code == 0
-
-
-async def test_a_client_that_sends_a_frame_in_pieces(tmp_path) -> None:
-    async with (
-        node_and_client(tmp_path) as (node, _),
-        KafkaClient(node.addresses["coordinator"]) as slow,
-    ):
-        frame = apis.request_frame(RequestHeader(0, 9, 1, "c"), produce(data_of(9)))
-        for byte in frame:
-            await slow.stream.send_all(bytes([byte]))
-            await trio.lowlevel.checkpoint()
-        assert one(await slow.read(0, 9, 1)).base_offset == 0

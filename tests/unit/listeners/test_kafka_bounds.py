@@ -7,7 +7,8 @@ import trio
 from trio.testing import MemoryReceiveStream, memory_stream_pair, wait_all_tasks_blocked
 
 from paceline.errors import RemoteProtocolError
-from paceline_node.listeners.kafka_frames import FrameBudget, FrameReader, FrameShare
+from paceline_node.listeners.byte_budget import ByteBudget
+from paceline_node.listeners.kafka_frames import FrameReader, frame_share
 from paceline_node.listeners.kafka_outbox import Outbox
 from paceline_node.peers.transport import FilePart, StreamTransport
 from paceline_node.storage.memory import MemoryDisk
@@ -19,9 +20,9 @@ STALL_S = 10.0
 class Peer:
     """A frame reader, and the stream of whoever sends to it."""
 
-    def __init__(self, budget: FrameBudget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         ours, self.theirs = memory_stream_pair()
-        self.share = FrameShare(budget)
+        self.share = frame_share(budget)
         self.reader = FrameReader(
             StreamTransport(ours), self.share, max_bytes=8 * MIB, stall_s=STALL_S
         )
@@ -36,7 +37,7 @@ def framed(body: bytes) -> bytes:
 
 async def test_a_frame_that_stops_arriving_is_given_up(autojump_clock) -> None:
     for begin in (b"\0", b"\0\0\0\x64", b"\0\0\0\x64abc", (MIB).to_bytes(4, "big") + b"x"):
-        peer = Peer(FrameBudget(MIB))
+        peer = Peer(ByteBudget(MIB))
         await peer.send(begin)
         await peer.reader.begin()
         with pytest.raises(trio.TooSlowError):
@@ -44,7 +45,7 @@ async def test_a_frame_that_stops_arriving_is_given_up(autojump_clock) -> None:
 
 
 async def test_a_slow_client_may_finish_a_large_frame(autojump_clock) -> None:
-    peer = Peer(FrameBudget(MIB))
+    peer = Peer(ByteBudget(MIB))
     body = bytes(MIB)
 
     async def trickle() -> None:
@@ -59,7 +60,7 @@ async def test_a_slow_client_may_finish_a_large_frame(autojump_clock) -> None:
 
 
 async def test_large_frames_of_all_connections_share_a_budget(autojump_clock) -> None:
-    budget = FrameBudget(2 * MIB)
+    budget = ByteBudget(2 * MIB)
     first, second, small = Peer(budget), Peer(budget), Peer(budget)
     large = framed(bytes(3 * MIB // 2))
     await first.send(large)
@@ -78,25 +79,25 @@ async def test_large_frames_of_all_connections_share_a_budget(autojump_clock) ->
         assert await small.reader.receive() == b"heartbeat"
         first.share.give(3 * MIB // 2)
     assert len(got) == 1
-    second.share.close()
+    second.share.give_all()
     assert budget.held_bytes == 0
 
 
 async def test_a_connection_that_ends_within_a_frame_gives_its_share_back(autojump_clock) -> None:
-    budget = FrameBudget(MIB)
+    budget = ByteBudget(MIB)
     peer = Peer(budget)
     await peer.send(MIB.to_bytes(4, "big") + b"begin")
     peer.theirs.send_stream.close()
     with pytest.raises(RemoteProtocolError, match="before a frame's end"):
         await peer.reader.receive()
-    peer.share.close()
+    peer.share.give_all()
     assert budget.held_bytes == 0
     peer.share.give(MIB)  # a batch that waited for a transaction's coordinator
     assert budget.held_bytes == 0
 
 
 async def test_answers_in_memory_hold_requests_back_by_their_bytes() -> None:
-    outbox = Outbox(max_unsent=64, max_bytes=MIB, stall_s=STALL_S)
+    outbox = outbox_of(ByteBudget(64 * MIB))
     ours, theirs = memory_stream_pair()
     outbox.place().put([bytes(2 * MIB)])
     passed = trio.Event()
@@ -120,7 +121,7 @@ async def test_a_slow_reader_is_kept_and_one_that_takes_nothing_is_not(autojump_
     file = MemoryDisk().create("log")
     stored = bytes(range(256)) * (4 * MIB // 256)
     file.append([stored])
-    outbox = Outbox(max_unsent=64, max_bytes=MIB, stall_s=STALL_S)
+    outbox = outbox_of(ByteBudget(64 * MIB))
     stream = _SlowStream(seconds_per_mib=0.6 * STALL_S)
     outbox.place().put([bytes(2 * MIB), FilePart(file, 0, 4 * MIB)])
     async with trio.open_nursery() as nursery:
@@ -131,6 +132,53 @@ async def test_a_slow_reader_is_kept_and_one_that_takes_nothing_is_not(autojump_
     outbox.place().put([b"answer"])
     with pytest.raises(trio.TooSlowError):
         await outbox.run(StreamTransport(_SlowStream(seconds_per_mib=1e12)))
+
+
+async def test_answers_to_all_who_do_not_read_share_a_budget() -> None:
+    budget = ByteBudget(2 * MIB)
+    mute, other = outbox_of(budget), outbox_of(budget)
+    mute.place().put([bytes(MIB // 2)])
+    await mute.room()  # neither it nor the node has too much
+    other.place().put([bytes(2 * MIB)])
+    fresh = outbox_of(budget)
+    await fresh.room()  # its one answer may always be made
+    passed = trio.Event()
+
+    async def next_request() -> None:
+        await mute.room()
+        passed.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(next_request)
+        await wait_all_tasks_blocked()
+        assert not passed.is_set()
+        ours, theirs = memory_stream_pair()
+        nursery.start_soon(mute.run, StreamTransport(ours))
+        await take(theirs.receive_stream, MIB // 2)
+        await passed.wait()
+        nursery.cancel_scope.cancel()
+    other.close()
+    assert budget.held_bytes == 0
+    other.place().put([b"a produce that was committed when the client had gone"])
+    assert budget.held_bytes == 0
+
+
+async def test_an_answer_is_not_sent_before_its_last_byte_is(autojump_clock) -> None:
+    outbox = outbox_of(ByteBudget(64 * MIB))
+    stream = _SlowStream(seconds_per_mib=0.5 * STALL_S)
+    outbox.place().put([b"answer"])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run, StreamTransport(stream))
+        await wait_all_tasks_blocked()
+        assert not outbox.is_empty
+        assert outbox.unsent_bytes == len(b"answer")
+        await outbox.emptied()
+        assert stream.taken == b"answer"
+        nursery.cancel_scope.cancel()
+
+
+def outbox_of(budget: ByteBudget) -> Outbox:
+    return Outbox(budget, max_unsent=64, max_bytes=MIB, stall_s=STALL_S)
 
 
 async def take(stream: MemoryReceiveStream, count: int) -> None:

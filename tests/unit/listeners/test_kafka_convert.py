@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from paceline.errors import CorruptMessage
 from paceline.types import Compression
@@ -18,11 +19,13 @@ from paceline.wire.batch import (
 from paceline.wire.batch_header import HEADER_BYTES
 from paceline.wire.compression import compress
 from paceline.wire.records import Record, decode_records
+from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
 from paceline_node.listeners.kafka_convert import Converter
 from paceline_node.peers.transport import FilePart
 from paceline_node.storage.memory import MemoryDisk
 
 HANG_S = 20
+MIB = 1024 * 1024
 EXTENSION = BatchExtension(
     kind=PayloadKind.RECORDS,
     namespace=ProducerNamespace.CURSUS,
@@ -64,11 +67,42 @@ def _records_bytes(payload: bytes) -> list[bytes]:
     return found
 
 
+def converter(budget: ByteBudget | None = None) -> Converter:
+    return Converter(ByteShare(budget or ByteBudget(16 * MIB)))
+
+
+async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
+    data = thinned(Compression.NONE)
+    file = MemoryDisk().create("log")
+    file.append([data])
+    part = FilePart(file, 0, len(data))
+    budget = ByteBudget(40 * MIB)
+    kept = [ByteShare(budget) for _ in range(5)]
+    done: list[ByteShare] = []
+
+    async def convert(share: ByteShare) -> None:
+        await Converter(share).batches(part)
+        done.append(share)
+
+    async with trio.open_nursery() as nursery:
+        for share in kept:
+            nursery.start_soon(convert, share)
+        with trio.fail_after(HANG_S):
+            for finished in (2, 4, 5):  # each takes 16 MiB, and a connection gives them back
+                while len(done) < finished:
+                    await wait_all_tasks_blocked()
+                assert len(done) == finished
+                assert budget.held_bytes <= 40 * MIB
+                for share in done:
+                    share.give_all()
+    assert budget.held_bytes == 0
+
+
 async def converted(data: bytes) -> bytes:
     file = MemoryDisk().create("log")
     file.append([data])
     with trio.fail_after(HANG_S):
-        made = await Converter().batches(FilePart(file, 0, len(data)))
+        made = await converter().batches(FilePart(file, 0, len(data)))
     assert isinstance(made, bytes)
     return made
 
