@@ -197,7 +197,7 @@ def test_nothing_in_common_is_refused() -> None:
 )
 def test_names_that_not_every_version_could_tell_others_are_refused(wanted: dict) -> None:
     desk = Desk()
-    with pytest.raises(InvalidRequest, match="a name of 102[56] bytes"):
+    with pytest.raises(InvalidRequest, match=r"a name of 102[56] bytes"):
         desk.engine.kafka.join(request(**wanted))
 
 
