@@ -71,6 +71,8 @@ from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.tables.machine import TableMachine
 
 NATIVE_PATH = "/native"
+_ALPN = {ListenerKind.PRAVEGA: ("h2",)}
+"""What listeners agree on inside the TLS handshake; clients of gRPC go away without it."""
 
 
 class Frontend:
@@ -376,7 +378,8 @@ class Frontend:
     ) -> None:
         if bound.config.tls:
             tls = self._settings.tls
-            context = server_context(tls.certificate, tls.key)
+            protocols = _ALPN.get(bound.config.kind, ())
+            context = server_context(tls.certificate, tls.key, protocols)
             handle = over_tls(
                 handle,
                 context,

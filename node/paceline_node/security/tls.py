@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
 from paceline.errors import ConfigurationError
 
 
-def server_context(certificate: str, key: str) -> ssl.SSLContext:
+def server_context(certificate: str, key: str, protocols: Sequence[str] = ()) -> ssl.SSLContext:
     """What a listener offers with these PEM files: TLS 1.2 or newer, no certificate asked of
-    clients. Raises ConfigurationError naming the settings."""
+    clients. ``protocols`` are those to agree on in the handshake (ALPN), with clients that ask.
+    Raises ConfigurationError naming the settings."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:

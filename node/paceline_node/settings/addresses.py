@@ -71,7 +71,14 @@ DEFAULT_KINDS = (
 )
 """What a node serves when nothing is configured."""
 
-_OVER_TLS = frozenset({ListenerKind.CURSUS, ListenerKind.COORDINATOR})
+_OVER_TLS = frozenset(
+    {
+        ListenerKind.CURSUS,
+        ListenerKind.COORDINATOR,
+        ListenerKind.SEGMENT,
+        ListenerKind.PRAVEGA,
+    }
+)
 _OPTIONS = frozenset({"advertised", "tls"})
 _ALIASES = {"kafka": "coordinator"}  # SETTLED P10
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
