@@ -11,9 +11,10 @@ is forgotten ends when it is collected or the interpreter exits, dropping what w
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
+from typing import TypeVar
 
 from paceline.client import admin as trio_admin
 from paceline.client import client as trio_client
@@ -24,6 +25,7 @@ from paceline.client import producer as trio_producer
 from paceline.client import sequenced as trio_sequenced
 from paceline.client import sinks as trio_sinks
 from paceline.client import transaction_admin as trio_transaction_admin
+from paceline.client import transactional as trio_transactional
 from paceline.client.batching import RecordMetadata
 from paceline.client.blocking_consumers import (
     Consumer,
@@ -40,7 +42,12 @@ from paceline.client.fetcher import OutOfRange
 from paceline.client.loop_thread import Held, LoopThread
 from paceline.client.position import Position
 from paceline.client.producer import Headers
-from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from paceline.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    TransactionalSettings,
+)
 from paceline.client.transport import Dial, dial_tcp
 from paceline.types import Isolation
 from paceline.wire.native.transactions import KAFKA
@@ -56,8 +63,12 @@ __all__ = [
     "Producer",
     "RebalanceListener",
     "SequencedWriter",
+    "TransactionalProducer",
     "connect",
 ]
+
+
+P_co = TypeVar("P_co", bound=trio_producer.Producer, covariant=True)
 
 
 class Delivery(Facade[trio_producer.Delivery]):
@@ -74,9 +85,8 @@ class Delivery(Facade[trio_producer.Delivery]):
         return self._inner.result()
 
 
-class Producer(Open[trio_producer.Producer]):
-    """As :class:`paceline.client.Producer`. ``send_many`` costs one entry into the loop a call,
-    ``send`` and ``submit`` one a record."""
+class _Producing(Open[P_co]):
+    """What producers of both kinds do."""
 
     send = blocking_twin(trio_producer.Producer.send)
     send_many = blocking_twin(trio_producer.Producer.send_many)
@@ -111,6 +121,36 @@ class Producer(Open[trio_producer.Producer]):
     @property
     def buffered_bytes(self) -> int:
         return self._inner.buffered_bytes
+
+
+class Producer(_Producing[trio_producer.Producer]):
+    """As :class:`paceline.client.Producer`. ``send_many`` costs one entry into the loop a call,
+    ``send`` and ``submit`` one a record."""
+
+
+class TransactionalProducer(_Producing[trio_transactional.TransactionalProducer]):
+    """As :class:`paceline.client.TransactionalProducer`."""
+
+    begin = blocking_twin(trio_transactional.TransactionalProducer.begin)
+    commit = blocking_twin(trio_transactional.TransactionalProducer.commit)
+    abort = blocking_twin(trio_transactional.TransactionalProducer.abort)
+    send_offsets = blocking_twin(trio_transactional.TransactionalProducer.send_offsets)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """As :meth:`paceline.client.TransactionalProducer.transaction`: committed at the block's
+        end, aborted when it is left by an error, Ctrl-C included."""
+        held = self._loop.enter(self._inner.transaction())
+        try:
+            yield
+        except BaseException:
+            held.close(abandon=True)
+            raise
+        held.close()
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._inner.in_transaction
 
 
 class GroupAdmin(Facade[trio_group_admin.GroupAdmin]):
@@ -190,13 +230,26 @@ class Client(Open[trio_client.Client]):
     def __init__(self, loop: LoopThread, held: Held[trio_client.Client]) -> None:
         super().__init__(loop, held)
         self.admin = Admin(loop, self._inner.admin)
-        self._opened: list[Held[trio_producer.Producer] | Held[trio_consumer.Consumer]] = []
+        self._opened: list[
+            Held[trio_producer.Producer]
+            | Held[trio_transactional.TransactionalProducer]
+            | Held[trio_consumer.Consumer]
+        ] = []
 
     def producer(self, settings: ProducerSettings | None = None) -> Producer:
         """As :meth:`paceline.client.Client.producer`; ``close`` or ``with`` flushes it."""
         held = self._loop.enter(self._inner.producer(settings))
         self._opened.append(held)
         return Producer(self._loop, held)
+
+    def transactional_producer(
+        self, transactional_id: str, settings: TransactionalSettings | None = None
+    ) -> TransactionalProducer:
+        """As :meth:`paceline.client.Client.transactional_producer`; ``close`` or ``with`` aborts
+        what is open."""
+        held = self._loop.enter(self._inner.transactional_producer(transactional_id, settings))
+        self._opened.append(held)
+        return TransactionalProducer(self._loop, held)
 
     @property
     def sinks(self) -> Sinks:

@@ -10,18 +10,19 @@ from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 from paceline.client.loop_thread import Held, LoopThread
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 R = TypeVar("R")
 P = ParamSpec("P")
 
 
-class Facade(Generic[T]):
+class Facade(Generic[T_co]):
     """Something of the trio client, reached from other threads."""
 
-    def __init__(self, loop: LoopThread, inner: T) -> None:
+    def __init__(self, loop: LoopThread, inner: T_co) -> None:
         self._loop = loop
         self._inner = inner
 
-    def _call(self, work: Callable[[T], R]) -> R:
+    def _call(self, work: Callable[[T_co], R]) -> R:
         """Run a short synchronous piece of work in the loop's thread."""
         return self._loop.call_sync(functools.partial(work, self._inner))
 
@@ -38,10 +39,10 @@ def blocking_twin(
     return call
 
 
-class Open(Facade[T]):
+class Open(Facade[T_co]):
     """A facade of a context manager's value: ``close`` leaves the context manager."""
 
-    def __init__(self, loop: LoopThread, held: Held[T]) -> None:
+    def __init__(self, loop: LoopThread, held: Held[T_co]) -> None:
         super().__init__(loop, held.value)
         self._held = held
 

@@ -165,6 +165,43 @@ async def test_read_process_write_commits_offsets_with_the_output(tmp_path) -> N
         assert len(await seen(client)) == 20
 
 
+async def test_the_blocking_one(tmp_path) -> None:
+    async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
+
+        def work() -> None:
+            with (
+                blocking.connect(node.native) as other,
+                other.transactional_producer("writer") as producer,
+            ):
+                with producer.transaction():
+                    assert producer.in_transaction
+                    producer.send_many("out", [b"a", b"b"])
+                    producer.submit("out", b"c", key=b"k")
+                    producer.send_offsets({TopicPartition("in", 0): 7}, "team")
+                with pytest.raises(Oops), producer.transaction():  # noqa: PT012  the block's end
+                    producer.send("out", b"never")
+                    raise Oops
+                assert not producer.in_transaction
+                with pytest.raises(InvalidTransactionState):
+                    producer.commit()
+                with pytest.raises(InvalidTransactionState):
+                    producer.send("out", b"outside")
+                producer.begin()
+                producer.send("out", b"d")
+                producer.commit()
+                producer.begin()
+                producer.send("out", b"left open")
+                with other.transactional_producer("writer"), pytest.raises(ProducerFenced):
+                    producer.commit()
+
+        await client.admin.create_topic("in", partitions=1)
+        await client.admin.create_topic("out", partitions=3)
+        await trio.to_thread.run_sync(work)
+        assert await seen(client) == [b"a", b"b", b"c", b"d"]
+        offsets = await client.admin.groups.offsets("team")
+        assert offsets[TopicPartition("in", 0)].offset == 7
+
+
 async def test_sinks_through_the_blocking_client(tmp_path) -> None:
     async with lone_node(tmp_path, ONE) as node:
 
