@@ -64,7 +64,8 @@ class DrivenSettings:
     sides' measure of silence, together at most 300 s. ``auto_commit``: the coordinator keeps what
     the answers to its pings say. ``streams`` is how many portions of a topic this consumer takes.
     ``layout`` 8 has the headers of Kafka 0.8, ``layout`` 7 the seed's bare blocks; ``version`` 0
-    knows neither topics, it reads all, nor generations. ``whitelist``: the one topic is a pattern.
+    knows neither generations nor topics: it reads those listed for its group
+    (:meth:`GroupAdmin.set_topics`), or all. ``whitelist``: the one topic is a pattern.
     """
 
     auto_commit: bool = True

@@ -10,11 +10,12 @@ import trio
 from paceline.client.coordinator import Coordinator
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
-from paceline.client.retry import Backoff
+from paceline.client.retry import Backoff, may_repeat, retrying
 from paceline.client.settings import ClientSettings
 from paceline.errors import GroupNotFound, PacelineError, error_for
 from paceline.types import NodeId, TopicPartition
 from paceline.wire.message import Message
+from paceline.wire.native.admin import AlterGroup, Done
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import (
     KAFKA_FAMILY,
@@ -37,6 +38,7 @@ from paceline.wire.native.groups import (
     TopicPartitions,
 )
 
+COORDINATOR_FAMILY = "coordinator"
 DEAD = "Dead"
 """State of a group that does not exist."""
 
@@ -117,6 +119,36 @@ class GroupAdmin:
             DeleteGroup(group, family, subject),
             GroupDone,
             (group, family, subject),
+        )
+
+    async def topics(self, group: str) -> tuple[str, ...]:
+        """What consumers of a group of family ``coordinator`` read that name no topics, as set by
+        :meth:`set_topics`; empty for all."""
+        which = (group, COORDINATOR_FAMILY, "")
+        described = await self._call(
+            NativeApi.DESCRIBE_GROUP, DescribeGroup(*which), GroupDescription, which
+        )
+        return described.listed
+
+    async def set_topics(self, group: str, topics: Sequence[str]) -> None:
+        """Say what consumers of a group of family ``coordinator`` read that name no topics, as
+        those of version 0 of its protocol cannot; with none, again all that are not internal. The
+        group need not exist, nor the topics; one that has consumers is assigned anew.
+
+        Raises InvalidTopic, PolicyViolation (internal ones, or too many), InvalidGroup.
+        """
+
+        async def attempt() -> Done:
+            connection = await self._pool.to_any()
+            return await connection.call(
+                NativeApi.ALTER_GROUP, AlterGroup(group, tuple(topics)), Done
+            )
+
+        await retrying(
+            attempt,
+            timeout_s=self._settings.operation_timeout_s,
+            backoff=self._backoff,
+            may_retry=may_repeat,
         )
 
     async def offsets(

@@ -1,4 +1,7 @@
-"""``group``: list, describe and delete consumer groups (offsets: ``group_offsets.py``)."""
+"""``group``: list, describe and delete consumer groups, list their topics.
+
+Their offsets: ``group_offsets.py``.
+"""
 
 from __future__ import annotations
 
@@ -154,6 +157,37 @@ def _member(found: GroupMember, leader: str) -> dict[str, Any]:
         "session_timeout_ms": found.session_timeout_ms,
         "silent_ms": found.silent_ms,
     }
+
+
+@group.command()
+@click.argument("name")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--all", "reads_all", is_flag=True, help="All topics again, as without a list.")
+@cluster_options
+@output_option
+def topics(
+    name: str,
+    topics: tuple[str, ...],
+    reads_all: bool,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    printer: Printer,
+) -> None:
+    """Say, or show, what consumers of a group of family coordinator read that name no topics:
+    those of version 0 of its protocol cannot."""
+    if topics and reads_all:
+        raise click.UsageError("name topics, or say --all")
+
+    async def work(client: Client) -> tuple[str, ...]:
+        if topics or reads_all:
+            await client.admin.groups.set_topics(name, topics)
+            return tuple(sorted(set(topics)))
+        return await client.admin.groups.topics(name)
+
+    listed = with_client(find(directory, bootstrap), work)
+    data = {"group": name, "topics": list(listed) or None}
+    shown = " ".join(listed) or "all"
+    printer.result(data, Table(tuple(data), [(name, shown)]))
 
 
 @group.command()

@@ -57,6 +57,7 @@ EXCHANGES: tuple[Exchange, ...] = (
     Exchange(NativeApi.DELETE_TOPIC, admin.DeleteTopic, admin.Done),
     Exchange(NativeApi.ALTER_TOPIC, admin.AlterTopic, admin.Done),
     Exchange(NativeApi.ADD_PARTITIONS, admin.AddPartitions, admin.Done),
+    Exchange(NativeApi.ALTER_GROUP, admin.AlterGroup, admin.Done),
     Exchange(NativeApi.ELECT_LEADER, admin.ElectLeader, admin.RoleSet),
     Exchange(NativeApi.SET_ROLE, admin.SetRole, admin.RoleSet),
     Exchange(NativeApi.FENCE_BROKER, admin.FenceBroker, admin.Done),

@@ -18,6 +18,7 @@ from paceline.wire.peer import control
 from paceline_node.controller import (
     elections,
     external_brokers,
+    group_topics,
     heartbeats,
     internal_topics,
     isr_proposals,
@@ -74,6 +75,7 @@ _HANDLERS: Mapping[type[Message], Callable[[Any, Context], Outcome]] = {
     admin.DeleteTopic: topics.delete_topic,
     admin.AlterTopic: topics.alter_topic,
     admin.AddPartitions: topics.add_partitions,
+    admin.AlterGroup: group_topics.alter_group,
     admin.ElectLeader: elections.elect_leader,
     admin.SetRole: roles.set_role,
     admin.FenceBroker: external_brokers.fence_broker,

@@ -15,7 +15,8 @@ Nothing but the worker's steps and alarms write, so a connection's news cannot f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from types import MappingProxyType
 from typing import NamedTuple
 
 from paceline.errors import (
@@ -58,6 +59,7 @@ _STREAMS_MAX = 1000
 _FLAPS, _FLAP_S = 3, 10.0
 _MARGIN_S = 1.0
 _LOOK_AGAIN_S = 0.5
+_NO_LISTS: Mapping[str, Set[str]] = MappingProxyType({})
 _STATES = {
     State.PENDING: "PreparingRebalance",
     State.STOPPING: "PreparingRebalance",
@@ -89,6 +91,7 @@ class CoordinatorGroups:
         self._rounds = Rounds(context, offsets, self._dialogue, due)
         self._rooms: dict[GroupKey, Room] = {}
         self._topics: Numbers = {}
+        self._lists: Mapping[str, Set[str]] = _NO_LISTS
         self._is_closing = False
 
     @property
@@ -263,10 +266,12 @@ class CoordinatorGroups:
 
     # --- what there is to read --------------------------------------------------------------------
 
-    def topics_changed(self, topics: Numbers) -> None:
-        """``topics`` are all that can be read, with their partitions. Groups that read others than
-        before are assigned anew; their alarms look, some at a time."""
+    def topics_changed(self, topics: Numbers, lists: Mapping[str, Set[str]] = _NO_LISTS) -> None:
+        """``topics`` are all that can be read, with their partitions; ``lists`` are, by group, what
+        consumers read that name none. Groups that read others than before are assigned anew; their
+        alarms look, some at a time."""
         self._topics = topics
+        self._lists = lists
         now = self._context.now()
         for key, room in self._rooms.items():
             room.looks_again = True
@@ -274,16 +279,20 @@ class CoordinatorGroups:
 
     def _look_again(self, room: Room) -> None:
         room.looks_again = False
+        room.listed = self._lists.get(room.key.group)
         if room.seen is not None and room.subscribed(self._topics) != room.seen:
             self._rounds.trigger(room)
 
     # --- a worker's steps -------------------------------------------------------------------------
 
-    def assign(self, key: GroupKey, topics: Numbers) -> Plan | None:
-        """See :meth:`Rounds.assign`."""
+    def assign(
+        self, key: GroupKey, topics: Numbers, lists: Mapping[str, Set[str]] = _NO_LISTS
+    ) -> Plan | None:
+        """See :meth:`Rounds.assign`; ``lists`` as in :meth:`topics_changed`."""
         room = self._rooms.get(key)
         if room is None:
             return None
+        room.listed = lists.get(key.group)
         plan = self._rounds.assign(room, topics)
         self._look_at(room)
         return plan
@@ -413,7 +422,7 @@ class CoordinatorGroups:
 
     def reads(self, key: GroupKey, topic: str) -> bool:
         room = self._rooms.get(key)
-        return room is not None and any(each.reads(topic) for each in room.consumers.values())
+        return room is not None and room.is_read(topic)
 
     def consumers(self) -> Iterator[Consumer]:
         """All that are connected."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -73,7 +73,8 @@ class Streams(Message):
 
 @message(frozen=True, slots=True)
 class Wants(Message):
-    """What a consumer registered with. Without ``topics`` it reads all, with one stream each.
+    """What a consumer registered with. Without ``topics`` it reads what is listed for its group, or
+    all, with one stream each.
     ``version`` is that of the protocol; version 0 knows neither generations nor reasons."""
 
     version: int
@@ -135,15 +136,16 @@ class Consumer:
     def is_versioned(self) -> bool:
         return self.wants.version > 0
 
-    def reads(self, topic: str) -> int:
-        """How many of its streams read ``topic``."""
+    def reads(self, topic: str, listed: Set[str] | None) -> int:
+        """How many of its streams read ``topic``. ``listed``: what those read that name none, all
+        if it is None."""
         wants = self.wants
         if self.pattern is not None:
             is_wanted = self.pattern.matches(topic) is (wants.pattern_kind == WHITELIST)
             return wants.topics[0].count if is_wanted and self.channel.may_read(topic) else 0
         count = next((each.count for each in wants.topics if each.topic == topic), 0)
         if not wants.topics:
-            count = 1
+            count = 1 if listed is None or topic in listed else 0
         return count if count and self.channel.may_read(topic) else 0
 
 
@@ -177,7 +179,8 @@ class Plan:
 class Room:
     """``timer`` is when ``state`` has lasted long enough. ``awaited``: members that have not come
     back yet. ``returned``: consumers to be started again as they were. ``positions`` are how far
-    consumers have read in this generation, of which ``unstored`` are not committed."""
+    consumers have read in this generation, of which ``unstored`` are not committed. ``listed``:
+    what consumers read that name no topics, if an operator has said so."""
 
     key: GroupKey
     state: State
@@ -192,6 +195,7 @@ class Room:
     returned: dict[str, None] = field(default_factory=dict)
     plan: Plan | None = None
     seen: Numbers | None = None
+    listed: Set[str] | None = None
     looks_again: bool = False
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     unstored: dict[TopicPartition, None] = field(default_factory=dict)
@@ -204,11 +208,11 @@ class Room:
 
     def subscribed(self, topics: Numbers) -> Numbers:
         """Those of ``topics`` that any consumer reads."""
-        return {
-            topic: numbers
-            for topic, numbers in topics.items()
-            if any(each.reads(topic) for each in self.consumers.values())
-        }
+        return {topic: numbers for topic, numbers in topics.items() if self.is_read(topic)}
+
+    def is_read(self, topic: str) -> bool:
+        """Whether any consumer reads ``topic``."""
+        return any(each.reads(topic, self.listed) for each in self.consumers.values())
 
 
 class RoundsDue:

@@ -203,7 +203,9 @@ class Rounds:
     def _shares(self, room: Room, topics: Numbers) -> dict[str, list[Share]]:
         shares: dict[str, list[Share]] = {name: [] for name in room.consumers}
         for topic, numbers in sorted(topics.items()):
-            streams = {name: each.reads(topic) for name, each in room.consumers.items()}
+            streams = {
+                name: each.reads(topic, room.listed) for name, each in room.consumers.items()
+            }
             for portion in deal(numbers, streams):
                 mine = shares[portion.consumer]
                 mine += [Share((topic, number), portion.stream) for number in portion.partitions]

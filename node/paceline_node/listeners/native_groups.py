@@ -248,7 +248,7 @@ class NativeGroups:
         self._groups.permit(principal, Operation.DESCRIBE, request.group)
         key = _key(request.family, request.group, request.subject)
         found = await self._groups.perform(key, lambda engine: Inspection(engine).describe(key))
-        return _described(found)
+        return _described(found, self._groups.listed_topics(key))
 
     async def _delete(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DeleteGroup.unpack(frame.body)
@@ -325,7 +325,7 @@ def _listed(listing: Listing) -> wire.GroupListing:
     )
 
 
-def _described(found: Description) -> wire.GroupDescription:
+def _described(found: Description, listed: tuple[str, ...]) -> wire.GroupDescription:
     key, group = found.key, found.group
     return wire.GroupDescription(
         key.family.value,
@@ -337,6 +337,7 @@ def _described(found: Description) -> wire.GroupDescription:
         group.protocol,
         group.leader,
         tuple(_described_member(each) for each in found.members),
+        listed,
     )
 
 

@@ -9,6 +9,7 @@ import trio
 
 from paceline.errors import AuthorizationFailed, CoordinatorNotAvailable, UnknownTopicOrPartition
 from paceline.types import NodeId
+from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.machine import EVERYTHING, Deferred
@@ -148,6 +149,12 @@ class GroupService:
                 commit_s=self._commit_s,
             )
         return found
+
+    def listed_topics(self, key: GroupKey) -> tuple[str, ...]:
+        """What consumers of the group read that name no topics, where an operator has said so."""
+        if key.family is not Family.COORDINATOR:
+            return ()
+        return topics_of(self._store.image.configs, key.group)
 
     def leading(self) -> Iterator[GroupEngine]:
         """The engines that decide here now, to be looked at and not asked."""

@@ -26,6 +26,10 @@ def _by_topic(operation: Operation) -> Callable[[Any], Need]:
     return lambda request: (operation, Resource(ResourceKind.TOPIC, request.topic))
 
 
+def _by_group(operation: Operation) -> Callable[[Any], Need]:
+    return lambda request: (operation, Resource(ResourceKind.GROUP, request.group))
+
+
 def _cluster(_: Any) -> Need:
     return Operation.ADMINISTER, CLUSTER
 
@@ -35,6 +39,7 @@ NEEDS: Mapping[type[Message], Callable[[Any], Need]] = {
     admin.DeleteTopic: _by_name(Operation.DELETE),
     admin.AlterTopic: _by_name(Operation.ALTER),
     admin.AddPartitions: _by_name(Operation.ALTER),
+    admin.AlterGroup: _by_group(Operation.ALTER),
     admin.ElectLeader: _by_topic(Operation.MOVE_LEADER),
     admin.SetRole: _by_topic(Operation.MOVE_LEADER),
     control.CreateSegmentRequest: _by_topic(Operation.CREATE),

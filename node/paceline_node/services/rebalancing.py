@@ -17,6 +17,8 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import is_internal_topic
 from paceline.wire.coordinator.messages import BEGIN_AT_EARLIEST, BEGIN_AT_LATEST
+from paceline_node.controller import group_topics
+from paceline_node.controller.group_topics import Lists
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.groups.coordinator_room import Plan, RoundsDue
@@ -101,7 +103,7 @@ class Rebalancing:
 
     async def _round(self, key: GroupKey) -> None:
         def assign(engine: GroupEngine) -> Plan | None:
-            return engine.coordinator.assign(key, self.topics())
+            return engine.coordinator.assign(key, self.topics(), self._lists())
 
         plan: Plan | None = await self._groups.perform(key, assign)
         if plan is None:
@@ -148,19 +150,22 @@ class Rebalancing:
         self._topics_of = image
         return self._topics
 
+    def _lists(self) -> Lists:
+        return group_topics.lists(self._store.image.configs)
+
     def _image_changed(self, old: Image, new: Image) -> None:
-        if old.topics is not new.topics:
+        if old.topics is not new.topics or old.configs is not new.configs:
             self._changed.set()
 
     async def _watch_topics(self) -> None:
-        told: Mapping[str, tuple[int, ...]] | None = None
+        told: tuple[Mapping[str, tuple[int, ...]], Lists] | None = None
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
-            topics = self.topics()
-            if topics != told:
-                told = topics
-                self._groups.tell(PARTITION, partial(_tell_topics, topics))
+            readable = (self.topics(), self._lists())
+            if readable != told:
+                told = readable
+                self._groups.tell(PARTITION, partial(_tell_topics, *readable))
 
     async def _watch_session(self) -> None:
         """Channels close when it ends, not only when a ping is due."""
@@ -169,8 +174,8 @@ class Rebalancing:
             self._groups.tell(PARTITION, _close_if_leaderless)
 
 
-def _tell_topics(topics: Mapping[str, tuple[int, ...]], engine: GroupEngine) -> None:
-    engine.coordinator.topics_changed(topics)
+def _tell_topics(topics: Mapping[str, tuple[int, ...]], lists: Lists, engine: GroupEngine) -> None:
+    engine.coordinator.topics_changed(topics, lists)
 
 
 def _close_if_leaderless(engine: GroupEngine) -> None:

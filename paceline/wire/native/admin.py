@@ -71,6 +71,15 @@ class AlterTopic(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class AlterGroup(Message):
+    """Say what consumers of the coordinator protocol read that name no topics, as those of its
+    version 0 cannot: these, or with none given again all that are not internal."""
+
+    group: str
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AddPartitions(Message):
     """Grow a topic to ``total`` partitions."""
 

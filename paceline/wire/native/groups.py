@@ -305,7 +305,9 @@ class GroupMember(Message):
 @dataclass(frozen=True, slots=True)
 class GroupDescription(Message):
     """``state`` as in GroupListing, or ``Dead`` for a group that does not exist. ``protocol`` is
-    the assignor in use, ``leader`` the member that assigns (none where the broker does)."""
+    the assignor in use, ``leader`` the member that assigns (none where the broker does).
+    ``listed``, of family ``coordinator``: what consumers read that name no topics (ALTER_GROUP);
+    empty for all."""
 
     family: str
     group: str
@@ -316,6 +318,7 @@ class GroupDescription(Message):
     protocol: str
     leader: str
     members: tuple[GroupMember, ...]
+    listed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,28 @@ async def test_two_share_and_one_takes_over(tmp_path: Path, driven: DrivenSettin
         }
 
 
+@pytest.mark.parametrize("layout", [7, 8])
+async def test_version_0_reads_what_is_listed_for_its_group(tmp_path: Path, layout: int) -> None:
+    async with (
+        lone_node(tmp_path) as node,
+        connect(node.native) as client,
+        trio.open_nursery() as nursery,
+    ):
+        groups = client.admin.groups
+        for name in ("orders", "other"):
+            await client.admin.create_topic(name, partitions=1, replication_factor=1)
+        await groups.set_topics("g", ["orders"])
+        driven = DrivenSettings(heartbeat_interval_ms=500, layout=layout, version=0)
+        reader = Reader(client, driven)
+        nursery.start_soon(reader.run)
+        await until(lambda: reader.told.owned == {TopicPartition("orders", 0)})
+        assert await groups.topics("g") == ("orders",)
+        await groups.set_topics("g", [])
+        await until(lambda: len(reader.told.owned) == 2)
+        await reader.stop()
+        assert await groups.topics("g") == ()
+
+
 async def test_the_group_is_administered(tmp_path: Path) -> None:
     async with (
         lone_node(tmp_path) as node,

@@ -106,6 +106,7 @@ WHOLE: dict[NativeApi, tuple[Message, Operation, Resource]] = {
     NativeApi.DELETE_TOPIC: (admin.DeleteTopic("orders"), Operation.DELETE, TOPIC),
     NativeApi.ALTER_TOPIC: (ALTER, Operation.ALTER, TOPIC),
     NativeApi.ADD_PARTITIONS: (admin.AddPartitions("orders", 9), Operation.ALTER, TOPIC),
+    NativeApi.ALTER_GROUP: (admin.AlterGroup("team", ("orders",)), Operation.ALTER, TEAM),
     NativeApi.DESCRIBE_TOPIC: (data.DescribeTopic("orders"), Operation.DESCRIBE, TOPIC),
     NativeApi.ELECT_LEADER: (
         admin.ElectLeader("orders", 0, NODE),

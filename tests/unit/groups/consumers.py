@@ -97,6 +97,7 @@ class Crew:
         self.topics: dict[str, tuple[int, ...]] = {
             name: tuple(range(count)) for name, count in topics.items()
         }
+        self.lists: dict[str, frozenset[str]] = {}
         self.ends: dict[At, tuple[int, int]] = {}
         self.unreachable: set[At] = set()
 
@@ -142,7 +143,7 @@ class Crew:
         """Carry out what workers are wanted for."""
         while (key := self.due.take()) is not None:
             try:
-                plan = self.engine.coordinator.assign(key, self.topics)
+                plan = self.engine.coordinator.assign(key, self.topics, self.lists)
                 if plan is None:
                     continue
                 beginnings = self.beginnings(plan)
@@ -202,7 +203,12 @@ class Crew:
 
     def topics_changed(self, **topics: int) -> None:
         self.topics = {name: tuple(range(count)) for name, count in topics.items()}
-        self.engine.coordinator.topics_changed(self.topics)
+        self.engine.coordinator.topics_changed(self.topics, self.lists)
+
+    def list_topics(self, *topics: str) -> None:
+        """An operator says what consumers of the group read that name none."""
+        self.lists = {KEY.group: frozenset(topics)} if topics else {}
+        self.engine.coordinator.topics_changed(self.topics, self.lists)
 
 
 def pings(fake: Fake) -> list[PingRequest]:

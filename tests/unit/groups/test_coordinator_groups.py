@@ -190,6 +190,25 @@ def test_version_0_reads_every_topic_and_is_pinged_at_once() -> None:
     assert set(a.owned) == {("one", 0), ("two", 0), ("two", 1)}
 
 
+def test_version_0_reads_what_is_listed_for_its_group() -> None:
+    crew = Crew(t=1, u=1, v=1)
+    crew.list_topics("u", "later")
+    a = crew.register("a", version=0)
+    named = crew.register("b", "t")
+    crew.pass_time(1.0, a, named)
+    assert (set(a.owned), set(named.owned)) == ({("u", 0)}, {("t", 0)})
+    crew.topics_changed(t=1, u=1, v=2)
+    crew.pass_time(1.0, a, named)
+    assert crew.generation == 1
+    crew.topics_changed(t=1, u=1, v=2, later=1)
+    crew.pass_time(1.0, a, named)
+    assert set(a.owned) == {("u", 0), ("later", 0)}
+    crew.list_topics()
+    crew.pass_time(1.0, a, named)
+    assert crew.generation == 3
+    assert {topic for topic, _ in a.owned} == {"t", "u", "v", "later"}
+
+
 def test_patterns_white_and_black() -> None:
     crew = Crew(logs_a=1, logs_b=1, other=1)
     white = crew.register("w", "logs_.*", pattern_kind=1)
