@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.errors import PacelineError, RemoteProtocolError
+from paceline.errors import ConnectionLost, PacelineError, RemoteProtocolError
 from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
@@ -48,7 +48,7 @@ async def _ask(frames: FrameStream, api: PeerApi, correlation: int, body: Messag
     frames.send_frame(Kind.REQUEST, api, correlation, body)
     frame = await frames.receive()
     if frame is None:
-        raise RemoteProtocolError(f"{frames.name}: closed during the handshake")
+        raise ConnectionLost(f"{frames.name}: closed during the handshake", was_sent=False)
     frame.raise_for_error()
     if (frame.kind, frame.api, frame.correlation) != (Kind.RESPONSE, api, correlation):
         raise RemoteProtocolError(f"{frames.name}: unexpected frame during the handshake")
@@ -58,7 +58,7 @@ async def _ask(frames: FrameStream, api: PeerApi, correlation: int, body: Messag
 async def _expect(frames: FrameStream, api: PeerApi) -> Frame:
     frame = await frames.receive()
     if frame is None:
-        raise RemoteProtocolError(f"{frames.name}: closed during the handshake")
+        raise ConnectionLost(f"{frames.name}: closed during the handshake", was_sent=False)
     if frame.kind != Kind.REQUEST or frame.api != api:
         raise RemoteProtocolError(
             f"{frames.name}: expected {api.name} first, got kind {frame.kind} api {frame.api}"
