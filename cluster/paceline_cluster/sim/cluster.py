@@ -23,7 +23,7 @@ from paceline_node.env import Env
 from paceline_node.settings import Settings, load
 from paceline_node.storage.layout import DirectoryMeta
 
-V1_PORT, NATIVE_PORT, PEER_PORT = 9092, 7400, 7401
+V1_PORT, NATIVE_PORT, PEER_PORT, SEGMENT_PORT = 9092, 7400, 7401, 12345
 
 CHAOS_TIMING = {
     "broker.heartbeat_ms": "200",
@@ -38,6 +38,8 @@ CHAOS_TIMING = {
     "controller.noop_interval_ms": "500",
     "groups.session_min_ms": "1000",
     "v1.session_timeout_ms": "2000",
+    "segment.append_timeout_ms": "3000",
+    "segment.read_wait_ms": "500",
     "disk.min_free_bytes": "0",
 }
 """About the chaos-test profile of spec replication 3.7: more happens in a virtual second than with
@@ -106,7 +108,12 @@ class SimCluster:
 
     def _make_node(self, machine: Machine, env: Env) -> Node:
         host = machine.host
-        ports = (("v1", V1_PORT), ("native", NATIVE_PORT), ("peer", PEER_PORT))
+        ports = (
+            ("v1", V1_PORT),
+            ("native", NATIVE_PORT),
+            ("peer", PEER_PORT),
+            ("segment", SEGMENT_PORT),
+        )
         listeners = load(
             flags=["listeners=" + ",".join(f"{kind}://{host}:{port}" for kind, port in ports)]
         ).listeners

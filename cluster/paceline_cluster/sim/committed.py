@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange
-from paceline.wire.batch_header import iter_batches, verify
+from paceline.wire.batch_header import BatchHeader, iter_batches, verify
 from paceline_node.storage.log import Log
 
 _READ_BYTES = 1024 * 1024
@@ -20,25 +21,30 @@ class BatchId(NamedTuple):
     crc: int
 
 
-def read_batches(log: Log, start: int, end: int) -> list[BatchId]:
+def batches_of(log: Log, start: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The batches of ``log`` within ``start..end``; fewer where the log is damaged or cut off."""
-    found: list[BatchId] = []
     offset = max(start, log.log_start_offset)
     while offset < end:
         try:
             part = log.locate(offset, _READ_BYTES, log.log_end_offset)
             if part is None:
-                break
-            for _, header in iter_batches(part.read()):
+                return
+            data = memoryview(part.read())
+            for position, header in iter_batches(data):
                 if header.next_offset > end:
-                    return found
-                found.append(
-                    BatchId(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
-                )
+                    return
+                yield header, data[position : position + header.size_bytes]
         except (CorruptMessage, OffsetOutOfRange):
-            break
+            return
         offset = part.next_offset
-    return found
+
+
+def read_batches(log: Log, start: int, end: int) -> list[BatchId]:
+    """As :func:`batches_of`, without their bytes."""
+    return [
+        BatchId(header.base_offset, header.next_offset, header.leader_epoch, header.crc)
+        for header, _ in batches_of(log, start, end)
+    ]
 
 
 def is_sound(log: Log) -> bool:

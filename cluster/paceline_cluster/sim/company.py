@@ -13,11 +13,18 @@ from paceline.client.client import Client
 from paceline.errors import PacelineError
 from paceline.types import TopicPartition
 from paceline_cluster.chaos.member import ask_offsets
-from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember
 from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.segments.crew import Crew
+from paceline_cluster.sim.segments.events import DEEP
+from paceline_cluster.sim.segments.judge import SegmentJudge
+from paceline_cluster.sim.segments.keeper import Keeper
+from paceline_cluster.sim.segments.reader import StreamReader, read_whole
+from paceline_cluster.sim.segments.streamer import Streamer
+from paceline_cluster.sim.segments.tap import tapped
 from paceline_cluster.sim.transactor import Transactor
 from paceline_cluster.sim.workload import (
     AGAIN_S,
@@ -38,11 +45,18 @@ class Worker(Protocol):
         """Work from ``host``."""
 
 
+class Finite(Worker, Protocol):
+    """One that comes to an end once it was told to stop."""
+
+    stopping: bool
+    ended: trio.Event
+
+
 @dataclass(frozen=True)
 class Company:
     """``writers`` are told to stop and come to an end; ``others`` are cancelled."""
 
-    writers: Sequence[Writer | LineWriter | Transactor]
+    writers: Sequence[Finite]
     others: Sequence[Worker]
 
     @property
@@ -50,10 +64,10 @@ class Company:
         return [*self.writers, *self.others]
 
 
-def gather(plan: Plan, recorder: Recorder, rng: random.Random) -> Company:
+def gather(plan: Plan, recorder: Recorder, judge: SegmentJudge, rng: random.Random) -> Company:
     """The clients of a plan. The first writer always is an idempotent one."""
     fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
-    writers: list[Writer | LineWriter | Transactor] = []
+    writers: list[Finite] = []
     for number in range(plan.writers):
         kind = KINDS[0] if number == 0 else rng.choice(KINDS)
         writers.append(Writer(f"w{number}", kind, plan, recorder, fork()))
@@ -73,13 +87,23 @@ def gather(plan: Plan, recorder: Recorder, rng: random.Random) -> Company:
         others += [
             GroupMember(f"m{number}", topic, recorder, fork()) for number in range(plan.members)
         ]
+    if plan.streamers:
+        writers += [Streamer(f"s{number}", plan, judge, fork()) for number in range(plan.streamers)]
+        writers.append(Crew("crew", plan, judge, fork()))
+        others.append(StreamReader("sr", judge, fork()))
+        others.append(Keeper("keeper", plan, judge, fork()))
     return Company(writers, others)
 
 
 async def read_everything(
-    plan: Plan, recorder: Recorder, cluster: SimCluster, host: str, rng: random.Random
+    plan: Plan,
+    recorder: Recorder,
+    judge: SegmentJudge,
+    cluster: SimCluster,
+    host: str,
+    rng: random.Random,
 ) -> None:
-    """The last reading, of all partitions and of what the groups have committed."""
+    """The last reading, of all partitions, of what the groups have committed, of segments."""
 
     async def read(client: Client) -> None:
         await read_all(
@@ -93,12 +117,15 @@ async def read_everything(
         )
         if plan.members:
             await _ask_until_told(client, plan, recorder)
+        for name in DEEP if plan.streamers else ():
+            await read_whole(client, judge, name)
 
     async def ask(link: Link) -> None:
         for number in range(plan.topics[0].partitions):
             await committed(link, plan.topics[0].name, number, recorder)
 
-    await while_connected(cluster, host, rng, read)
+    dial = tapped(cluster.dial_from(host), SEGMENT_PORT, judge)
+    await while_connected(cluster, host, rng, read, dial=dial)
     if plan.line_members:
         await over_links(cluster, host, rng, ask)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from paceline.types import NO_NODE, NodeId
 from paceline_cluster.sim.committed import CommittedLog, is_sound, read_batches
@@ -33,6 +34,16 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.invariant} at {self.at_s:.3f}: {self.text}"
+
+
+class Judge(Protocol):
+    """Whoever judges what partitions hold, for the protocol that wrote it."""
+
+    def committed(self, partition: Partition, end: int) -> None:
+        """A leader has committed everything below offset ``end``."""
+
+    def holds(self, node: int, partition: Partition, committed_end: int) -> None:
+        """A sound replica that has to hold everything below ``committed_end``."""
 
 
 @dataclass(slots=True)
@@ -73,6 +84,7 @@ class Oracle:
         self.committed: dict[PartitionKey, CommittedLog] = {}
         self.damaged: set[tuple[int, PartitionKey]] = set()
         """Replicas whose disk was damaged on purpose: what they hold proves nothing."""
+        self.judges: list[Judge] = []
         self._watched: dict[Life, _Watched] = {}
         self._leaders: dict[tuple[PartitionKey, int], int] = {}
         self._raft_leaders: dict[int, int] = {}
@@ -176,6 +188,9 @@ class Oracle:
                 f"{partition.log_end_offset}, committed is {committed.end}",
             )
         self._compare(machine, partition, committed, max(0, committed.end - 200), "I3")
+        if (machine.number, partition.key) not in self.damaged:
+            for judge in self.judges:
+                judge.holds(machine.number, partition, committed.end)
 
     def _learned(
         self, machine: Machine, partition: Partition, seen: _Seen, before: int, after: int
@@ -203,6 +218,8 @@ class Oracle:
         if len(short) == 2:
             self.fail("I15", f"n{machine.number} commits {after} of {partition} with {short[0]}")
         committed.extend(batches, after)
+        for judge in self.judges:
+            judge.committed(partition, after)
         self._check_candidates(partition.key, committed)
 
     def _compare(
@@ -315,3 +332,5 @@ class Oracle:
         for problem in problems:
             if problem is not None:
                 self.fail("I2", f"at the end n{node} {partition} {problem}")
+        for judge in self.judges:
+            judge.holds(node, partition, committed.end)

@@ -14,6 +14,9 @@ from paceline_cluster.sim.profiles import Profile
 from paceline_node.settings.flush_mode import FlushMode
 
 LEDGER = "ledger"
+_EITHER = 0.7
+"""How likely a run that would have transactions and segments has only one of them: each costs
+about as much as all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,10 @@ class TopicPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run. ``writers``, ``readers`` and so on are counts of clients (``line_``: of V1);
-    ``pause_s`` bounds a writer's pause between two writes. ``spares`` are machines that have a disk
-    but no process until a fault starts one. ``losses`` is how many machines may have lost data at a
-    time; above min ISR - 1 the cluster need not become whole again, but must not lie."""
+    where there are ``streamers``, others use segments too. ``pause_s`` bounds a writer's pause
+    between two writes. ``spares`` are machines that have a disk but no process until a fault starts
+    one. ``losses`` is how many machines may have lost data at a time; above min ISR - 1 the cluster
+    need not become whole again, but must not lie."""
 
     seed: int
     profile: str
@@ -75,6 +79,7 @@ class Plan:
     spares: int = 0
     losses: int = 1
     transactors: int = 0
+    streamers: int = 0
 
     @property
     def ledger(self) -> TopicPlan:
@@ -84,6 +89,18 @@ class Plan:
     @property
     def all_topics(self) -> tuple[TopicPlan, ...]:
         return (*self.topics, self.ledger) if self.transactors else self.topics
+
+    @property
+    def node_settings(self) -> dict[str, str]:
+        """Settings of every node. Segments are made without a word about their configuration."""
+        if not self.streamers:
+            return self.settings
+        first = self.topics[0]
+        return {
+            "flush.mode": first.flush_mode.value,
+            "log.segment_bytes": str(first.segment_bytes),
+            **self.settings,
+        }
 
     @property
     def may_halt(self) -> bool:
@@ -115,6 +132,12 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
     )
     length = profile.seconds if seconds is None else seconds
     company = random.Random(f"{seed}/{profile.name}/company")
+    members, line_writers, line_members, transactors = (
+        company.choice(counts) for counts in ((0, 1, 2), (0, 1, 1), (0, 1, 2), (0, 1, 1, 2))
+    )
+    streamers = company.choice((0, 1, 2))
+    if streamers and transactors and company.random() < _EITHER:
+        transactors, streamers = company.choice(((transactors, 0), (0, streamers)))
     return Plan(
         seed=seed,
         profile=profile.name,
@@ -138,12 +161,13 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         pause_s=0.002 if profile.crowd else rng.choice((0.05, 0.1, 0.3)),
         seconds=length,
         faults=_faults(seed, profile, length),
-        members=company.choice((0, 1, 2)),
-        line_writers=company.choice((0, 1, 1)),
-        line_members=company.choice((0, 1, 2)),
+        members=members,
+        line_writers=line_writers,
+        line_members=line_members,
         spares=profile.spares,
         losses=profile.losses,
-        transactors=company.choice((0, 1, 1, 2)),
+        transactors=transactors,
+        streamers=streamers,
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import trio
 
 from paceline.client.client import Client
+from paceline.errors import TopicAlreadyExists
 from paceline_cluster.checker.findings import Outcome as Judgement
 from paceline_cluster.sim import loop
 from paceline_cluster.sim.budget import LossBudget
@@ -25,6 +26,9 @@ from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.operator import Operator
 from paceline_cluster.sim.oracle import Oracle, Violation
 from paceline_cluster.sim.plan import LEDGER, Plan
+from paceline_cluster.sim.segments.events import DEEP
+from paceline_cluster.sim.segments.judge import SegmentJudge
+from paceline_cluster.sim.segments.keeper import insist
 from paceline_cluster.sim.timeline import Timeline
 from paceline_cluster.sim.workload import while_connected
 
@@ -47,6 +51,7 @@ class Verdict:
     unknown: int
     refused: int
     read: int
+    segment_bytes: int
     faults: int
     elections: int
     pieces: int
@@ -75,6 +80,7 @@ class Run:
         self.fabric: Fabric
         self.cluster: SimCluster
         self.oracle: Oracle
+        self.judge: SegmentJudge
         self.operator: Operator
         self.faults: Faults
         self._has_begun = False
@@ -94,6 +100,7 @@ class Run:
             self.recorder.unknown,
             self.recorder.refused,
             self.recorder.read,
+            self.judge.stored_bytes,
             self.faults.struck,
             self.oracle.metadata.elections,
             self.fabric.sent_pieces,
@@ -127,7 +134,7 @@ class Run:
         plan, rng = self.plan, self._rng
         self.fabric = Fabric(random.Random(rng.getrandbits(64)), plan.weather)
         await nursery.start(self.fabric.run)
-        shape = Shape(plan.nodes, plan.voters, plan.spares, plan.settings)
+        shape = Shape(plan.nodes, plan.voters, plan.spares, plan.node_settings)
         cluster = self.cluster = SimCluster(
             shape,
             self.fabric,
@@ -137,6 +144,9 @@ class Run:
             self.timeline.note,
         )
         self.oracle = Oracle(cluster.machines, trio.current_time, self._violated)
+        self.judge = SegmentJudge(self.oracle.fail)
+        if plan.streamers:
+            self.oracle.judges.append(self.judge)
         budget = LossBudget(cluster.machines, self.oracle, limit=plan.losses, voters=plan.voters)
         self.operator = Operator(plan, cluster, self.oracle, self._struck, self.timeline.note)
         self.faults = Faults(plan, cluster, self.oracle, budget, self._struck, self.operator)
@@ -183,7 +193,7 @@ class Run:
             self.oracle.fail("V2", f"no service after {WARM_UP_S} s: {health.complaint()}")
             return
         await while_connected(self.cluster, "10.0.2.1", self._rng, self._create_topics)
-        company = gather(self.plan, self.recorder, self._rng)
+        company = gather(self.plan, self.recorder, self.judge, self._rng)
         async with trio.open_nursery() as clients:
             for number, client in enumerate(company.all):
                 clients.start_soon(self._run_client, client, f"10.0.1.{number + 1}")
@@ -238,7 +248,9 @@ class Run:
         with trio.move_on_after(FINISH_S) as scope:
             for writer in company.writers:
                 await writer.ended.wait()
-            await read_everything(self.plan, self.recorder, self.cluster, "10.0.2.1", self._rng)
+            await read_everything(
+                self.plan, self.recorder, self.judge, self.cluster, "10.0.2.1", self._rng
+            )
         if scope.cancelled_caught:
             self.oracle.fail("V7", f"writers and the last reading take longer than {FINISH_S} s")
             return
@@ -261,6 +273,10 @@ class Run:
                 configs=topic.configs,
                 if_not_exists=True,
             )
+        if self.plan.streamers:
+            async with client.segments() as segments:
+                for name in DEEP:
+                    await insist(partial(segments.create, name), TopicAlreadyExists)
 
 
 def run(plan: Plan) -> Verdict:

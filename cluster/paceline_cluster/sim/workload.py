@@ -17,6 +17,7 @@ from paceline.client.consumed import ConsumedBatch
 from paceline.client.position import Position
 from paceline.client.producer import Delivery, Producer
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from paceline.client.transport import Dial
 from paceline.errors import ConnectionLost, Outcome, PacelineError, RequestTimedOut
 from paceline.types import Acks, TopicPartition
 from paceline_cluster.sim.cluster import SimCluster
@@ -46,9 +47,15 @@ KINDS = (
 
 
 async def while_connected(
-    cluster: SimCluster, host: str, rng: random.Random, work: Callable[[Client], Awaitable[None]]
+    cluster: SimCluster,
+    host: str,
+    rng: random.Random,
+    work: Callable[[Client], Awaitable[None]],
+    *,
+    dial: Dial | None = None,
 ) -> None:
     """Do ``work`` with a client on ``host``; begin anew when nobody answers any more."""
+    dial = cluster.dial_from(host) if dial is None else dial
     while True:
         bootstrap = list(cluster.bootstrap)
         rng.shuffle(bootstrap)
@@ -56,7 +63,7 @@ async def while_connected(
             async with connect(
                 bootstrap,
                 _CLIENT,
-                dial=cluster.dial_from(host),
+                dial=dial,
                 rng=random.Random(rng.getrandbits(64)),
                 wall_ms=wall_ms,
             ) as client:

@@ -89,12 +89,11 @@ async def restore_newest(
     for offset in sorted(available, reverse=True):
         if offset > limit:
             continue
-        path = f"{directory}/{name(offset)}"
         try:
-            payload = await checkpoint.read(disk, path, checkpoint.Kind.PRODUCERS)
-            if payload is None:
+            kept = await read(disk, directory, offset)
+            if kept is None:
                 continue
-            epoch, data = _unpack(payload)
+            epoch, data = kept
             # The table says nothing about offsets that retention has removed.
             if epochs.epoch_at(offset - 1) in (NO_EPOCH, epoch):
                 table.restore(data, offset)
@@ -102,6 +101,14 @@ async def restore_newest(
         except CorruptMessage:
             continue
     return None
+
+
+async def read(disk: Disk, directory: str, offset: int) -> tuple[int, bytes] | None:
+    """The snapshot at ``offset``: the leader epoch of the batch before it (-1: none), and the
+    table. Raises CorruptMessage."""
+    path = f"{directory}/{name(offset)}"
+    payload = await checkpoint.read(disk, path, checkpoint.Kind.PRODUCERS)
+    return None if payload is None else _unpack(payload)
 
 
 def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: int) -> None:

@@ -1,7 +1,10 @@
-"""Checking what a segment's log adds up to: invariants I1 to I3 and I8 of spec segment 10.5.
+"""Checking what a segment's log adds up to: spec segment 10.5, as far as a log alone can tell.
 
-The others follow from these, from the checks of every log, and from comparing replicas byte by
-byte (I9): levels and readable ends that clients are shown are taken from batches alone.
+I1 to I3 and I8 are about batches. What clients are told is taken from the batches, or from the
+snapshots of writers' levels, which outlive them: so a snapshot must say what the batches before it
+add up to, or a level would be told that nothing stands behind (I5), or fall (I6). Levels without a
+gap (I2) over whole Events (I3) are all that I7 asks of a log; that the bytes are their writer's,
+and that none is sent before it is committed (I4), the simulator judges. I9 is comparing replicas.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from paceline.wire.batch_header import (
     read_extension,
 )
 from paceline.wire.segment.events import walk_events
+from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.segment_state import DATA_KINDS, DIALECTS, NO_WRITER, StateKey, level_of
 
 
@@ -26,6 +30,8 @@ class SegmentCheck:
     def __init__(self, *, is_whole: bool) -> None:
         self._end: int | None = 0 if is_whole else None
         self._is_whole = is_whole
+        self.has_batches = False
+        """Whether there is a segment at all."""
         self._levels: dict[StateKey, int] = {}
         self._sealed_at = -1
 
@@ -38,6 +44,7 @@ class SegmentCheck:
             return
         if extension.namespace not in DIALECTS:
             return
+        self.has_batches = True
         start = extension.base_position
         if self._end is not None and start != self._end:
             yield f"byte position {start}, expected {self._end} (I1)"
@@ -69,6 +76,21 @@ class SegmentCheck:
                     f"{extension.last_sequence} with {len(payload)} bytes (I2)"
                 )
             self._levels[key] = extension.last_sequence
+
+    def snapshot(self, table: ProducerTable) -> Iterator[str]:
+        """What is wrong with a snapshot that was taken behind the last batch."""
+        marks, writers = table.marks, table.writers()
+        if (marks.end_position, marks.is_sealed) != (self._end, self._sealed_at >= 0):
+            yield f"the snapshot's segment is {marks}, it ends at byte {self._end} (I5)"
+        for key, level in self._levels.items():
+            state = writers.get(key)
+            if state is None:
+                yield f"the snapshot does not know writer {key[1].hex()} at {level} (I6)"
+            elif state.end != level:
+                yield f"the snapshot has writer {key[1].hex()} at {state.end}, not {level} (I5)"
+        if self._is_whole and (strangers := writers.keys() - self._levels.keys()):
+            names = sorted(key.hex() for _, key in strangers)
+            yield f"the snapshot knows writers that have stored nothing: {', '.join(names)} (I5)"
 
     def _writer(self, key: StateKey, before: int | None, start: int) -> Iterator[str]:
         if before is not None and start != before:

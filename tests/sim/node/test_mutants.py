@@ -23,8 +23,9 @@ def find(mutant: NodeMutant) -> str | None:
     """The first violation within the budget."""
     with mutant.patch():
         for seed in (mutant.seed, *range(mutant.budget)):
-            # Without transactions: these are the runs that were searched, and shorter.
-            plan = replace(draw(seed, mutant.profile, seconds=SECONDS), transactors=0)
+            # Without transactions and segments: these are the runs that were searched, and shorter.
+            plan = draw(seed, mutant.profile, seconds=SECONDS)
+            plan = replace(plan, transactors=0, streamers=0)
             verdict = run(plan)
             if verdict.violation is not None:
                 return str(verdict.violation)

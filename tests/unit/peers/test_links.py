@@ -305,24 +305,6 @@ async def test_a_node_never_reached_is_not_reported(
     assert refused == []
 
 
-async def test_a_node_that_dies_in_the_handshake_was_sent_nothing(
-    network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    """A lost connection like any other: whoever registers just then tries again."""
-    (listener,) = await network.listen("h", PORT)
-
-    async def die() -> None:
-        stream = await listener.accept()
-        await stream.receive_some()
-        await stream.aclose()
-
-    nursery.start_soon(die)
-    links, _ = await start_links(network, nursery)
-    with pytest.raises(ConnectionLost, match="closed during the handshake") as caught:
-        await say(links, "hello?")
-    assert not caught.value.was_sent
-
-
 async def test_a_session_that_ended_makes_its_node_suspect(
     network: MemoryNetwork, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

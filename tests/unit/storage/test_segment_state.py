@@ -16,6 +16,8 @@ from paceline.wire.batch import (
 )
 from paceline.wire.records import decode_records, iter_values
 from paceline.wire.segment.events import event_data, frame_events
+from paceline_node.storage import producer_file
+from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -252,6 +254,32 @@ async def test_the_verifier_names_broken_invariants(fault: str, invariant: str) 
     assert [each.problem for each in findings] == [Problem.SEGMENT]
     assert invariant in findings[0].message
     assert findings[0].problem.is_error
+
+
+@pytest.mark.parametrize(
+    ("writer", "event", "invariants"),
+    [(A, b"more", ("I5", "I5")), (B, b"one", ("I6", "I5")), (A, b"one", ())],
+)
+async def test_the_verifier_holds_snapshots_against_the_batches(
+    writer: bytes, event: bytes, invariants: tuple[str, ...]
+) -> None:
+    """A snapshot of another log of as many batches is put in the place of the log's own."""
+    disk, elsewhere = MemoryDisk(), MemoryDisk()
+    for where, who, what in ((disk, A, b"one"), (elsewhere, writer, event)):
+        log = await new_log(where, FINE)
+        append(log, who, what)
+        await flush(log, where)
+        await log.close()
+    path = f"{PATH}/{producer_file.name(1)}"
+    content = await read_file(elsewhere, path)
+    assert content is not None
+    disk.remove(path)
+    disk.create(path).append([content])
+    findings = (await verify_log(disk, PATH)).findings
+    assert len(findings) == len(invariants)
+    for finding, invariant in zip(findings, invariants, strict=True):
+        assert (finding.problem, finding.path) == (Problem.SEGMENT, path)
+        assert finding.message.endswith(f"({invariant})")
 
 
 def test_marks_are_no_writers() -> None:
