@@ -10,6 +10,7 @@ States of a batch: waiting (the last one may still be open), in flight, resolved
 * A leader takes any first sequence of a producer id that it does not know. So until a batch of it
   is acknowledged, which puts it into the log for every leader to come, batches go one at a time:
   otherwise one refused, or on its way to a former leader, could be overtaken by those behind it.
+  The same after a long silence, for leaders forget who writes nothing (``log.producer_ttl_ms``).
 * A batch given up after it had a sequence leaves a *hole*. Nothing more is sent until all that is
   in flight is answered; then the partition goes on with the next producer epoch and sequence 0,
   which also locks out stray copies of what was given up. Only batches that are surely not in the
@@ -44,6 +45,8 @@ from paceline.errors import (
 from paceline.types import TopicPartition
 
 MAX_PRODUCER_EPOCH = 2**15 - 1
+KNOWN_FOR_S = 600.0
+"""Silence after which a leader may have forgotten a producer: far less than it takes by default."""
 
 
 class Pauses(Protocol):
@@ -76,6 +79,7 @@ class PartitionQueue:
         self.retired_producer_id = -1
         self._identity = NO_IDENTITY
         self._known_producer_id = -1  # acknowledged here, so every leader knows it
+        self._sent_at = 0.0
         self._sequence = 0
         self._next_place = 0
         self._hole = False
@@ -147,6 +151,9 @@ class PartitionQueue:
         due_at = self.due_at()
         if due_at is None or due_at > now or self.needs_identity:
             return None
+        if not self._in_flight and now - self._sent_at > KNOWN_FOR_S:
+            self._known_producer_id = -1
+        self._sent_at = now
         first = self._waiting[0]
         first.is_closed = True
         return first

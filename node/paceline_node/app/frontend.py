@@ -59,6 +59,7 @@ from paceline_node.security.tls import server_context
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.producer_expiry import (
     NumberedProducers,
+    PlainProducers,
     ProducerExpiry,
     SegmentWriters,
 )
@@ -243,6 +244,12 @@ class Frontend:
                 NumberedProducers(env, replicas.table),
                 ttl_ms=settings.cursus.producer_ttl_ms,
                 pause_s=settings.cursus.producer_check_ms / 1000,
+            ),
+            ProducerExpiry(
+                env,
+                PlainProducers(env, replicas.table, ttl_s=settings.log.producer_ttl_ms / 1000),
+                ttl_ms=settings.log.producer_ttl_ms,
+                pause_s=settings.log.producer_check_ms / 1000,
             ),
         )
 

@@ -124,6 +124,12 @@ class TransactionGate:
         """The order was carried out at ``offset``."""
         self._marked[order.producer_id] = (order, offset)
 
+    def forget_gone(self, producers: ProducerTable) -> None:
+        """Orders about producers whom the log has forgotten are not repeated any more."""
+        gone = [each for each in self._marked if producers.producer(each) is None]
+        for producer_id in gone:
+            del self._marked[producer_id]
+
     def already(self, order: MarkerOrder) -> int | None:
         """Where this leader has carried the order out, or one for a later transaction; None if it
         has not. Raises InvalidTransactionState when it was told otherwise before."""

@@ -1,20 +1,21 @@
-"""Forgetting producers that have been silent for long (spec segment 10.4, cursus 5).
+"""Forgetting producers that have been silent for long (spec segment 10.4, cursus 5, replication
+4.4).
 
-The leader writes a record with a cut-off time, now and then, and every replica forgets the
+The leader writes a record with a cut-off, now and then, and every replica forgets the
 same producers at the same place of the log: never by a clock of its own (SETTLED B9).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 import trio
 
 from paceline.errors import PacelineError
 from paceline.types import Acks
-from paceline.wire.batch import read_header
+from paceline.wire.batch import ProducerNamespace, read_header
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.table import PartitionTable
@@ -100,13 +101,66 @@ class NumberedProducers:
         return any(silent(partition.log.producers, cutoff_ms))
 
     async def expire(self, partition: Partition, cutoff_ms: int, *, timeout_s: float) -> None:
-        batch = expire_batch(cutoff_ms, self._env.host.wall_ms())
-        answer: Answer[ProduceResult] = Answer()
-        partition.produce(
-            batch,
-            [read_header(batch, 0)],
-            acks=Acks.ALL,
-            timeout_s=timeout_s,
-            done=answer.deliver,
-        )
-        await answer.wait()
+        await _store(partition, expire_batch(cutoff_ms, self._env.host.wall_ms()), timeout_s)
+
+
+class _Mark(NamedTuple):
+    """Where a log ended at a time, in one leadership."""
+
+    at: float
+    end_offset: int
+    leader_epoch: int
+
+
+class PlainProducers:
+    """Those of v2 batches: idempotent and transactional producers.
+
+    Their clients choose their timestamps, which may lie far back, so silence is told by offsets:
+    whoever has written nothing above where the log ended ``ttl_s`` ago. That is remembered for one
+    leadership; after each change of leader it takes ``ttl_s`` again.
+    """
+
+    def __init__(self, env: Env, table: PartitionTable, *, ttl_s: float) -> None:
+        self._env = env
+        self._table = table
+        self._ttl_s = ttl_s
+        self._marks: dict[Partition, _Mark] = {}
+
+    def led_here(self) -> Iterator[Partition]:
+        led = [partition for partition in self._table.partitions if partition.is_leader]
+        self._marks = {each: self._marks[each] for each in led if each in self._marks}
+        return iter(led)
+
+    def has_silent(self, partition: Partition, cutoff_ms: int) -> bool:
+        mark = self._marks.get(partition)
+        if mark is not None and mark.leader_epoch == partition.leader_epoch:
+            if self._env.now() - mark.at < self._ttl_s:
+                return False
+            if any(partition.log.producers.idle_before(mark.end_offset)):
+                return True
+        self._mark(partition)
+        return False
+
+    async def expire(self, partition: Partition, cutoff_ms: int, *, timeout_s: float) -> None:
+        offset = self._marks[partition].end_offset
+        now_ms = self._env.host.wall_ms()
+        await _store(partition, expire_batch(offset, now_ms, ProducerNamespace.NONE), timeout_s)
+        partition.gate.forget_gone(partition.log.producers)
+        self._mark(partition)
+
+    def _mark(self, partition: Partition) -> None:
+        mark = _Mark(self._env.now(), partition.log_end_offset, partition.leader_epoch)
+        self._marks[partition] = mark
+
+
+async def _store(partition: Partition, batch: bytearray, timeout_s: float) -> None:
+    """Append a record of the leader's own and wait until it is committed. Raises PacelineError."""
+    answer: Answer[ProduceResult] = Answer()
+    partition.produce(
+        batch,
+        [read_header(batch, 0)],
+        acks=Acks.ALL,
+        timeout_s=timeout_s,
+        done=answer.deliver,
+    )
+    await answer.wait()

@@ -133,6 +133,15 @@ class LogSettings:
     index_interval_bytes: int = setting(
         INDEX_INTERVAL_BYTES, "Log bytes between two index entries.", low=256, high=16 * _MIB
     )
+    producer_ttl_ms: int = setting(
+        _DAY_MS,
+        "Silence after which an idempotent or transactional producer is forgotten; up to twice as "
+        "long, and longer where leaders change.",
+        low=1000,
+    )
+    producer_check_ms: int = setting(
+        600_000, "Pause between two looks for silent producers.", low=100, high=_DAY_MS
+    )
     checkpoint_ms: int = setting(
         5000,
         "Pause between two writings of recovery points and high watermarks.",

@@ -78,8 +78,12 @@ def build_batches(records: NumberedRecords, *, timestamp_ms: int) -> Iterator[Bu
         yield BuiltBatch(data, read_header(data), start, stop)
 
 
-def expire_batch(cutoff_ms: int, timestamp_ms: int) -> bytearray:
-    """The record, empty to readers, that forgets producers silent since before ``cutoff_ms``."""
+def expire_batch(
+    cutoff: int, timestamp_ms: int, namespace: ProducerNamespace = ProducerNamespace.CURSUS
+) -> bytearray:
+    """The record, empty to readers, that forgets producers of a kind that have been silent for
+    long. ``cutoff``: of those that number their records the time (ms) since when, of namespace NONE
+    (v2's own, whose clients choose their timestamps) the offset."""
     return build_raw_batch(
         b"",
         record_count=0,
@@ -88,11 +92,11 @@ def expire_batch(cutoff_ms: int, timestamp_ms: int) -> bytearray:
         max_timestamp=timestamp_ms,
         extension=BatchExtension(
             PayloadKind.EXPIRE,
-            ProducerNamespace.CURSUS,
+            namespace,
             producer_key=bytes(16),
             producer_epoch=-1,
-            first_sequence=cutoff_ms,
-            last_sequence=cutoff_ms,
+            first_sequence=cutoff,
+            last_sequence=cutoff,
             base_position=0,
             event_count=0,
         ),

@@ -195,6 +195,17 @@ class ProducerTable:
         """All writers of the segment."""
         return {key: state for key, state in self._states.items() if isinstance(state, WriterState)}
 
+    def idle_before(self, offset: int) -> Iterator[ProducerKey]:
+        """Producers of v2 batches that have written nothing at or above ``offset`` and have no
+        transaction open."""
+        for key, state in self._states.items():
+            if (
+                isinstance(state, ProducerState)
+                and state.last_offset < offset
+                and not state.is_open
+            ):
+                yield key
+
     def check(self, header: BatchHeader) -> Duplicate | None:
         """Judge a batch before the leader appends it.
 
@@ -287,6 +298,11 @@ class ProducerTable:
         self, header: BatchHeader, extension: BatchExtension, base_offset: int
     ) -> None:
         """As :meth:`update`, for an extended batch."""
+        if extension.namespace is ProducerNamespace.NONE:
+            if extension.kind is PayloadKind.EXPIRE:
+                for idle in list(self.idle_before(extension.first_sequence)):
+                    self._put(idle, None, base_offset)
+            return
         if extension.namespace is ProducerNamespace.CURSUS:
             if extension.kind is PayloadKind.EXPIRE:
                 for key in list(numbered.silent(self._states.items(), extension.first_sequence)):

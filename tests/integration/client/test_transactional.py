@@ -165,6 +165,38 @@ async def test_read_process_write_commits_offsets_with_the_output(tmp_path) -> N
         assert len(await seen(client)) == 20
 
 
+async def test_silent_producers_are_forgotten_by_a_record(tmp_path) -> None:
+    """But for one whose transaction is open, and one that writes on; timestamps say nothing."""
+    flags = {**ONE, "log.producer_ttl_ms": "1000", "log.producer_check_ms": "100"}
+    async with (
+        lone_node(tmp_path, flags) as node,
+        connect(node.native) as client,
+        client.transactional_producer("open") as opened,
+    ):
+        await client.admin.create_topic("out", partitions=1)
+        async with client.transactional_producer("gone") as gone, gone.transaction():
+            await gone.send("out", b"1")
+        async with client.producer() as short:
+            await short.send("out", b"2")
+        await opened.begin()
+        await opened.send("out", b"3")
+        known = node.node.broker.replicas.table.get("out", 0).log.producers
+        assert len(known) == 3
+        sent = 0
+        async with client.producer() as busy:
+            with trio.fail_after(60):
+                while len(known) != 2:
+                    await busy.send("out", b"more", timestamp_ms=1000)
+                    sent += 1
+                    await trio.sleep(0.02)
+            await busy.send("out", b"more", timestamp_ms=1000)
+        await opened.commit()
+        assert await seen(client) == [b"1", b"2", b"3", *[b"more"] * (sent + 1)]
+        async with client.transactional_producer("gone") as again, again.transaction():
+            await again.send("out", b"4")
+        assert b"4" in await seen(client)
+
+
 async def test_the_blocking_one(tmp_path) -> None:
     async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
 

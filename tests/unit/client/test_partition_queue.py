@@ -132,6 +132,20 @@ def test_nothing_overtakes_the_first_batches_of_a_producer_that_no_leader_knows(
     assert [take(queue, 2.0), take(queue, 2.0)] == [second, third]
 
 
+def test_a_producer_that_was_silent_for_long_may_have_been_forgotten() -> None:
+    queue, _ = make_known()
+    add(queue, 0)
+    assert take(queue, 1.0) is not None
+    batches = [add(queue, order, deadline=1e9) for order in range(1, 4)]
+    assert take(queue, 500.0) is batches[0]
+    queue.succeeded(queue._in_flight[0], 0, 0, duplicate=False)
+    queue.succeeded(queue._in_flight[0], 1, 0, duplicate=False)
+    assert [take(queue, 1101.0), take(queue, 1101.0)] == [batches[1], None]
+    queue.succeeded(batches[1], 2, 0, duplicate=False)
+    more = add(queue, 4, deadline=1e9)
+    assert [take(queue, 1102.0), take(queue, 1102.0)] == [batches[2], more]
+
+
 def test_a_producer_id_is_known_by_any_of_its_epochs() -> None:
     queue, _ = make_known()
     queue.identify(Identity(1, 5))

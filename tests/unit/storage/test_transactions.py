@@ -7,7 +7,13 @@ import random
 import pytest
 
 from paceline.errors import CorruptMessage
-from paceline.wire.batch import CONTROL, TRANSACTIONAL, build_batch, read_header
+from paceline.wire.batch import (
+    CONTROL,
+    TRANSACTIONAL,
+    ProducerNamespace,
+    build_batch,
+    read_header,
+)
 from paceline.wire.end_marker import (
     EndMarker,
     build_end_marker,
@@ -15,8 +21,10 @@ from paceline.wire.end_marker import (
     read_end_marker,
 )
 from paceline.wire.records import Record
+from paceline_node.storage.numbered_batches import expire_batch
 from paceline_node.storage.producers import ProducerTable, read_detail
 from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
+from tests.unit.storage import world
 
 
 def data(producer: int, sequence: int, count: int = 1, *, epoch: int = 0) -> bytearray:
@@ -40,6 +48,10 @@ def marker(producer: int, *, commits: bool, epoch: int = 0, coordinator: int = 3
 
 def plain(count: int = 1) -> bytearray:
     return build_batch([Record(-1, 5, None, b"x")] * count)
+
+
+def key_of_id(producer_id: int) -> tuple[int, bytes]:
+    return (0, producer_id.to_bytes(16, "big"))
 
 
 class FoldedLog:
@@ -192,3 +204,53 @@ def test_truncations_and_snapshots_leave_a_function_of_the_log(seed: int, journa
     assert restored.transactions.aborted_in(0, log.end) == log.table.transactions.aborted_in(
         0, log.end
     )
+
+
+# --- forgetting -----------------------------------------------------------------------------------
+
+
+def forget_before(offset: int) -> bytearray:
+    return expire_batch(offset, 5, ProducerNamespace.NONE)
+
+
+def test_producers_that_wrote_nothing_since_an_offset_are_forgotten() -> None:
+    log = FoldedLog(
+        data(1, 0),  # offset 0: ended at 2
+        data(2, 0),  # open from 1 on
+        marker(1, commits=True),
+        world.batch(3, producer=(3, 0, 0)),  # offsets 3 to 5
+        world.batch(1, producer=(4, 0, 0)),
+    )
+    assert sorted(log.table.idle_before(6)) == [key_of_id(1), key_of_id(3)]
+    assert list(log.table.idle_before(2)) == []
+    log.append(forget_before(6))
+    assert [log.table.producer(each) is None for each in (1, 2, 3, 4)] == [True, False, True, False]
+    assert log.table.transactions.open == {2: 1}
+    assert log.table.check(read_header(world.batch(1, producer=(3, 0, 3)))) is None
+    before = log.table.snapshot()
+    log.append(marker(2, commits=False))
+    log.append(forget_before(9))
+    assert len(log.table) == 0
+    assert log.table.transactions.aborted == [AbortedTransaction(2, 1, 8)]
+    log.truncate(8)
+    assert log.table.snapshot() == before == log.anew().snapshot()
+
+
+def test_forgetting_at_random_is_a_function_of_the_log() -> None:
+    for seed in range(30):
+        rng = random.Random(seed)
+        log = FoldedLog(journal=rng.choice((3, 8192)))
+        sequences = dict.fromkeys(range(6), 0)
+        for _ in range(60):
+            who = rng.randrange(6)
+            match rng.randrange(4):
+                case 0:
+                    log.append(forget_before(max(0, log.end - rng.randrange(12))))
+                case 1:
+                    log.append(marker(who, commits=rng.random() < 0.5))
+                case 2:
+                    log.append(data(who, sequences[who]))
+                    sequences[who] += 1
+                case 3 if log.end:
+                    log.truncate(rng.randrange(max(1, log.end - 8), log.end + 1))
+            assert log.table == log.anew(), seed
