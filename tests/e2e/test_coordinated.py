@@ -1,5 +1,5 @@
-"""A group driven by its coordinator, of real processes and of a program, that loses a member, its
-coordinator and a leader."""
+"""Groups driven by their coordinator: one of real processes and of a program, that loses a member,
+its coordinator and a leader; one whose coordinator freezes and goes on."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ import json
 import threading
 from pathlib import Path
 
+import trio
+
 from paceline.client import DrivenSettings, blocking
-from paceline.errors import PacelineError
+from paceline.errors import ErrorCode, PacelineError
+from paceline.wire.coordinator.codec import Ask, read_header, read_request
 from tests.e2e.cluster import Cluster, wait_until
 from tests.e2e.members import Member, OffsetWatch
 from tests.e2e.test_groups import Source, in_sync, producing
+from tests.integration.node.consumer import ScriptedConsumer, registration
 
 LINES = 100_000
 PARTITIONS = 6
 FAMILY = ("--family", "coordinator")
+HANG_S = 60.0
+INTERVAL_MS, RETRIES = 700, 2
+FENCE_S = INTERVAL_MS * (RETRIES + 1) / 1000
+TIMES = {"heartbeat_interval_ms": INTERVAL_MS, "max_heartbeat_retries": RETRIES}
+in_thread = trio.to_thread.run_sync
 Places = dict[tuple[int, int], str]
 
 
@@ -147,6 +156,86 @@ def test_a_driven_group_survives_a_member_its_coordinator_and_a_leader(
     assert watch.falls == []
     described = cluster.json("group", "describe", group, *FAMILY)
     assert [each["lag"] for each in described["partitions"]] == [0] * PARTITIONS
+
+
+class Listening(ScriptedConsumer):
+    """A script: does what it is asked until the coordinator closes, and remembers. It keeps the
+    channel open however silent that is, as no real consumer would, to hear all that is said."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__(address)
+        self.heard_at = self.started_at = 0.0
+        self.epoch = -1
+        self.was_asked: list[Ask] = []
+        self.ended = trio.Event()
+
+    async def obey(self) -> None:
+        while (frame := await self.read_frame()) is not None:
+            header, start = read_header(memoryview(frame))
+            body = read_request(header, memoryview(frame), start)
+            self.heard_at = trio.current_time()
+            self.epoch = body.coordinator_epoch
+            self.was_asked.append(header.ask)
+            await self.answer(header, body)
+            if header.ask is Ask.START:
+                self.started_at = self.heard_at
+        self.ended.set()
+
+
+async def test_a_frozen_coordinator_that_goes_on_starts_nobody(
+    shared_cluster: Cluster,
+) -> None:
+    cluster = shared_cluster
+    cluster.run("topic", "create", "t", "--partitions", str(PARTITIONS))
+    assert cluster.json("group", "topics", "frozen", "t")["topics"] == ["t"]
+    nodes = [":".join(map(str, cluster.address(node, "native"))) for node in range(3)]
+    first = await in_thread(coordinator_of, nodes, "frozen")
+    others = [node for number, node in enumerate(nodes) if number != first]
+    old = cluster.address(first, "coordinator")
+    async with Listening(old) as a, Listening(old) as b, trio.open_nursery() as nursery:
+        for name, each in (("a", a), ("b", b)):
+            await each.register(registration(name, group="frozen", **TIMES))
+            nursery.start_soon(each.obey)
+        await in_thread(
+            wait_until, "both read", lambda: len(a.positions) + len(b.positions) == PARTITIONS
+        )
+        await in_thread(cluster.run, "node", "suspend", str(first))
+        await in_thread(wait_until, "another coordinates", lambda: moved(others, first))
+        second = await in_thread(coordinator_of, others, "frozen")
+        said = (len(a.was_asked), len(b.was_asked))
+        # One comes back. The other one is not heard of: it may be reading until it fences itself.
+        async with Listening(cluster.address(second, "coordinator")) as again:
+            asked = registration("a", group="frozen", generation=a.generation, **TIMES)
+            with trio.fail_after(HANG_S):
+                told = await again.register(asked)
+            assert told is not None
+            assert told.error == 0
+            nursery.start_soon(again.obey)
+            await in_thread(wait_until, "one reads all", lambda: len(again.positions) == PARTITIONS)
+            assert again.started_at >= b.heard_at + FENCE_S, "b may still read what a was given"
+            assert again.epoch > a.epoch
+            assert again.generation > a.generation
+            await in_thread(cluster.run, "node", "resume", str(first))
+            with trio.fail_after(HANG_S):
+                await a.ended.wait()
+                await b.ended.wait()
+            assert (len(a.was_asked), len(b.was_asked)) == said, "the old coordinator went on"
+            count = len(again.was_asked)
+            await in_thread(wait_until, "pings go on", lambda: len(again.was_asked) > count + 1)
+            assert {*again.was_asked[count:]} == {Ask.PING}
+            nursery.cancel_scope.cancel()
+    async with ScriptedConsumer(old) as late:
+        told = await late.register(asked)
+        assert told is not None
+        assert told.error == ErrorCode.NOT_COORDINATOR
+    wait_until("all replicas in sync", lambda: in_sync(cluster))
+
+
+def moved(bootstrap: list[str], before: int) -> bool:
+    try:
+        return coordinator_of(bootstrap, "frozen") != before
+    except AssertionError:
+        return False
 
 
 def coordinator_of(bootstrap: list[str], group: str) -> int:
