@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -79,6 +80,8 @@ def main(
         renew_after=25 if tier == NODE else 1000,
         say=_say,
     )
+    # Ctrl-C ends it at once, as any other signal does, not when the seeds under way are done.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     told = summary(batch.run())
     text = json.dumps(told, indent=2)
     if report is not None:

@@ -12,12 +12,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from multiprocessing import connection
 from pathlib import Path
 from types import FrameType
 
@@ -55,6 +57,8 @@ def read_results(path: Path) -> list[Result]:
 class Batch:
     """``seeds`` new seeds, or as many as ``minutes`` allow; the first failures end it.
 
+    It may be killed at any time, by any signal: its workers end with it, results are kept line by
+    line.
     A worker process is replaced after ``renew_after`` seeds: whole nodes leave much behind, cores
     are done sooner than a new process has imported everything.
     """
@@ -81,6 +85,7 @@ class Batch:
             ProcessPoolExecutor(
                 self.workers,
                 mp_context=multiprocessing.get_context("spawn"),
+                initializer=_end_with_the_batch,
                 max_tasks_per_child=self.renew_after,
             ) as pool,
         ):
@@ -100,6 +105,20 @@ class Batch:
                     file.write(json.dumps(result.to_json()) + "\n")
                     file.flush()
                     self.say(result)
+
+
+def _end_with_the_batch() -> None:
+    """End this worker, and the canary that it may have started, as soon as the batch's process is
+    gone, however it went."""
+    os.setpgid(0, 0)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "not in a worker"
+    threading.Thread(target=_outlive, args=(parent.sentinel,), daemon=True).start()
+
+
+def _outlive(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os.killpg(0, signal.SIGKILL)
 
 
 def _work(tier: str, profile: str, seed: int) -> Result:
