@@ -7,16 +7,19 @@ three replicas and min ISR 2.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
-from paceline.types import NO_NODE
+from paceline.client.client import Client
+from paceline.types import NO_NODE, NodeId
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.oracle import Violation
 from paceline_cluster.sim.plan import Plan, TopicPlan
 from paceline_cluster.sim.run import Run, Verdict
+from paceline_cluster.sim.workload import while_connected
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.records import Partition
 from paceline_node.controller.topic_config import FlushMode
@@ -27,6 +30,7 @@ SESSION_S = 1.2
 LAG_S = 1.5
 """``replication.lag_max_ms`` of the simulated clusters."""
 TOPIC = "orders"
+_OPERATOR = "10.0.2.3"
 
 Script = Callable[["Story"], Awaitable[None]]
 
@@ -192,6 +196,16 @@ class Story:
 
     def heal(self) -> None:
         self.fabric.heal_all()
+
+    async def move(self, target: Machine) -> None:
+        """Let another replica lead, and wait until it knows."""
+        node = NodeId(target.number)
+
+        async def elect(client: Client) -> None:
+            await client.admin.elect_leader(TOPIC, self.partition, node)
+
+        await while_connected(self.run.cluster, _OPERATOR, random.Random(1), elect)
+        await self.until(f"{target} leads", lambda: self.partition_on(target).is_leader)
 
     def start(self, *machines: Machine) -> None:
         for machine in machines:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pytest
+import trio
 
+from paceline.types import NodeId
+from paceline.wire.message import Message
+from paceline.wire.peer.control import AlterPartitionRequest
 from paceline_cluster.sim.plan import Plan
+from paceline_node.settings.flush_mode import FlushMode
 from tests.sim.node.mutants import core
 from tests.sim.node.story import Story, perform, plan_of, play
 
@@ -54,6 +60,86 @@ async def return_behind_a_new_leader(story: Story) -> None:
     await story.in_sync()
 
 
+def leads_from_outside(story: Story) -> None:
+    """No replica is the controller, so that replicas can be cut off from each other alone."""
+    controller = story.controller
+    story.check(
+        controller is not None and controller.number not in story.registered.replicas,
+        "the controller is a replica: choose another seed",
+    )
+
+
+async def hear_a_fetch_of_an_older_term(story: Story) -> None:
+    """A follower tells its leader how much it holds, on a connection that stands still. Meanwhile
+    another leads, with less, and the follower follows; then the first one leads again, before it
+    has cut anything, and hears what the follower said two terms ago."""
+    leads_from_outside(story)
+    first, (second, follower), fabric = story.leader, story.followers, story.fabric
+    writers = [f"10.0.1.{number}" for number in (1, 2)]
+    await story.acknowledged(1)
+    await trio.sleep(0.02)  # all fetches have arrived, and wait for more
+    held = [s.out for s in fabric.connections(follower.host) if s.out.target == first.host]
+    for pipe in held:
+        fabric.stall(pipe)
+    story.cut([first], [second])
+    for host in writers:
+        fabric.cut(host, second.host)
+    less = story.partition_on(second)
+    more = story.partition_on(follower)
+    await story.until("one holds more", lambda: more.log_end_offset > less.log_end_offset)
+    told = more.log_end_offset
+    await story.move(second)
+    await story.until("all is cut", lambda: more.log_end_offset == less.log_end_offset)
+    await story.move(first)
+    fabric.heal(first.host, second.host)
+    await story.until("the other has it again", lambda: less.log_end_offset >= told)
+    await trio.sleep(0.05)  # and has said so
+    story.check(follower.number in story.isr, "the follower is waited for no longer")
+    story.check(more.log_end_offset < told, "the follower has it again, too")
+    for pipe in held:
+        fabric.unstall(pipe)
+    await trio.sleep(0.5)
+    story.heal()
+    await story.in_sync()
+
+
+async def hear_a_proposal_twice(story: Story) -> None:
+    """A follower leaves, comes back and leaves again; then a copy of the proposal that let it back
+    in arrives."""
+    leads_from_outside(story)
+    leader, (follower, _) = story.leader, story.followers
+    controller = story.controller
+    assert controller is not None
+    assert controller.node is not None
+    assert controller.node.broker is not None
+    service = controller.node.broker.metadata.controller
+    proposals: list[AlterPartitionRequest] = []
+    handle = service.handle
+
+    async def listening(sender: NodeId | None, message: Message) -> Message:
+        if isinstance(message, AlterPartitionRequest):
+            proposals.append(message)
+        return await handle(sender, message)
+
+    def cut_off() -> None:
+        story.cut([leader], [follower])
+        story.cut([follower], [leader])
+
+    cut_off()
+    await story.until("it is out", lambda: follower.number not in story.isr)
+    with mock.patch.object(service, "handle", listening):
+        story.heal()
+        await story.in_sync()
+    (back_in,) = proposals
+    cut_off()
+    await story.until("it is out again", lambda: follower.number not in story.isr)
+    await story.acknowledged(3)
+    await service.handle(NodeId(leader.number), back_in)
+    await story.acknowledged(3)
+    story.heal()
+    await story.in_sync()
+
+
 def test_a_wiped_candidate_is_none_any_more() -> None:
     play(wipe_a_candidate, plan())
 
@@ -72,5 +158,33 @@ def test_a_follower_behind_a_new_leader_has_to_catch_up() -> None:
 def test_letting_it_in_at_the_old_high_watermark_is_found() -> None:
     with core("expand without ack >= LESO")():
         violation = perform(return_behind_a_new_leader, plan()).violation
+    assert violation is not None
+    assert violation.invariant == "I4"
+
+
+def alone() -> Plan:
+    """One writer, which takes its time; no flush to wait for."""
+    topics = plan_of(mode=FlushMode.INTERVAL).topics
+    return replace(plan(), seed=2, writers=1, pause_s=0.5, topics=topics)
+
+
+def test_a_fetch_of_an_older_term_tells_nothing() -> None:
+    play(hear_a_fetch_of_an_older_term, alone())
+
+
+def test_counting_a_fetch_of_an_older_term_is_found() -> None:
+    with core("no leader epoch check in fetch")():
+        violation = perform(hear_a_fetch_of_an_older_term, alone()).violation
+    assert violation is not None
+    assert violation.invariant == "I4"
+
+
+def test_a_proposal_counts_once() -> None:
+    play(hear_a_proposal_twice, alone())
+
+
+def test_a_proposal_on_an_older_version_is_found() -> None:
+    with core("no partition epoch CAS")():
+        violation = perform(hear_a_proposal_twice, alone()).violation
     assert violation is not None
     assert violation.invariant == "I4"
