@@ -165,15 +165,20 @@ def test_administration_with_librdkafka(shared_cluster: Cluster) -> None:
 def test_kafka_python_writes_and_a_group_of_two_reads(shared_cluster: Cluster) -> None:
     make_topic(shared_cluster, "py")
     servers = bootstrap(shared_cluster)
-    count = 2000
-    producer = kafka.KafkaProducer(bootstrap_servers=servers, acks="all", compression_type="gzip")
-    sent = [
-        producer.send("py", key=b"k%d" % (number % KEYS), value=b"%d" % number)
-        for number in range(count)
-    ]
-    producer.flush()
-    assert sum(1 for each in sent if each.get().offset >= 0) == count
-    producer.close()
+    count, per_codec = 2000, 2000 // len(CODECS)
+    for index, codec in enumerate(CODECS):
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=servers,
+            acks="all",
+            compression_type=None if codec == "none" else codec,
+        )
+        sent = [
+            producer.send("py", key=b"k%d" % (number % KEYS), value=b"%d" % number)
+            for number in range(index * per_codec, (index + 1) * per_codec)
+        ]
+        producer.flush()
+        assert sum(1 for each in sent if each.get().offset >= 0) == per_codec
+        producer.close()
     members = [
         kafka.KafkaConsumer(
             "py", bootstrap_servers=servers, group_id="py-group", auto_offset_reset="earliest"

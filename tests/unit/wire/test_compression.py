@@ -1,9 +1,11 @@
 """Codecs: round trips, foreign formats, bombs, damage."""
 
 import gzip
+from collections.abc import Callable
 from contextlib import suppress
 
 import cramjam
+import kafka.codec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,3 +105,21 @@ def test_formats_that_kafka_clients_insist_on() -> None:
     noise = cramjam.gzip.compress(TEXT)  # does not shrink any further
     stored = compress(Compression.LZ4, bytes(noise))
     assert bytes(cramjam.lz4.decompress(stored)) == bytes(noise)
+
+
+@pytest.mark.parametrize(
+    ("codec", "encode", "decode"),
+    [
+        (Compression.GZIP, kafka.codec.gzip_encode, kafka.codec.gzip_decode),
+        (Compression.SNAPPY, kafka.codec.snappy_encode, kafka.codec.snappy_decode),
+        (Compression.LZ4, kafka.codec.lz4_encode, kafka.codec.lz4_decode),
+        (Compression.ZSTD, kafka.codec.zstd_encode, kafka.codec.zstd_decode),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_kafka_python_reads_what_we_write_and_we_what_it_writes(
+    codec: Compression, encode: Callable[[bytes], bytes], decode: Callable[[bytes], bytes]
+) -> None:
+    for data in (b"x", bytes(range(256)) * 1000):
+        assert decompress(codec, encode(data)) == data
+        assert bytes(decode(compress(codec, data))) == data
