@@ -129,7 +129,8 @@ class Show:
 
     def _note(self, report: dict[str, object]) -> None:
         self.book.note(report)
-        say(f"  node {report['node']} died; a commit {report['paused_s']} s later")
+        where = f"{report['protocol']}:{report['point']}"
+        say(f"  {where}: node {report['node']} died; a commit {report['paused_s']} s later")
 
     def _tell(self, point: Point, proof: Proof) -> None:
         pauses, ledger = self.book.pauses[point], proof.ledger
