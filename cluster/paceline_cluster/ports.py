@@ -9,8 +9,11 @@ import os
 import random
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
+from typing import IO
+
+import trio
 
 from paceline_cluster.errors import BadSetting
 from paceline_node.settings.addresses import has_http2
@@ -28,6 +31,7 @@ BASE_PORTS: dict[str, int] = {
 }
 STEP = 1000
 _LOWEST = 10_240
+_LOOK_AGAIN_S = 0.02
 
 NodePorts = dict[str, int]
 
@@ -78,27 +82,38 @@ def _bind(port: int) -> socket.socket:
     return sock
 
 
-@contextlib.contextmanager
-def free_ports(node_ids: Iterable[int]) -> Iterator[dict[int, NodePorts]]:
+@contextlib.asynccontextmanager
+async def free_ports(node_ids: Iterable[int]) -> AsyncIterator[dict[int, NodePorts]]:
     """Free ports for each node, chosen at random below the range of outgoing connections, where
     the kernel would hand them to anybody.
 
-    Another ``up --any-port`` of this user chooses only after the block ends, when the nodes have
-    bound theirs; so two that start at once never choose alike.
+    Whoever else of this user chooses, in this process or another, does so only after the block
+    ends, when the nodes have bound theirs; so two that start at once never choose alike.
     """
-    with open(_lock_path(), "w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _lock_file() as lock:
+        while not _is_locked(lock):  # noqa: ASYNC110 - another process tells nobody that it is done
+            await trio.sleep(_LOOK_AGAIN_S)
         yield _choose(node_ids)
 
 
-@contextlib.contextmanager
-def planned(
+def _is_locked(file: IO[str]) -> bool:
+    """Whether the lock is this opening's now. Waiting for it in the kernel would keep the loop from
+    ending what holds it, and could not be cancelled."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.asynccontextmanager
+async def planned(
     node_ids: Iterable[int], *, any_port: bool, offset: int
-) -> Iterator[dict[int, NodePorts]]:
+) -> AsyncIterator[dict[int, NodePorts]]:
     """Free ports if ``any_port``, else the documented ones, each of them free now. Raises
     BadSetting."""
     if any_port:
-        with free_ports(node_ids) as plan:
+        async with free_ports(node_ids) as plan:
             yield plan
         return
     plan = fixed_ports(node_ids, offset=offset)
@@ -106,8 +121,9 @@ def planned(
     yield plan
 
 
-def _lock_path() -> Path:
-    return Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
+def _lock_file() -> IO[str]:
+    path = Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
+    return path.open("w", encoding="ascii")
 
 
 def free_numbers(count: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ import trio
 from paceline_cluster import create, ports
 from paceline_cluster.cli.options import parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.state import ClusterState
 
 MANY = click.IntRange(1, 9)
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - of a machine that serves others; --bind narrows it
@@ -64,14 +64,20 @@ def init(
     if (nodes is None) == (not hosts):
         raise click.UsageError("give either --nodes or --host")
     wanted = None if voters is None else int(voters)
-    if nodes is None:
-        spec = create.hosts_spec(
-            hosts, bind=bind, data_dir=data_dir, settings=settings, voters=wanted
-        )
-    else:
-        with ports.planned(range(nodes), any_port=any_port, offset=0) as plan:
-            spec = create.local_spec(plan, settings=settings, voters=wanted)
-    made = trio.run(partial(create.create, directory.resolve(), spec))
+
+    whole = directory.resolve()
+
+    async def prepare() -> ClusterState:
+        if nodes is None:
+            spec = create.hosts_spec(
+                hosts, bind=bind, data_dir=data_dir, settings=settings, voters=wanted
+            )
+        else:
+            async with ports.planned(range(nodes), any_port=any_port, offset=0) as plan:
+                spec = create.local_spec(plan, settings=settings, voters=wanted)
+        return await create.create(whole, spec)
+
+    made = trio.run(prepare)
     names = sorted(ports.BASE_PORTS)
     rows = [(node.id, node.dir, *(node.listeners[name] for name in names)) for node in made.nodes]
     printer.result(made.to_json(), Table(("node", "directory", *names), rows))

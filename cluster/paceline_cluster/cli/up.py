@@ -135,7 +135,7 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
         return
     count = DEFAULT_NODES if options.nodes is None else options.nodes
     chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
-    with chosen as plan:
+    async with chosen as plan:
         printer.say(f"starting {count} nodes in {options.directory}")
         spec = create.local_spec(plan, settings=options.settings, voters=options.voters)
         yield await create.create(options.directory, spec)

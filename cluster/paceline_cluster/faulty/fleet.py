@@ -175,7 +175,7 @@ async def open_fleet(
     """
     children = Children(program=processes.FAULTY_PROGRAM)
     async with trio.open_nursery() as nursery:
-        with ports.free_ports(range(count)) as plan:
+        async with ports.free_ports(range(count)) as plan:
             spec = create.local_spec(plan, settings=settings, voters=None)
             made = await create.create(directory, spec)
             peers = {node: (ports.HOST, chosen["peer"]) for node, chosen in plan.items()}

@@ -3,6 +3,8 @@
 import socket
 
 import pytest
+import trio
+import trio.testing
 
 from paceline_cluster import ports
 from paceline_cluster.errors import BadSetting
@@ -42,8 +44,25 @@ def test_impossible_port(port: int) -> None:
         ports.require_free({0: {"v1": port}})
 
 
-def test_free_ports_are_distinct_and_bindable() -> None:
-    with ports.free_ports(range(5)) as plan:
+async def test_free_ports_are_distinct_and_bindable() -> None:
+    async with ports.free_ports(range(5)) as plan:
         flat = [port for listeners in plan.values() for port in listeners.values()]
         assert len(set(flat)) == 5 * len(ports.BASE_PORTS)
         ports.require_free(plan)
+
+
+async def test_two_at_once_in_one_process_choose_one_after_the_other() -> None:
+    choosing = 0
+
+    async def choose() -> None:
+        nonlocal choosing
+        async with ports.free_ports(range(1)):
+            choosing += 1
+            assert choosing == 1
+            await trio.testing.wait_all_tasks_blocked()
+            choosing -= 1
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(choose)
