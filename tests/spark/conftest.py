@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -66,24 +65,7 @@ def topics(client: blocking.Client, bootstrap: str, _numbers: Iterator[int]) -> 
 
 
 @pytest.fixture(scope="session")
-def _spark_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The installed Spark without its ``python/lib/pyspark.zip``. Spark puts that zip first on its
-    workers' path, and as a zip keeps no byte code, each worker would compile all it imports, which
-    takes four times as long as the import of the same modules from the installed package."""
-    if "SPARK_HOME" in os.environ:
-        yield
-        return
-    installed = Path(pyspark.__file__).parent
-    home = tmp_path_factory.mktemp("spark-home")
-    for part in ("bin", "jars"):
-        (home / part).symlink_to(installed / part)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_HOME", str(home))
-        yield
-
-
-@pytest.fixture(scope="session")
-def spark(_spark_home: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session. Without any Java the tests are skipped, except where CI=1 says that they
     have to run."""
     try:
@@ -97,7 +79,6 @@ def spark(_spark_home: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "tests",
         master="local[2,3]",
         conf={
-            "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(warehouse),
             "spark.local.dir": str(warehouse),
             "spark.sql.session.timeZone": "UTC",

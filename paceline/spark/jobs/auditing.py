@@ -224,11 +224,14 @@ def compare(spark: SparkSession, options: Mapping[str, str], source: str, target
 
     Restored records say in a header where they were.
     """
-    reader = spark.read.format("paceline").options(**options)
-    content = F.xxhash64("key", "value", "timestamp")
+    reader = (
+        spark.read.format("paceline")
+        .options(**options)
+        .option("columns", "key,value,partition,offset,timestamp,headers")
+    )
+    content = _content()
     originals = (
         reader.option("subscribe", source)
-        .option("columns", "key,value,partition,offset,timestamp")
         .load()
         .select("partition", "offset", content.alias("digest"), F.lit(1).alias("original"))
         .withColumns({"restored": F.lit(0), "place": F.lit(None).cast("long")})
@@ -237,7 +240,6 @@ def compare(spark: SparkSession, options: Mapping[str, str], source: str, target
     place = F.split(F.try_element_at(header, F.lit(-1))["value"].cast("string"), "/")
     copies = (
         reader.option("subscribe", target)
-        .option("columns", "key,value,partition,offset,timestamp,headers")
         .load()
         .select(
             place[1].cast("int").alias("partition"),
@@ -280,6 +282,15 @@ def compare(spark: SparkSession, options: Mapping[str, str], source: str, target
             F.format_string("%d times in %s", F.col("restored"), F.lit(target)).alias("detail"),
         )
     )
+
+
+def _content() -> Column:
+    """A digest of what a restore keeps of a record. Nulls leave a hash as it is, so that they are
+    told too."""
+    own = F.filter("headers", lambda each: each["key"] != ORIGIN_HEADER)
+    headers = F.when(F.size(own) > 0, own)
+    nulls = [F.col(name).isNull() for name in ("key", "value")]
+    return F.xxhash64(*nulls, "key", "value", "timestamp", headers)
 
 
 def manifest(spark: SparkSession, options: Mapping[str, str], topic: str, path: str) -> DataFrame:

@@ -23,6 +23,7 @@ from paceline.spark.jobs.report import JobExit, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 SHOWN_FINDINGS = 20
 
@@ -65,18 +66,19 @@ def archive(
 
     report = Report("archive", report_path, topics=topics, to=str(root))
     root.mkdir(parents=True, exist_ok=True)
-    spark = _session("archive", master, conf)
     runner = Runner(report, title="archiving", max_restarts=max_restarts)
     code = runner.run(
-        lambda: start_archive(
-            spark,
-            bootstrap=bootstrap,
-            topics=topics,
-            root=root.resolve(),
-            checkpoint=checkpoint,
-            trigger=trigger,
-            options=source_options,
-        )
+        lambda: [
+            start_archive(
+                _session("archive", master, conf),
+                bootstrap=bootstrap,
+                topics=topics,
+                root=root.resolve(),
+                checkpoint=checkpoint,
+                trigger=trigger,
+                options=source_options,
+            )
+        ]
     )
     state = ArchiveLog(root).state()
     report.facts["archive"] = {
@@ -191,17 +193,18 @@ def restore(
     with blocking.connect(bootstrap.split(",")) as client:
         targets = prepare(client, wanted, is_new=is_new)
     report.facts["targets"] = targets
-    spark = _session("restore", master, conf)
     runner = Runner(report, title="restoring", max_restarts=max_restarts)
     code = runner.run(
-        lambda: start_restore(
-            spark,
-            wanted,
-            targets,
-            bootstrap=bootstrap,
-            checkpoint=checkpoint,
-            options=source_options,
-        )
+        lambda: [
+            start_restore(
+                _session("restore", master, conf),
+                wanted,
+                targets,
+                bootstrap=bootstrap,
+                checkpoint=checkpoint,
+                options=source_options,
+            )
+        ]
     )
     return _end(report, code)
 
@@ -248,9 +251,9 @@ def windows(
         time_, key, window, slide, watermark, windowing.parse_aggregates(agg)
     )
     report = Report("windows", report_path, topics=topics, to=target)
-    spark = _session("windows", master, {"spark.sql.shuffle.partitions": "4", **conf})
 
     def rows() -> DataFrame:
+        spark = _session("windows", master, {"spark.sql.shuffle.partitions": "4", **conf})
         given = {
             "paceline.bootstrap.servers": bootstrap,
             "subscribe": topics,
@@ -263,29 +266,32 @@ def windows(
 
     common: dict[str, Any] = {"bootstrap": bootstrap, "trigger": trigger, "options": {}}
     base = Path(checkpoint)
-    runner = Runner(report, title="windows", max_restarts=max_restarts)
-    code = runner.run(
-        lambda: windowing.start(
-            windowing.windowed(rows(), wanted),
-            name="paceline-windows",
-            topic=target,
-            checkpoint=str(base / "windows"),
-            **common,
-        )
-    )
-    if dead_letter and code is JobExit.DONE:
-        bad = Report("windows, bad rows", None)
-        code = Runner(bad, title="bad rows", max_restarts=max_restarts).run(
-            lambda: windowing.start(
-                windowing.bad_rows(rows(), wanted),
-                name="paceline-windows-bad",
-                topic=dead_letter,
-                checkpoint=str(base / "bad"),
+
+    def start() -> list[StreamingQuery]:
+        read = rows()
+        queries = [
+            windowing.start(
+                windowing.windowed(read, wanted),
+                name="paceline-windows",
+                topic=target,
+                checkpoint=str(base / "windows"),
                 **common,
             )
-        )
-        report.errors += bad.errors
-    return _end(report, code)
+        ]
+        if dead_letter:
+            queries.append(
+                windowing.start(
+                    windowing.bad_rows(read, wanted),
+                    name="paceline-windows-bad",
+                    topic=dead_letter,
+                    checkpoint=str(base / "bad"),
+                    **common,
+                )
+            )
+        return queries
+
+    runner = Runner(report, title="windows", max_restarts=max_restarts)
+    return _end(report, runner.run(start))
 
 
 # --- audit and statistics -------------------------------------------------------------------------
@@ -295,7 +301,9 @@ def windows(
 @click.option("--topics", required=True)
 @click.option("--deep", is_flag=True, help="Decode every record too.")
 @click.option("--allow-missing", is_flag=True, help="A node that does not answer is no finding.")
-@click.option("--compare", "restored", help="Topic that must hold the records of --topics once.")
+@click.option(
+    "--compare", "restored", help="Topics that must each hold the records of --topics once: a,b"
+)
 @click.option("--acked-file", type=click.Path(exists=True, dir_okay=False), help="Of 'produce'.")
 @click.option("--transaction-timeout", default="15m", show_default=True, callback=seconds)
 @click.option("--out", type=click.Path(file_okay=False), help="Findings as Parquet.")
@@ -319,6 +327,8 @@ def audit(
     from paceline.spark.jobs import auditing
     from paceline.spark.jobs.running import progress
 
+    if restored is not None and "," in topics:
+        raise click.UsageError("--compare needs one topic in --topics")
     report = Report("audit", report_path, topics=topics, restored=restored)
     spark = _session("audit", master, conf)
     options = {"paceline.bootstrap.servers": bootstrap, **source_options}
@@ -330,8 +340,8 @@ def audit(
             transaction_ms=int(transaction_timeout * 1000),
         )
         findings = auditor.findings(allow_missing=allow_missing)
-        if restored is not None:
-            findings = findings.unionByName(auditing.compare(spark, options, topics, restored))
+        for copy in restored.split(",") if restored is not None else ():
+            findings = findings.unionByName(auditing.compare(spark, options, topics, copy))
         if acked_file is not None:
             findings = findings.unionByName(auditing.manifest(spark, options, topics, acked_file))
         findings = findings.cache()

@@ -8,10 +8,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
+from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -20,6 +21,7 @@ from paceline.spark.jobs.report import JobExit, Report
 
 POLL_S = 0.5
 FIRST_PAUSE_S, LAST_PAUSE_S = 5.0, 60.0
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 _LOSS = re.compile(r"PacelineDataLoss: (.*)")
 
 Update = Callable[[int, int | None], None]
@@ -47,7 +49,8 @@ def progress(title: str, stream: TextIO = sys.stderr) -> Iterator[Update]:
 
 
 class Runner:
-    """Runs one job's query until it ends, restarting it when it fails."""
+    """Runs a job's queries until they end, restarting them when one fails. What is counted is the
+    first one's."""
 
     def __init__(
         self,
@@ -63,75 +66,103 @@ class Runner:
         self._sleep = sleep
         self._stopping = threading.Event()
         self._rows: dict[tuple[str, int], int] = {}
-        self._dropped = 0
+        self._dropped: dict[tuple[str, int], int] = {}
 
-    def run(self, start: Callable[[], StreamingQuery]) -> JobExit:
-        """Start the query, again after failures. Rows and offsets go to the report."""
-        failures = 0
-        with self._stopped_by_signals(), progress(self._title) as update:
-            while True:
-                query = start()
-                try:
-                    self._follow(query, update)
-                except StreamingQueryException as error:
-                    self._note(query, update)
-                    lost = _LOSS.search(str(error))
-                    self._report.errors.append(lost[1] if lost else str(error)[:2000])
-                    if lost:
-                        return JobExit.DATA_LOSS
-                    failures += 1
-                    if failures > self._max_restarts:
-                        return JobExit.FAILED
-                    self._sleep(min(LAST_PAUSE_S, FIRST_PAUSE_S * 2 ** (failures - 1)))
-                else:
+    def run(self, start: Callable[[], Sequence[StreamingQuery]]) -> JobExit:
+        """Start the queries, again after failures. Rows and offsets go to the report.
+
+        ``start`` makes the session too, if need be, so that a signal is heeded from the beginning.
+        """
+        with self._stopped_by_signals() as catch, progress(self._title) as update:
+
+            def begin() -> Sequence[StreamingQuery]:
+                queries = start()
+                catch()  # a new Spark context puts its own handler in the place of ours
+                return queries
+
+            try:
+                return self._repeat(begin, update)
+            except (Py4JError, ConnectionError) as error:
+                if self._stopping.is_set():
                     return JobExit.DONE
-                finally:
-                    self._tell()
+                self._report.errors.append(f"Spark's Java process does not answer: {error}"[:2000])
+                return JobExit.FAILED
+            finally:
+                self._tell()
 
-    def _follow(self, query: StreamingQuery, update: Update) -> None:
-        while query.isActive:
-            if self._stopping.is_set():
-                query.stop()
-                break
-            query.awaitTermination(POLL_S)
-            self._note(query, update)
-        query.awaitTermination()
-        self._note(query, update)
+    def _repeat(self, start: Callable[[], Sequence[StreamingQuery]], update: Update) -> JobExit:
+        failures = 0
+        while True:
+            queries = start()
+            try:
+                self._follow(queries, update)
+            except StreamingQueryException as error:
+                if self._stopping.is_set():
+                    return JobExit.DONE
+                for query in queries:
+                    query.stop()
+                self._note(queries[0], update)
+                lost = _LOSS.search(str(error))
+                self._report.errors.append(lost[1] if lost else str(error)[:2000])
+                if lost:
+                    return JobExit.DATA_LOSS
+                failures += 1
+                if failures > self._max_restarts:
+                    return JobExit.FAILED
+                self._sleep(min(LAST_PAUSE_S, FIRST_PAUSE_S * 2 ** (failures - 1)))
+            else:
+                return JobExit.DONE
+
+    def _follow(self, queries: Sequence[StreamingQuery], update: Update) -> None:
+        running = list(queries)
+        while running and not self._stopping.is_set():
+            # Raises what ended it, if that was a failure.
+            running = [query for query in running if not query.awaitTermination(POLL_S)]
+            self._note(queries[0], update)
+        for query in running:
+            query.stop()
+        self._note(queries[0], update)
 
     def _note(self, query: StreamingQuery, update: Update) -> None:
         behind: int | None = None
         for each in query.recentProgress:
             data = json.loads(each.json)
-            self._rows[data["runId"], data["batchId"]] = data["numInputRows"]
+            batch = data["runId"], data["batchId"]
+            self._rows[batch] = data["numInputRows"]
             behind = _behind(data)
             self._report.facts["offsets"] = [source["endOffset"] for source in data["sources"]]
-            dropped = [
+            self._dropped[batch] = sum(
                 operator.get("numRowsDroppedByWatermark", 0)
                 for operator in data.get("stateOperators", [])
-            ]
-            self._dropped = max(self._dropped, sum(dropped))
+            )
         done = sum(self._rows.values())
         update(done, None if behind is None else done + behind)
 
     def _tell(self) -> None:
         self._report.facts["rows"] = sum(self._rows.values())
         self._report.facts["batches"] = len(self._rows)
-        if self._dropped:
-            self._report.facts["late_rows_dropped"] = self._dropped
+        if dropped := sum(self._dropped.values()):
+            self._report.facts["late_rows_dropped"] = dropped
 
     @contextmanager
-    def _stopped_by_signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C end the query in order; a job that was told to stop is done."""
+    def _stopped_by_signals(self) -> Iterator[Callable[[], None]]:
+        """SIGTERM and Ctrl-C end the query in order; a job that was told to stop is done. Gives
+        what takes the signals back."""
         if threading.current_thread() is not threading.main_thread():
-            yield
+            yield lambda: None
             return
 
         def stop(_number: int, _frame: object) -> None:
             self._stopping.set()
 
-        before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+        def catch() -> None:
+            for each in _STOPPING:
+                signal.signal(each, stop)
+
+        before = {each: signal.getsignal(each) for each in _STOPPING}
+        catch()
         try:
-            yield
+            yield catch
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)

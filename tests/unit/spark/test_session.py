@@ -1,0 +1,57 @@
+"""What a session of our own decides before any Java runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.spark.home import set_quick_home
+from paceline.spark.session import find_java, local_threads
+
+
+@pytest.mark.parametrize(
+    ("master", "threads"),
+    [
+        ("local", 1),
+        ("local[3]", 3),
+        ("local[3,4]", 3),
+        ("local[*]", os.cpu_count()),
+        ("local[*, 2]", os.cpu_count()),
+        ("local-cluster[2,1,1024]", None),
+        ("spark://host:7077", None),
+        ("yarn", None),
+    ],
+)
+def test_how_many_tasks_a_local_master_runs(master: str, threads: int | None) -> None:
+    assert local_threads(master) == threads
+
+
+def test_the_java_that_came_along_is_for_machines_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/some/java")
+    assert find_java() is None
+    monkeypatch.delenv("JAVA_HOME")
+    bundled = find_java()
+    assert bundled is not None
+    assert Path(bundled, "bin", "java").exists()
+
+
+def test_a_home_without_the_zip_that_workers_would_compile() -> None:
+    environment: dict[str, str] = {}
+    set_quick_home(environment)
+    home = Path(environment["SPARK_HOME"])
+    try:
+        assert (home / "bin" / "spark-submit").is_file()
+        assert not (home / "python").exists()
+    finally:
+        shutil.rmtree(home)
+    for chosen in ({"SPARK_HOME": "/opt/spark"}, {"PYSPARK_PYTHON": f"{sys.executable}-other"}):
+        given = dict(chosen)
+        set_quick_home(given)
+        assert given == chosen
