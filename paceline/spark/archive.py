@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from paceline.spark import row_types, sink_ids
-from paceline.spark.archive_log import ArchiveFile, ArchiveLog, commit_batch, units
+from paceline.spark.archive_log import RECENT, ArchiveFile, ArchiveLog, commit_batch, units
 from paceline.spark.errors import OptionError
 from paceline.spark.options import ARROW_COLUMNS
 from paceline.spark.values import number
@@ -103,7 +103,8 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[StagedFiles | None], batchId: int) -> None:
         log = ArchiveLog(self._root)
-        named = [each for version in log.versions()[-1:] for each in log.entry(version).add]
+        # A compaction may have come behind the version that this batch made.
+        named = [each for version in log.versions()[-RECENT:] for each in log.entry(version).add]
         stages = [each.stage for message in messages if message for each in message.files]
         log.drop_stages(stages, keep=named)
 

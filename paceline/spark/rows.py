@@ -25,7 +25,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
 REASON_HEADER = "paceline.error"
 ORIGIN_HEADER = "paceline.topic"
 KEPT_BYTES = 64 * 1024
-"""How much of an oversized value a dead letter keeps."""
+"""How much of an oversized key or value a dead letter keeps; larger headers it does without."""
 
 
 class BadRow(Exception):
@@ -135,8 +135,9 @@ def dead_letter(row: Row, reason: str) -> Record:
     """What is left of a bad row: its key and value, shortened where they are too long, and why."""
     record = row.record
     key, value = record.key, record.value
+    size = sum(len(name) + len(text or b"") for name, text in record.headers)
     headers = (
-        *record.headers,
+        *(record.headers if size <= KEPT_BYTES else ()),
         (REASON_HEADER, reason.encode()),
         (ORIGIN_HEADER, (row.topic or "").encode()),
     )

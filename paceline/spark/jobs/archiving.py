@@ -244,21 +244,34 @@ def verify(root: Path, *, allow_gaps: bool) -> tuple[list[Finding], dict[str, An
     counts: dict[str, int] = {}
     for at, files in sorted(state.by_partition().items()):
         offsets: list[int] = []
+        damaged: list[range] = []
         for each in files:
-            offsets += _offsets_of(root, each, findings)
+            found = _offsets_of(root, each, findings)
+            if found is None:
+                damaged.append(range(each.first, each.last + 1))
+            else:
+                offsets += found
         offsets.sort()
         counts[str(at)] = len(offsets)
-        findings += _judge(at, offsets, state.ends.get(at, 0), allow_gaps=allow_gaps)
+        # What a damaged file held is said once, not again as missing offsets.
+        for hole in _judge(at, offsets, files[0].first, state.ends.get(at, 0)):
+            explained = all(
+                any(edge in lost for lost in damaged)
+                for edge in (hole.offsets[0], hole.offsets[-1])
+            )
+            if hole.is_repeat or not (allow_gaps or explained):
+                findings.append(hole.finding())
     facts = {"files": len(state.files), "rows_by_partition": counts, "version": state.version}
     return findings, {**facts, "rows": sum(counts.values())}
 
 
-def _offsets_of(root: Path, file: ArchiveFile, findings: list[Finding]) -> list[int]:
+def _offsets_of(root: Path, file: ArchiveFile, findings: list[Finding]) -> list[int] | None:
+    """None when the file is damaged."""
     try:
         check_file(root, file)
     except ArchiveDamaged as error:
         findings.append(Finding("FILE_DAMAGED", file.path, str(error)))
-        return list(range(file.first, file.last + 1))  # say it once, not again as missing offsets
+        return None
     found: list[int] = pq.read_table(root / file.path, columns=["offset"])["offset"].to_pylist()
     if len(found) != file.rows or not found or (found[0], found[-1]) != (file.first, file.last):
         what = f"{len(found)} rows, the log says {file.rows} in {file.first}..{file.last}"
@@ -266,13 +279,29 @@ def _offsets_of(root: Path, file: ArchiveFile, findings: list[Finding]) -> list[
     return found
 
 
-def _judge(
-    at: TopicPartition, offsets: Sequence[int], end: int, *, allow_gaps: bool
-) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class _Flaw:
+    """Offsets of a partition that are there twice, or not at all."""
+
+    at: TopicPartition
+    offsets: range
+    is_repeat: bool
+
+    def finding(self) -> Finding:
+        if self.is_repeat:
+            return Finding("OFFSET_REPEATED", str(self.at), f"offset {self.offsets[0]}")
+        what = f"offsets {self.offsets[0]}..{self.offsets[-1]}"
+        return Finding("OFFSET_MISSING", str(self.at), what)
+
+
+def _judge(at: TopicPartition, offsets: Sequence[int], first: int, end: int) -> list[_Flaw]:
+    """What is wrong with sorted offsets that must be all of ``first .. end``."""
     found = []
-    for before, after in zip(offsets, [*offsets[1:], end], strict=True):
+    before = first - 1
+    for after in [*offsets, end]:
         if after == before:
-            found.append(Finding("OFFSET_REPEATED", str(at), f"offset {after}"))
-        elif after > before + 1 and not allow_gaps:
-            found.append(Finding("OFFSET_MISSING", str(at), f"offsets {before + 1}..{after - 1}"))
+            found.append(_Flaw(at, range(after, after + 1), is_repeat=True))
+        elif after > before + 1:
+            found.append(_Flaw(at, range(before + 1, after), is_repeat=False))
+        before = after
     return found

@@ -265,30 +265,22 @@ def windows(
         )
 
     common: dict[str, Any] = {"bootstrap": bootstrap, "trigger": trigger, "options": {}}
-    base = Path(checkpoint)
 
     def start() -> list[StreamingQuery]:
         read = rows()
-        queries = [
+        outputs = [("windows", target, windowing.windowed(read, wanted))]
+        if dead_letter:
+            outputs.append(("bad", dead_letter, windowing.bad_rows(read, wanted)))
+        return [
             windowing.start(
-                windowing.windowed(read, wanted),
-                name="paceline-windows",
-                topic=target,
-                checkpoint=str(base / "windows"),
+                frame,
+                name=f"paceline-{name}",
+                topic=topic,
+                checkpoint=str(Path(checkpoint, name)),
                 **common,
             )
+            for name, topic, frame in outputs
         ]
-        if dead_letter:
-            queries.append(
-                windowing.start(
-                    windowing.bad_rows(read, wanted),
-                    name="paceline-windows-bad",
-                    topic=dead_letter,
-                    checkpoint=str(base / "bad"),
-                    **common,
-                )
-            )
-        return queries
 
     runner = Runner(report, title="windows", max_restarts=max_restarts)
     return _end(report, runner.run(start))

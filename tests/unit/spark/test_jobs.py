@@ -12,7 +12,7 @@ from paceline.spark.errors import OptionError
 from paceline.spark.jobs import archiving
 from paceline.spark.jobs.page import bars, page
 from paceline.spark.jobs.windowing import Aggregate, parse_aggregates
-from tests.unit.spark.test_archive import AT, archive, read_back, rows
+from tests.unit.spark.test_archive import AT, HOUR_MS, archive, read_back, rows
 
 
 def test_aggregates() -> None:
@@ -59,6 +59,17 @@ def test_verify_names_what_is_missing_and_repeated(tmp_path: Path) -> None:
     (tmp_path / file.path).unlink()
     findings, _ = archiving.verify(tmp_path, allow_gaps=True)
     assert [each.kind for each in findings] == ["FILE_DAMAGED"]
+
+
+def test_a_damaged_file_is_named_once_though_others_lie_among_its_offsets(tmp_path: Path) -> None:
+    times = [1_700_000_000_000 + offset % 2 * HOUR_MS for offset in range(6)]
+    archive(tmp_path, 0, rows(*range(6), times=times))
+    files = sorted(ArchiveLog(tmp_path).state().files.values(), key=lambda file: file.first)
+    assert [(file.first, file.last) for file in files] == [(0, 4), (1, 5)]
+    (tmp_path / files[0].path).write_bytes(b"")
+    findings, facts = archiving.verify(tmp_path, allow_gaps=False)
+    assert [each.kind for each in findings] == ["FILE_DAMAGED"]
+    assert facts["rows"] == 3
 
 
 def test_vacuum_takes_only_what_nothing_names(tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from paceline.client.partitioner import fnv1a
 from paceline.client.sequenced import SequencedBatch
 from paceline.errors import UnknownTopicOrPartition
 from paceline.spark.options import SinkOptions, parse_sink
-from paceline.spark.rows import REASON_HEADER, BadRow, Row, RowReader, check_columns
+from paceline.spark.rows import (
+    KEPT_BYTES,
+    ORIGIN_HEADER,
+    REASON_HEADER,
+    BadRow,
+    Row,
+    RowReader,
+    check_columns,
+)
 from paceline.spark.sink_ids import TaskId, WriteId, named_identity
 from paceline.spark.task_writer import TaskWriter
 from paceline.types import TopicPartition
@@ -121,6 +129,17 @@ def test_bad_rows_fail_or_are_buried(bad: Row, said: str) -> None:
     assert log.values(TopicPartition("t", 0)) == [b"good"]
     [[letter]] = [records for p in range(3) for records in log.records(TopicPartition("dead", p))]
     assert said in dict(letter.headers)[REASON_HEADER].decode()
+
+
+def test_a_letter_does_without_headers_that_are_too_large() -> None:
+    kind = options(maxRequestBytes="2048", onBadRow="dead_letter", deadLetterTopic="dead")
+    log = Log("t", "dead")
+    bad = row(b"a", partition=0)
+    headers = (("h", bytes(KEPT_BYTES)),)
+    write(log, [bad._replace(record=bad.record._replace(headers=headers))], kind)
+    [[letter]] = [records for p in range(3) for records in log.records(TopicPartition("dead", p))]
+    assert [name for name, _ in letter.headers] == [REASON_HEADER, ORIGIN_HEADER]
+    assert letter.value == b"a"
 
 
 def test_arrow_rows() -> None:
