@@ -142,7 +142,8 @@ class TransactionalProducer(Producer):
         try:
             await self.abort()
         except PacelineError:
-            self._state = _State.FAILED
+            if self._state is _State.OPEN:
+                self._state = _State.FAILED
 
     async def begin(self) -> None:
         """Open a transaction. Raises InvalidTransactionState when one is open, ProducerFenced."""
@@ -174,10 +175,15 @@ class TransactionalProducer(Producer):
 
     async def abort(self) -> None:
         """Take everything back. Raises as :meth:`commit`; InvalidTransactionState when a commit of
-        unknown outcome has happened after all."""
+        unknown outcome has happened after all: then it stays, and the next may :meth:`begin`."""
         self._require(_State.OPEN, _State.FAILED)
         self._drop_all()
-        await self._end(commits=False)
+        try:
+            await self._end(commits=False)
+        except InvalidTransactionState:
+            # It is committed, so saying that again changes nothing and tells who writes next.
+            await self._end(commits=True)
+            raise
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int], group: str | GroupMember

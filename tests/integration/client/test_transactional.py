@@ -22,6 +22,9 @@ from paceline.errors import (
     ProducerFenced,
 )
 from paceline.types import Isolation, TopicPartition
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.transactions import EndTransaction, TransactionEnded
+from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import cluster, lone_node
 
 ONE = {
@@ -163,6 +166,27 @@ async def test_read_process_write_commits_offsets_with_the_output(tmp_path) -> N
             await producer.commit()
         await producer.abort()
         assert len(await seen(client)) == 20
+
+
+async def test_a_commit_whose_answer_was_lost_can_be_found_out_and_lived_with(tmp_path) -> None:
+    """Whoever aborts because of an unknown outcome is told that it was committed, and goes on."""
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        connect(node.native) as client,
+        client.transactional_producer("payments") as producer,
+        NativeConnection(node.addresses["native"]) as other,
+    ):
+        await producer.begin()
+        await producer.send("out", b"kept")
+        found = (await client.admin.transactions.describe("payments")).listing
+        identity = found.producer_id, found.producer_epoch
+        lost = EndTransaction("payments", *identity, True, 5000)
+        await other.call(NativeApi.END_TRANSACTION, lost, TransactionEnded)
+        with pytest.raises(InvalidTransactionState):
+            await producer.abort()
+        async with producer.transaction():
+            await producer.send("out", b"and more")
+        assert await seen(client) == [b"and more", b"kept"]
 
 
 async def test_silent_producers_are_forgotten_by_a_record(tmp_path) -> None:
