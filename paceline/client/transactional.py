@@ -178,12 +178,15 @@ class TransactionalProducer(Producer):
         unknown outcome has happened after all: then it stays, and the next may :meth:`begin`."""
         self._require(_State.OPEN, _State.FAILED)
         self._drop_all()
+        refused: InvalidTransactionState | None = None
         try:
             await self._end(commits=False)
-        except InvalidTransactionState:
+        except InvalidTransactionState as error:
+            refused = error
+        if refused is not None:
             # It is committed, so saying that again changes nothing and tells who writes next.
             await self._end(commits=True)
-            raise
+            raise refused
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int], group: str | GroupMember

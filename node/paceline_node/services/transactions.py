@@ -184,7 +184,9 @@ class TransactionService:
     ) -> Transaction:
         """See :meth:`StagedTransactions.begin`; the id exists once it was :meth:`init`."""
         self.permit(principal, Operation.TRANSACT, key.name)
-        return await self._perform(lambda engine: engine.staging.begin(key, wire_epoch))
+        return await self._with_spare(
+            lambda engine, spare: engine.staging.begin(key, wire_epoch, spare=spare)
+        )
 
     async def stage(
         self,

@@ -18,7 +18,7 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH, TransactionKey
 from paceline_node.transactions.producers import Ended, ProducerTransactions, begun
 from paceline_node.transactions.records import (
     Staged,
@@ -37,13 +37,20 @@ class StagedTransactions:
         self._context = context
         self._producers = producers
 
-    def begin(self, key: TransactionKey, wire_epoch: int) -> Transaction:
-        """Open a transaction; one that is open already stays. Raises TransactionNotFound,
-        ProducerFenced, ConcurrentTransactions."""
+    def begin(
+        self, key: TransactionKey, wire_epoch: int, *, spare: int | None = None
+    ) -> Transaction | None:
+        """Open a transaction; one that is open already stays. ``spare`` as in
+        :class:`ProducerTransactions`, for time-outs may have used up the epochs. Raises
+        TransactionNotFound, ProducerFenced, ConcurrentTransactions."""
         found = self.identified(key, wire_epoch)
         if found.state.is_prepared:
             raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
         if found.state is not State.ONGOING:
+            if found.producer_epoch >= LAST_EPOCH:
+                if spare is None:
+                    return None
+                found = replace(found, producer_id=spare, producer_epoch=0)
             self._context.put(key, begun(found, self._context.wall_ms()))
         return self._context.store.transactions[key]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.errors import (
@@ -11,7 +13,7 @@ from paceline.errors import (
     TransactionNotFound,
     TransactionTooLarge,
 )
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH, Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import (
     GroupRef,
@@ -145,3 +147,21 @@ def test_an_open_transaction_times_out_and_its_records_go() -> None:
     with pytest.raises(InvalidTransactionState):
         desk.engine.staging.end(KEY, 0, commits=True)
     desk.check_fold()
+
+
+def test_epochs_that_time_outs_use_up_are_followed_by_a_new_producer_id() -> None:
+    """Each fences the one before, and this client need never INIT again."""
+    desk = opened()
+    store = desk.engine.store
+    last = replace(store.transactions[KEY], producer_epoch=LAST_EPOCH - 1)
+    store.transactions[KEY] = last
+    desk.advance(61)
+    desk.finish(KEY)
+    assert store.transactions[KEY].producer_epoch == LAST_EPOCH
+    assert desk.engine.staging.begin(KEY, 0) is None
+    begun = desk.engine.staging.begin(KEY, 0, spare=77)
+    assert begun is not None
+    assert begun.identity == (77, 0)
+    desk.advance(61)
+    desk.finish(KEY)
+    assert store.transactions[KEY].identity == (77, 1)
