@@ -14,6 +14,7 @@ from paceline.errors import PacelineError
 from paceline.types import TopicPartition
 from paceline_cluster.chaos.member import ask_offsets
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
+from paceline_cluster.sim.copier import Copier
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember
@@ -73,6 +74,8 @@ def gather(plan: Plan, recorder: Recorder, judge: SegmentJudge, rng: random.Rand
         writers.append(Writer(f"w{number}", kind, plan, recorder, fork()))
     for number in range(plan.line_writers):
         writers.append(LineWriter(f"l{number}", plan, recorder, fork()))
+    for number in range(plan.copiers):
+        writers.append(Copier(f"c{number}", plan, fork()))
     for number in range(plan.transactors):
         writers.append(Transactor(f"t{number}", plan, recorder, fork()))
     topic = plan.topics[0]

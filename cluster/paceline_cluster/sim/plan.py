@@ -14,6 +14,7 @@ from paceline_cluster.sim.profiles import Profile
 from paceline_node.settings.flush_mode import FlushMode
 
 LEDGER = "ledger"
+COPIES = "copies"
 _EITHER = 0.7
 """How likely a run that would have transactions and segments has only one of them: each costs
 about as much as all else."""
@@ -80,11 +81,17 @@ class Plan:
     losses: int = 1
     transactors: int = 0
     streamers: int = 0
+    copiers: int = 0
 
     @property
     def ledger(self) -> TopicPlan:
         """The topic that is written in transactions only, two partitions at a time."""
         return replace(self.topics[0], name=LEDGER, partitions=2)
+
+    @property
+    def copies(self) -> TopicPlan:
+        """Where the first topic is copied to, in transactions."""
+        return replace(self.topics[0], name=COPIES, partitions=1)
 
     @property
     def all_topics(self) -> tuple[TopicPlan, ...]:
@@ -135,9 +142,12 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
     members, line_writers, line_members, transactors = (
         company.choice(counts) for counts in ((0, 1, 2), (0, 1, 1), (0, 1, 2), (0, 1, 1, 2))
     )
+    transactors, copiers = (1, 2) if transactors == 2 else (transactors, 0)
     streamers = company.choice((0, 1, 2))
     if streamers and transactors and company.random() < _EITHER:
-        transactors, streamers = company.choice(((transactors, 0), (0, streamers)))
+        transactors, copiers, streamers = company.choice(
+            ((transactors, copiers, 0), (0, 0, streamers))
+        )
     return Plan(
         seed=seed,
         profile=profile.name,
@@ -168,6 +178,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         losses=profile.losses,
         transactors=transactors,
         streamers=streamers,
+        copiers=copiers,
     )
 
 

@@ -18,6 +18,7 @@ from paceline_cluster.sim import loop
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import Shape, SimCluster
 from paceline_cluster.sim.company import Company, Worker, gather, read_everything
+from paceline_cluster.sim.copier import judge_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
 from paceline_cluster.sim.history import Recorder
@@ -251,11 +252,18 @@ class Run:
             await read_everything(
                 self.plan, self.recorder, self.judge, self.cluster, "10.0.2.1", self._rng
             )
+            if self.plan.copiers:
+                await while_connected(self.cluster, "10.0.2.1", self._rng, self._judge_copies)
         if scope.cancelled_caught:
             self.oracle.fail("V7", f"writers and the last reading take longer than {FINISH_S} s")
             return
         self.oracle.check_end()
         self._judge()
+
+    async def _judge_copies(self, client: Client) -> None:
+        problem = await judge_copies(client, self.plan)
+        if problem is not None:
+            self.oracle.fail("EOS", problem)
 
     def _judge(self) -> None:
         verdict = self.recorder.checker.verdict()
@@ -265,7 +273,8 @@ class Run:
     # --- the operator -----------------------------------------------------------------------------
 
     async def _create_topics(self, client: Client) -> None:
-        for topic in self.plan.all_topics:
+        topics = self.plan.all_topics
+        for topic in (*topics, self.plan.copies) if self.plan.copiers else topics:
             await client.admin.create_topic(
                 topic.name,
                 partitions=topic.partitions,

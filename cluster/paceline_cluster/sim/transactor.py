@@ -20,7 +20,7 @@ from paceline_cluster.sim.history import Recorder, Stream, at
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.workload import AGAIN_S, while_connected
 
-_SETTINGS = TransactionalSettings(
+SETTINGS = TransactionalSettings(
     transaction_timeout_s=4.0,
     visible_s=1.0,
     producer=ProducerSettings(ack_timeout_s=1.0, delivery_timeout_s=4.0),
@@ -56,7 +56,7 @@ class Transactor:
         async def work(client: Client) -> None:
             while not self.stopping:
                 try:
-                    async with client.transactional_producer(self.name, _SETTINGS) as producer:
+                    async with client.transactional_producer(self.name, SETTINGS) as producer:
                         while not self.stopping:
                             await self._transact(producer)
                             await trio.sleep(self._rng.uniform(0.0, self._pause_s))

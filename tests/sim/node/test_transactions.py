@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from paceline_cluster.checker import events
 from paceline_cluster.sim.plan import Plan
+from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.transactions import TransactionIndex
 from tests.sim.node.story import Story, perform, plan_of, play
@@ -44,3 +46,28 @@ def test_reading_beyond_what_is_decided_is_found() -> None:
         violation = perform(some_transactions, plan()).violation
     assert violation is not None
     assert "read but not committed" in violation.text
+
+
+def copies() -> Plan:
+    return replace(plan_of(partitions=2), copiers=2)
+
+
+async def some_copies(story: Story) -> None:
+    """Both copiers work, abort, vanish and hand over for a while."""
+    await story.acknowledged(100, within=30)
+
+
+def test_what_was_read_for_good_is_copied_once() -> None:
+    play(some_copies, copies())
+
+
+def test_offsets_of_aborted_transactions_that_are_kept_are_found() -> None:
+    settle = TransactionalOffsets.settle
+
+    def keep_all(self: TransactionalOffsets, *args: Any, **options: Any) -> Any:
+        return settle(self, *args, **{**options, "commits": True})
+
+    with mock.patch.object(TransactionalOffsets, "settle", keep_all):
+        violation = perform(some_copies, copies()).violation
+    assert violation is not None
+    assert violation.invariant == "EOS"
