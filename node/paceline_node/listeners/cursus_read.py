@@ -235,7 +235,12 @@ class ForwardedSource:
         budget_s = wait_s + _FORWARD_SLACK_S
         ask = CursusFrame(int(budget_s * 1000), False)
         frame = await self.routing.ask(
-            leader, PeerApi.CURSUS_FRAME, ask, line.encode(), budget_s=budget_s
+            leader,
+            PeerApi.CURSUS_FRAME,
+            ask,
+            line.encode(),
+            budget_s=budget_s,
+            changes_nothing=True,
         )
         return _read_reply(bytes(frame.payload), place, offset)
 

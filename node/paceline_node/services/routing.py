@@ -1,8 +1,8 @@
 """Which node carries out a request: this one, or the partition's leader by one forward.
 
 For protocols whose clients cannot follow redirections (SETTLED P3, R11). A request is sent again
-only after a definite refusal; when a link is lost after sending, the outcome is unknown and said
-so. What travels between the nodes is each protocol's own.
+only after a definite refusal, or when it changes nothing; when a link is lost after sending, the
+outcome of others is unknown and said so. What travels between the nodes is each protocol's own.
 """
 
 from __future__ import annotations
@@ -111,12 +111,20 @@ class LeaderRouting:
         return await there(leader)
 
     async def ask(
-        self, node: NodeId, api: int, body: Message, payload: Payload = b"", *, budget_s: float
+        self,
+        node: NodeId,
+        api: int,
+        body: Message,
+        payload: Payload = b"",
+        *,
+        budget_s: float,
+        changes_nothing: bool = False,
     ) -> Frame:
         """Forward something and wait for the answer.
 
-        Raises NotLeader when nothing left this node, RequestTimedOut when the answer did not come
-        (outcome unknown), or the error that the node answered.
+        Raises NotLeader when nothing left this node, or the link was lost with a request that
+        ``changes_nothing``; RequestTimedOut when the answer did not come (outcome unknown), or the
+        error that the node answered.
         """
         if budget_s < _MIN_FORWARD_S:
             raise NotLeader("no time is left to forward the request")
@@ -125,7 +133,7 @@ class LeaderRouting:
                 node, api, body, payload, lane="forward", timeout_s=budget_s
             )
         except ConnectionLost as error:
-            if error.was_sent:
+            if error.was_sent and not changes_nothing:
                 raise RequestTimedOut(f"the link to node {node} was lost") from error
             raise NotLeader(f"node {node} cannot be reached") from error
 

@@ -71,6 +71,29 @@ async def test_any_node_serves(nodes: Cluster) -> None:
         assert (await home.produce(sent))["leader"] == address(nodes, other)
 
 
+async def test_a_read_on_its_way_to_a_leader_that_dies_is_read_from_the_next(
+    nodes: Cluster,
+) -> None:
+    async with client(nodes, 0) as maker:
+        await maker.ok("CREATE t 1")
+        await maker.produce(batch("t", numbered(1, 2), acks=Acks.ALL))
+    leader = await nodes.leader("t", 0)
+    known = (leader + 1) % 3
+    network = await nodes.restart_on_stalling_network(known)
+    await nodes.in_sync("t", 0, 0, 1, 2)
+    assert await nodes.leader("t", 0) == leader
+    async with client(nodes, known) as reader:
+        assert payloads(await reader.read("CONSUME t 0 0")) == [b"1", b"2"]  # the link is up
+        network.stall(nodes.ports(leader)["peer"])
+        await reader.send(b"CONSUME t 0 0")
+        with trio.move_on_after(0.5):  # no answer can come: it is on its way
+            await reader.receive()
+            raise AssertionError("an answer from a leader that cannot be reached")
+        await nodes.crash(leader)
+        network.stall()
+        assert payloads(parse_batch(await reader.receive()).records) == [b"1", b"2"]
+
+
 async def test_a_client_of_the_page_alone_goes_on_through_a_leaders_death(nodes: Cluster) -> None:
     """The seed's client: positional commands, its own batch header, one node that it knows."""
     async with client(nodes, 0) as maker:
