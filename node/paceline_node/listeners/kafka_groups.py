@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.errors import AuthorizationFailed, PacelineError
+from paceline.errors import PacelineError
 from paceline.wire.kafka import groups as wire
 from paceline_node.groups.inspection import DEAD, DescribedMember, Description, Inspection
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
@@ -135,16 +135,9 @@ class KafkaGroups:
                     group_state=each.state,
                 )
                 for each in found
-                if self._may_see(call, each.key.group)
+                if self._groups.may_see(call.principal, each.key.group)
             ),
         )
-
-    def _may_see(self, call: Call, group: str) -> bool:
-        try:
-            self._groups.permit(call.principal, Operation.DESCRIBE, group)
-        except AuthorizationFailed:
-            return False
-        return True
 
     async def describe(
         self, request: wire.DescribeGroupsRequest, call: Call

@@ -203,7 +203,8 @@ def _code(error: PacelineError) -> int:
 
 
 class _Pending:
-    """Collects what becomes of one request's partitions."""
+    """Collects what becomes of one request's partitions. It outlives the request, whose batches lie
+    in the frame they came in: of that it keeps nothing."""
 
     __slots__ = ("_answer", "_missing", "_results", "_topics")
 
@@ -212,16 +213,18 @@ class _Pending:
         topics: Sequence[wire.ProduceRequestTopic],
         answer: Callable[[wire.ProduceResponse], None],
     ) -> None:
-        self._topics = topics
+        self._topics = [
+            (topic.name, [part.index for part in topic.partition_data]) for topic in topics
+        ]
         self._answer = answer
         # One more than there are partitions: nothing is answered before all were started.
-        self._missing = sum(len(topic.partition_data) for topic in topics) + 1
+        self._missing = sum(len(numbers) for _, numbers in self._topics) + 1
         self._results: dict[At, wire.ProduceResponseEntryPartition] = {}
 
     def done(self, place: At, result: ProduceResult | PacelineError) -> None:
         """A partition has stored its batch, has not, or cannot tell."""
         assert place not in self._results, "a partition answers once"
-        index = self._topics[place[0]].partition_data[place[1]].index
+        index = self._topics[place[0]][1][place[1]]
         if isinstance(result, PacelineError):
             self._results[place] = wire.ProduceResponseEntryPartition(
                 index=index,
@@ -250,12 +253,12 @@ class _Pending:
             wire.ProduceResponse(
                 responses=tuple(
                     wire.ProduceResponseEntry(
-                        name=topic.name,
+                        name=name,
                         partition_responses=tuple(
-                            self._results[at, number] for number in range(len(topic.partition_data))
+                            self._results[at, number] for number in range(len(numbers))
                         ),
                     )
-                    for at, topic in enumerate(self._topics)
+                    for at, (name, numbers) in enumerate(self._topics)
                 )
             )
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 
 from paceline.errors import (
-    AuthorizationFailed,
     ErrorCode,
     InvalidRequest,
 )
@@ -233,15 +232,10 @@ class NativeGroups:
         families = frozenset(_family(name) for name in request.families)
         found = await self._groups.list(families, frozenset(request.states))
         return wire.GroupsListed(
-            tuple(_listed(each) for each in found if self._may_see(principal, each.key.group))
+            tuple(
+                _listed(each) for each in found if self._groups.may_see(principal, each.key.group)
+            )
         )
-
-    def _may_see(self, principal: Principal, group: str) -> bool:
-        try:
-            self._groups.permit(principal, Operation.DESCRIBE, group)
-        except AuthorizationFailed:
-            return False
-        return True
 
     async def _describe(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DescribeGroup.unpack(frame.body)

@@ -60,6 +60,14 @@ class GroupService:
             return False
         return True
 
+    def may_see(self, principal: Principal, group: str) -> bool:
+        """Whether ``principal`` may know of a group."""
+        try:
+            self.permit(principal, Operation.DESCRIBE, group)
+        except AuthorizationFailed:
+            return False
+        return True
+
     # --- who --------------------------------------------------------------------------------------
 
     def partition(self, key: GroupKey) -> int:

@@ -1,0 +1,69 @@
+"""What a PRODUCE leaves behind while it waits for its followers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import trio
+
+from paceline.errors import RequestTimedOut
+from paceline.types import Acks
+from paceline.wire.batch import build_batch
+from paceline.wire.kafka import apis, records
+from paceline.wire.kafka.apis import APIS, RequestHeader
+from paceline.wire.records import Record
+from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
+from paceline_node.listeners.kafka_call import Call
+from paceline_node.listeners.kafka_produce import KafkaProduce, Prepared
+from paceline_node.replication.partition import Done
+from paceline_node.security.principals import ANONYMOUS
+
+
+class Waiting:
+    """The service, and a partition whose followers take their time."""
+
+    def __init__(self) -> None:
+        self.dones: list[Done] = []
+
+    def permit(self, *_: object) -> None:
+        pass
+
+    def leader(self, _topic: str, _number: int) -> Waiting:
+        return self
+
+    def produce(self, _batch: memoryview, _headers: object, *, done: Done, **_: object) -> None:
+        self.dones.append(done)
+
+
+async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
+    partition = Waiting()
+    produce = KafkaProduce(cast(Any, None), cast(Any, partition), cast(Any, None), cast(Any, None))
+    batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
+    parts = tuple(
+        records.ProduceRequestTopicPartition(index=number, records=batch) for number in (4, 7)
+    )
+    request = records.ProduceRequest(
+        acks=Acks.ALL,
+        timeout_ms=1000,
+        topic_data=(records.ProduceRequestTopic(name="t", partition_data=parts),),
+    )
+    frame = apis.request_frame(RequestHeader(0, 9, 1, None), request)
+    answers: list[records.ProduceResponse | None] = []
+
+    def start(view: memoryview) -> None:
+        read = apis.read_request(view, 14, APIS[0], 9)
+        assert isinstance(read, records.ProduceRequest)
+        call = Call(9, ANONYMOUS, "", "", ByteShare(ByteBudget(1)))
+        produce.start(Prepared(read, {}), call, answers.append)
+
+    start(memoryview(frame))
+    await trio.lowlevel.checkpoint()
+    frame.clear()  # which Python refuses while anybody can still look into it
+    assert answers == []
+    for done in partition.dones:
+        done(RequestTimedOut("too late"))
+    [answer] = answers
+    assert answer is not None
+    [entry] = answer.responses
+    assert entry.name == "t"
+    assert [(each.index, each.error_code) for each in entry.partition_responses] == [(4, 7), (7, 7)]
