@@ -1,0 +1,271 @@
+"""The jobs, called as their command line calls them, in the tier's one session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from paceline.client import Position
+from paceline.spark.archive_log import ArchiveLog
+from paceline.spark.jobs.commands import pipeline
+from paceline.spark.jobs.report import JobExit
+from paceline.spark.jobs.restoring import ORIGIN_HEADER
+from paceline.wire.batch_header import iter_batches, seal
+from tests.e2e.cluster import Cluster, wait_until
+from tests.spark.queries import Topics
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+class Job:
+    """Runs one job of ``paceline pipeline``."""
+
+    def __init__(self, base: Path, bootstrap: str) -> None:
+        self._base = base
+        self._bootstrap = bootstrap
+
+    def __call__(self, name: str, *words: object) -> tuple[int, dict[str, Any]]:
+        report = self._base / f"{name}.json"
+        needs_cluster = not name.startswith("archive-")
+        cluster = ("--bootstrap", self._bootstrap) if needs_cluster else ()
+        arguments = [name, *map(str, words), *cluster, "--report", str(report)]
+        code = pipeline.main(arguments, standalone_mode=False)
+        return code, json.loads(report.read_text())
+
+
+@pytest.fixture
+def job(tmp_path: Path, bootstrap: str) -> Job:
+    return Job(tmp_path, bootstrap)
+
+
+def records(topics: Topics, topic: str) -> list[tuple[Any, ...]]:
+    with topics.client.consumer(topic, stop=Position.LATEST) as consumer:
+        return sorted(
+            (
+                each.partition,
+                each.offset,
+                each.timestamp_ms,
+                each.key or b"",
+                each.value,
+                tuple(header for header in each.headers if header[0] != ORIGIN_HEADER),
+            )
+            for each in consumer
+        )
+
+
+def placeless(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Without offsets, in their order."""
+    return [row[:1] + row[2:] for row in rows]
+
+
+def fill(topics: Topics, topic: str, first: int, last: int) -> None:
+    with topics.client.producer() as producer:
+        deliveries = [
+            producer.submit(
+                topic,
+                b"\xff%d" % number if number % 7 else None,
+                key=b"k%d" % (number % 50),
+                headers=[("n", b"%d" % number)] if number % 3 else (),
+                # Two hours, mixed, so that files of one partition overlap.
+                timestamp_ms=1_700_000_000_000 + (number % 2) * 3_600_000 + number,
+            )
+            for number in range(first, last)
+        ]
+        for delivery in deliveries:
+            delivery.wait()
+
+
+def test_archive_compact_verify_and_restore(job: Job, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make(partitions=2)
+    root, target = tmp_path / "archive", f"{topic}-restored"
+    for number, first in enumerate((0, 100)):
+        fill(topics, topic, first, first + 100)
+        # The second run's checkpoint is new: it goes on where the archive ends.
+        code, report = job(
+            *("archive", "--topics", topic, "--to", root),
+            *("--checkpoint", tmp_path / f"c{number}"),
+        )
+        assert (code, report["rows"]) == (JobExit.DONE, 100)
+    assert report["archive"]["rows"] == 200
+    code, report = job("archive-verify", root)
+    assert (code, report["rows"], report["files"]) == (JobExit.DONE, 200, 8)
+    code, report = job("archive-compact", root, "--older", "0s", "--grace", "0s")
+    assert (report["files_removed"], report["files_added"]) == (8, 4)
+    code, report = job("archive-verify", root)
+    assert (code, report["rows"], report["files"]) == (JobExit.DONE, 200, 4)
+
+    code, report = job(
+        *("restore", "--from-archive", root, "--topic-map", f"{topic}={target}"),
+        *("--checkpoint", tmp_path / "c2", "--max-files", 2),
+    )
+    assert (code, report["rows"]) == (JobExit.DONE, 200)
+    assert placeless(records(topics, target)) == placeless(records(topics, topic))
+    code, report = job("audit", "--topics", topic, "--compare", target, "--deep")
+    assert (code, report["findings"]) == (JobExit.DONE, {})
+    assert report["records"] >= 3 * 400, "three replicas of each"
+    topics.write(target, ["more"], partition=0)
+    code, report = job("audit", "--topics", topic, "--compare", target)
+    assert (code, report["findings"]) == (JobExit.FINDINGS, {"RECORD_UNKNOWN": 1})
+
+    victim = root / min(ArchiveLog(root).state().files)
+    data = bytearray(victim.read_bytes())
+    data[100] ^= 1
+    victim.write_bytes(data)
+    code, report = job("archive-verify", root)
+    assert code == JobExit.FINDINGS
+    assert [each["kind"] for each in report["findings"]] == ["FILE_DAMAGED"]
+
+
+def test_audit_finds_what_is_wrong_on_one_replica(
+    job: Job, topics: Topics, cluster: Cluster
+) -> None:
+    flipped, cut, diverged = (topics.make(name, 1) for name in ("flipped", "cut", "diverged"))
+    for topic in (flipped, cut, diverged):
+        for _ in range(4):
+            topics.write(topic, ["x" * 100] * 5, partition=0)
+        _settled(topics, topic)
+    all_three = f"{flipped},{cut},{diverged}"
+    code, report = job("audit", "--topics", all_three)
+    assert (code, report["findings"]) == (JobExit.DONE, {})
+
+    path = _followers_log(cluster, topics, flipped)
+    data = bytearray(path.read_bytes())
+    _, (second, _), *_ = iter_batches(data)
+    data[second + 80] ^= 1
+    path.write_bytes(data)
+
+    path = _followers_log(cluster, topics, cut)
+    with path.open("rb+") as file:
+        file.truncate(path.stat().st_size - 50)
+
+    path = _followers_log(cluster, topics, diverged)
+    data = bytearray(path.read_bytes())
+    *_, (last, header) = iter_batches(data)
+    batch = data[last : last + header.size_bytes]
+    batch[-10] ^= 1
+    seal(batch)
+    data[last : last + header.size_bytes] = batch
+    path.write_bytes(data)
+
+    code, report = job("audit", "--topics", all_three)
+    assert code == JobExit.FINDINGS
+    found = {(each["topic"], each["finding"]) for each in report["examples"]}
+    assert (flipped, "CRC_MISMATCH") in found
+    assert (flipped, "REPLICA_DIVERGED") in found
+    assert (diverged, "REPLICA_DIVERGED") in found
+    assert (diverged, "CRC_MISMATCH") not in found
+    assert (cut, "BATCH_UNREADABLE") in found
+    assert (cut, "REPLICA_MISSING") in found
+
+
+def _settled(topics: Topics, topic: str) -> None:
+    """Until every replica knows that all is committed."""
+    client = topics.client
+
+    def same() -> bool:
+        told = [client.admin.describe_replicas(each, topic) for each in range(3)]
+        return {each.partitions[0].high_watermark for each in told} == {20}
+
+    wait_until(f"{topic} is committed everywhere", same)
+
+
+def _followers_log(cluster: Cluster, topics: Topics, topic: str) -> Path:
+    [partition] = topics.client.admin.topic(topic).partitions
+    follower = next(node for node in partition.replicas if node != partition.leader)
+    [path] = cluster.partition_dir(follower, topic, 0).glob("*.log")
+    return path
+
+
+def test_each_window_is_written_once(job: Job, topics: Topics, tmp_path: Path) -> None:
+    source, target, dead = topics.make(), topics.make("windows", 2), topics.make("dead", 1)
+    base = 1_700_000_000_000 // 60_000 * 60_000
+
+    def write(minute: int, count: int) -> None:
+        with topics.client.producer() as producer:
+            for number in range(count):
+                value = {
+                    "who": f"u{number % 2}",
+                    "at": base + minute * 60_000 + number,
+                    "x": number,
+                }
+                producer.send(source, json.dumps(value).encode(), partition=number % 2)
+
+    windows = (
+        *("windows", "--topics", source, "--to", target, "--time", "$.at", "--key", "$.who"),
+        *("--agg", "count,sum:$.x", "--watermark", "1 second", "--dead-letter", dead),
+        *("--checkpoint", tmp_path / "c"),
+    )
+    write(0, 10)
+    write(1, 4)
+    write(3, 1)
+    topics.write(source, ["not json"], partition=0)
+
+    def done() -> bool:
+        return len(topics.read(target)) == 4 and topics.read(dead) == ["not json"]
+
+    with stopped_once("windows and bad rows are written", done):
+        code, _ = job(*windows, "--trigger", "100ms")
+    assert code == JobExit.DONE
+    write(9, 1)
+    write(0, 1)
+    code, report = job(*windows)
+    assert (code, report["rows"], report["late_rows_dropped"]) == (JobExit.DONE, 2, 1)
+    found = sorted(
+        (each["window_start"] - base, each["key"], each["count"], each["sum_x"])
+        for each in map(json.loads, topics.read(target))
+    )
+    assert found == [
+        (0, "u0", 5, 20.0),
+        (0, "u1", 5, 25.0),
+        (60_000, "u0", 2, 2.0),
+        (60_000, "u1", 2, 4.0),
+        (180_000, "u0", 1, 0.0),
+    ]
+    assert topics.read(dead) == ["not json"]
+
+
+@contextmanager
+def stopped_once(what: str, holds: Callable[[], bool]) -> Iterator[None]:
+    """Send SIGTERM to this process, whose job takes it, once ``holds`` does."""
+
+    def wait() -> None:
+        try:
+            wait_until(what, holds)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(wait)
+        yield
+        waiting.result()
+
+
+def test_java_is_not_in_our_process_group(spark: SparkSession) -> None:
+    """Ctrl-C and ``kill -TERM -GROUP`` would end it before its queries are stopped."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    assert os.getpgid(gateway.proc.pid) != os.getpgid(0)
+
+
+def test_statistics(job: Job, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make(partitions=2)
+    fill(topics, topic, 0, 100)
+    code, report = job("stats", "--topics", topic, "--out", tmp_path / "stats", "--top", 3)
+    assert (code, report["rows"]) == (JobExit.DONE, 100)
+    tables = json.loads((tmp_path / "stats" / "stats.json").read_text())
+    assert sum(row["tombstones"] for row in tables["partitions"]) == 15
+    assert sum(row["rows"] for row in tables["hours"]) == 100
+    assert [row["rank"] for row in tables["keys"]] == [1, 2, 3]
+    assert {row["header"]: row["rows"] for row in tables["headers"]} == {"n": 66}
+    page = (tmp_path / "stats" / "stats.html").read_text()
+    assert "<svg" in page
+    assert topic in page
