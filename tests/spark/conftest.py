@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from paceline.client import blocking
 from paceline.errors import ConfigurationError
-from paceline.spark.session import find_java, local_session
+from paceline.spark.java import find_java
+from paceline.spark.session import local_session
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import clusters, pytest_runtest_makereport
 from tests.spark.queries import Topics

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from paceline.spark.home import set_quick_home
-from paceline.spark.session import find_java, local_threads
+from paceline.spark.java import find_java, java_home
+from paceline.spark.session import local_threads
 
 
 @pytest.mark.parametrize(
@@ -37,9 +39,23 @@ def test_the_java_that_came_along_is_for_machines_without(
     monkeypatch.setenv("JAVA_HOME", "/some/java")
     assert find_java() is None
     monkeypatch.delenv("JAVA_HOME")
-    bundled = find_java()
-    assert bundled is not None
-    assert Path(bundled, "bin", "java").exists()
+    runtime = find_java()
+    assert runtime is not None
+    home = java_home(runtime)
+    try:
+        # As Spark starts it; the runtime alone refuses for want of the first module.
+        words = ["--add-modules=jdk.incubator.vector", "-Dspaced=a  b", "-XshowSettings:properties"]
+        said = subprocess.run(
+            [home / "bin" / "java", *words, "-version"],
+            env={"PATH": os.defpath},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+    finally:
+        shutil.rmtree(home)
+    assert "spaced = a  b" in said
+    assert f"java.home = {runtime}" in said
 
 
 def test_a_home_without_the_zip_that_workers_would_compile() -> None:
