@@ -48,6 +48,7 @@ RequestHandler = Callable[[Frame, Principal], Awaitable[Message]]
 _BEFORE_HELLO_BYTES = 64 * 1024
 # Looked up for every request; a plain number compares faster than a member of an enumeration.
 _REQUEST, _RESPONSE, _PRODUCE = int(Kind.REQUEST), int(Kind.RESPONSE), int(NativeApi.PRODUCE)
+_NOTHING = memoryview(b"")
 _API_NAMES = {int(api): api.name.lower() for api in NativeApi}
 
 
@@ -206,8 +207,10 @@ class _Session:
         self._unanswered += 1
         try:
             if frame.api == _PRODUCE:
+                # Who waits for followers needs the frame's numbers, and is not to keep its records.
+                bare = Frame(frame.kind, frame.api, frame.correlation, [], _NOTHING)
                 self._service.produce.handle(
-                    frame, self._principal, partial(self._answer, frame, arrived)
+                    frame, self._principal, partial(self._answer, bare, arrived)
                 )
             elif frame.api == NativeApi.FETCH:
                 self._fetch(frame, arrived)

@@ -1,0 +1,70 @@
+"""What a native PRODUCE leaves behind while it waits for its followers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import trio
+
+from paceline.errors import RequestTimedOut
+from paceline.types import Acks
+from paceline.wire.batch import build_batch
+from paceline.wire.frame import Kind, decode, encode_head
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.data import Produce, ProducePartition
+from paceline.wire.records import Record
+from paceline_node.listeners.native import NativeLimits, _Session
+from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.replication.partition import Done
+from paceline_node.security.principals import ANONYMOUS
+
+
+class Surroundings:
+    """The service, its meters, a partition whose followers take their time, and the stream."""
+
+    limits = NativeLimits()
+
+    def __init__(self) -> None:
+        self.meters = self
+        self.produce_done: list[Done] = []
+        self.answers: list[tuple[int, int]] = []
+        none = cast(Any, None)
+        self.produce = ProduceHandler(cast(Any, self.Records(self)), none, none)
+
+    class Records:
+        def __init__(self, around: Surroundings) -> None:
+            self._around = around
+
+        def permit(self, *_: object) -> None:
+            pass
+
+        def leader(self, *_: object, **__: object) -> Surroundings.Records:
+            return self
+
+        def produce(self, *_: object, done: Done, **__: object) -> None:
+            self._around.produce_done.append(done)
+
+    def __getitem__(self, _api: int) -> Surroundings:
+        return self
+
+    def done(self, *_: object) -> None:
+        pass
+
+    def send_frame(self, _kind: int, api: int, correlation: int, *_: object) -> None:
+        self.answers.append((api, correlation))
+
+
+async def test_a_request_that_waits_keeps_nothing_of_its_payload() -> None:
+    around = Surroundings()
+    session = _Session(cast(Any, around), cast(Any, around), ANONYMOUS)
+    batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
+    body = Produce(1000, Acks.ALL, (ProducePartition("t", 0, len(batch)),))
+    sent = encode_head(Kind.REQUEST, NativeApi.PRODUCE, 7, body.pack(), len(batch)) + batch
+    received = bytearray(sent[4:])
+    session._take(decode(received), 0.0, cast(trio.Nursery, None))
+    await trio.lowlevel.checkpoint()
+    received.clear()  # which Python refuses while anybody can still look into it
+    assert around.answers == []
+    [done] = around.produce_done
+    done(RequestTimedOut("too late"))
+    assert around.answers == [(NativeApi.PRODUCE, 7)]
