@@ -15,9 +15,6 @@ from paceline_node.settings.flush_mode import FlushMode
 
 LEDGER = "ledger"
 COPIES = "copies"
-_EITHER = 0.7
-"""How likely a run that would have transactions and segments has only one of them: each costs
-about as much as all else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,8 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
     )
     transactors, copiers = (1, 2) if transactors == 2 else (transactors, 0)
     streamers = company.choice((0, 1, 2))
-    if streamers and transactors and company.random() < _EITHER:
+    if streamers and transactors:
+        # Each costs about as much as all else.
         transactors, copiers, streamers = company.choice(
             ((transactors, copiers, 0), (0, 0, streamers))
         )
