@@ -140,7 +140,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         company.choice(counts) for counts in ((0, 1, 2), (0, 1, 1), (0, 1, 2), (0, 1, 1, 2))
     )
     transactors, copiers = (1, 2) if transactors == 2 else (transactors, 0)
-    streamers = company.choice((0, 1, 2))
+    streamers = company.choice((0, 1, 1))
     if streamers and transactors:
         # Each costs about as much as all else.
         transactors, copiers, streamers = company.choice(
