@@ -7,11 +7,22 @@ has fenced itself. Committed offsets never go back. The state is the fold of the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from unittest import mock
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from paceline.errors import PacelineError
+from paceline_node.groups.coordinator_dialogue import Dialogue
+from paceline_node.groups.coordinator_groups import CoordinatorGroups
+from paceline_node.groups.coordinator_room import Consumer, Room, State
+from paceline_node.groups.coordinator_rounds import Rounds
+from paceline_node.groups.records import Group
+from tests.unit.broken_rules import assert_found
 from tests.unit.groups.consumers import At, Crew, Fake
 
 NAMES = "abcd"
@@ -99,7 +110,17 @@ class Consumers(RuleBasedStateMachine):
                 self.register(name, smallest=True, as_before=True)
         for _ in range(steps):
             self._step()
-            self.crew.settle(*[each for each in self.live() if each not in self.cut_off])
+            self._settle()
+
+    def _settle(self) -> None:
+        """As :meth:`Crew.settle`, with a look after every single answer."""
+        self.crew.work()
+        while asked := [each for each in self.live() if each.asked and each not in self.cut_off]:
+            for each in asked:
+                if each.asked is not None and not each.ended:
+                    each.answer()
+                    self.check_ownership()
+            self.crew.work()
 
     @rule()
     def work(self) -> None:
@@ -116,6 +137,18 @@ class Consumers(RuleBasedStateMachine):
     @rule()
     def fail_over(self) -> None:
         self.crew.desk.fail_over()
+
+    @rule(name=st.sampled_from(NAMES[2:]))
+    def fail_over_beside_a_cut(self, name: str) -> None:
+        """The next coordinator has never heard of one who still reads."""
+        if name not in self.connected or self.connected[name].ended:
+            self.register(name, smallest=True, as_before=False)
+        self.calm(steps=40)
+        consumer = self.connected.get(name)
+        if consumer is not None and not consumer.ended:
+            self.cut_off.setdefault(consumer, consumer.heard_at + FENCE_S)
+            self.fail_over()
+            self.calm(steps=30)
 
     # --- what always holds ------------------------------------------------------------------------
 
@@ -166,3 +199,44 @@ class Consumers(RuleBasedStateMachine):
 
 TestConsumers = Consumers.TestCase
 TestConsumers.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+Patch = AbstractContextManager[object]
+
+
+def nobody_is_stopped() -> Patch:
+    def mutant(self: Dialogue, room: Room, consumer: Consumer) -> None:
+        consumer.owned.clear()
+
+    return mock.patch.object(Dialogue, "stop", mutant)
+
+
+def stops_are_not_waited_for() -> Patch:
+    honest = Rounds.go_on
+
+    def mutant(self: Rounds, room: Room) -> None:
+        if room.state is State.STOPPING:
+            self._await_worker(room)
+        else:
+            honest(self, room)
+
+    return mock.patch.object(Rounds, "go_on", mutant)
+
+
+def the_next_coordinator_waits_for_nobody() -> Patch:
+    honest = CoordinatorGroups._await_members
+
+    def mutant(self: CoordinatorGroups, room: Room, group: Group) -> None:
+        honest(self, room, group)
+        room.awaited.clear()
+        room.timer = self._context.now()
+
+    return mock.patch.object(CoordinatorGroups, "_await_members", mutant)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [nobody_is_stopped, stops_are_not_waited_for, the_next_coordinator_waits_for_nobody],
+)
+def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch]) -> None:
+    assert_found(Consumers, broken())

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from unittest import mock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from paceline.errors import ErrorCode, PacelineError, RebalanceInProgress, UnknownMember
 from paceline_node.coordination.machine import Deferred
+from paceline_node.groups import kafka_barrier, kafka_groups
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetRule
-from paceline_node.groups.records import Protocol
+from paceline_node.groups.records import Group, Protocol
+from tests.unit.broken_rules import assert_found
 from tests.unit.groups.desk import Desk
 
 KEY = GroupKey(Family.KAFKA, "g")
@@ -224,3 +231,33 @@ class KafkaMachine(RuleBasedStateMachine):
 
 TestKafkaMachine = KafkaMachine.TestCase
 TestKafkaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+Patch = AbstractContextManager[object]
+
+
+def a_round_keeps_the_generation() -> Patch:
+    honest = kafka_barrier._next_generation
+
+    def mutant(group: Group, *arguments: Any) -> Group:
+        return replace(honest(group, *arguments), generation=max(1, group.generation))
+
+    return mock.patch.object(kafka_barrier, "_next_generation", mutant)
+
+
+def a_member_is_told_what_another_reads() -> Patch:
+    def mutant(group: Group, member_id: str) -> Synced:
+        return Synced(group.members[0].assignment, group.protocol_type, group.protocol)
+
+    return mock.patch.object(kafka_groups, "_synced", mutant)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        a_round_keeps_the_generation,
+        a_member_is_told_what_another_reads,
+    ],
+)
+def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch]) -> None:
+    assert_found(KafkaMachine, broken())

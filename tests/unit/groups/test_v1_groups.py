@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -18,8 +21,13 @@ from paceline.errors import (
     PartitionNotOwned,
     UnknownMember,
 )
+from paceline_node.groups import broker_assigned
+from paceline_node.groups.context import GroupContext
+from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.v1_groups import MemberRef, Membership, v1_key
+from paceline_node.groups.records import Group
+from paceline_node.groups.v1_groups import MemberRef, Membership, V1Groups, v1_key
+from tests.unit.broken_rules import assert_found
 from tests.unit.groups.desk import Desk
 
 SESSION_S = 10.0
@@ -279,3 +287,47 @@ class V1Machine(RuleBasedStateMachine):
 
 TestV1Machine = V1Machine.TestCase
 TestV1Machine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+Patch = AbstractContextManager[object]
+
+
+def members_leave_without_a_new_generation() -> Patch:
+    honest = GroupContext.write_group
+
+    def mutant(self: GroupContext, key: GroupKey, group: Group) -> None:
+        known = self.group(key)
+        if known is not None and len(group.members) < len(known.members):
+            group = replace(group, generation=known.generation)
+        honest(self, key, group)
+
+    return mock.patch.object(GroupContext, "write_group", mutant)
+
+
+def old_generations_are_accepted() -> Patch:
+    honest = V1Groups._check
+
+    def mutant(self: V1Groups, ref: MemberRef) -> Group:
+        group = self._context.group(ref.key)
+        return honest(self, ref if group is None else replace(ref, generation=group.generation))
+
+    return mock.patch.object(V1Groups, "_check", mutant)
+
+
+def everybody_is_assigned_everything() -> Patch:
+    def mutant(members: list[str], count: int) -> dict[str, tuple[int, ...]]:
+        return {each: tuple(range(count)) for each in members}
+
+    return mock.patch.dict(broker_assigned.ASSIGNORS, {"round_robin": mutant})
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        members_leave_without_a_new_generation,
+        old_generations_are_accepted,
+        everybody_is_assigned_everything,
+    ],
+)
+def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch]) -> None:
+    assert_found(V1Machine, broken())

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from unittest import mock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -11,12 +16,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from paceline.errors import InvalidRequest, NotController
 from paceline_cluster.sim.raft.checks import Checker
 from paceline_cluster.sim.raft.durable import member
+from paceline_node.controller.raft import Raft
+from paceline_node.controller.raft_leader import Leader
+from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_membership import with_learner, with_voter, without
-from paceline_node.controller.raft_messages import VoteKind
+from paceline_node.controller.raft_messages import Append, VoteKind, VoteRequest
+from paceline_node.controller.raft_state import NodeState
 from paceline_node.controller.raft_types import Config, Entry, Role
 from tests.sim.raft.script import E, Script
+from tests.unit.broken_rules import assert_found
 
 numbers = st.integers(0, 4)
+Patch = AbstractContextManager[object]
 
 
 class QuorumMachine(RuleBasedStateMachine):
@@ -26,7 +37,7 @@ class QuorumMachine(RuleBasedStateMachine):
         super().__init__()
         self.counter = 0
 
-    @initialize(voters=st.integers(1, 5), spare=st.booleans())
+    @initialize(voters=st.sampled_from([3, 3, 4, 5, 2, 1]), spare=st.booleans())
     def begin(self, voters: int, spare: bool) -> None:
         self.script = Script(voters)
         if spare and voters < 5:
@@ -77,6 +88,33 @@ class QuorumMachine(RuleBasedStateMachine):
             for message in self.script.wire[:]:
                 self.script.wire.remove(message)
                 self.script.hand_over(message)
+
+    @rule()
+    def talk(self) -> None:
+        """Everything that is under way arrives, and nothing is stored."""
+        for _ in range(3):
+            for message in self.script.wire[:]:
+                self.script.wire.remove(message)
+                self.script.hand_over(message)
+
+    @rule(number=numbers, values=st.integers(0, 2), stores=st.integers(0, 4))
+    def lead(self, number: int, values: int, stores: int) -> None:
+        """A quiet moment: one member is elected, and writes. Perhaps no disk keeps up with that."""
+        number = self.pick(number)
+        hear = self.calm if stores else self.talk
+        self.campaign(number=number, kind=VoteKind.FORCED)
+        hear()
+        if self.script[number].role is Role.LEADER and values:
+            self.propose(count=values)
+            hear()
+
+    @rule(number=numbers)
+    def cut_off(self, number: int) -> None:
+        self.script.cut(self.pick(number))
+
+    @rule()
+    def heal(self) -> None:
+        self.script.heal()
 
     @rule(number=numbers, seed=st.integers(0, 99))
     def crash(self, number: int, seed: int) -> None:
@@ -180,3 +218,58 @@ class QuorumMachine(RuleBasedStateMachine):
 
 QuorumMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
 TestQuorum = QuorumMachine.TestCase
+
+
+def two_votes_in_a_term() -> Patch:
+    honest = Raft._on_vote_request
+
+    def mutant(self: Raft, request: VoteRequest) -> None:
+        self.state.vote = self.state.leader = None
+        honest(self, request)
+
+    return mock.patch.object(Raft, "_on_vote_request", mutant)
+
+
+def conflicting_entries_are_kept() -> Patch:
+    honest = Raft._on_append
+
+    def mutant(self: Raft, message: Append) -> None:
+        last = self.log.last_index
+        new = tuple(entry for entry in message.entries if entry.index > last)
+        honest(self, replace(message, entries=new))
+
+    return mock.patch.object(Raft, "_on_append", mutant)
+
+
+def unsynced_entries_count() -> Patch:
+    honest = Leader.advance_commit
+
+    def mutant(self: Leader) -> None:
+        self._state.log.stable_index = self._state.log.last_index
+        honest(self)
+
+    return mock.patch.object(Leader, "advance_commit", mutant)
+
+
+def shorter_logs_get_votes() -> Patch:
+    return mock.patch.object(RaftLog, "is_up_to_date", return_value=True)
+
+
+def answers_before_storing() -> Patch:
+    return mock.patch.object(NodeState, "send_after_persist", NodeState.send)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        two_votes_in_a_term,
+        conflicting_entries_are_kept,
+        unsynced_entries_count,
+        shorter_logs_get_votes,
+        answers_before_storing,
+    ],
+)
+def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch]) -> None:
+    """Commitment by counting older terms, and changes of members before that, are found by scripts
+    (tests/sim/raft/test_scenarios.py)."""
+    assert_found(QuorumMachine, broken(), steps=60)

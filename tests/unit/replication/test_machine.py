@@ -10,14 +10,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
@@ -28,6 +27,7 @@ from paceline_node.replication.leader import Proposal
 from paceline_node.replication.replica import ACCEPTED, FollowerIdentity, Replica
 from tests.sim.replication import mutants
 from tests.sim.replication.build import SimBrokerView, registration
+from tests.unit.broken_rules import assert_found
 
 LAG_S = 3.0
 numbers = st.integers(0, 2)
@@ -315,13 +315,4 @@ TestReplication = ReplicationMachine.TestCase
 def test_the_machine_finds_a_broken_rule(name: str) -> None:
     """Rules that a few seconds find; the others are the seeded simulator's business."""
     mutant = next(each for each in mutants.ALL if each.name == name)
-    much = settings(
-        max_examples=1000,
-        stateful_step_count=60,
-        deadline=None,
-        phases=[Phase.generate],
-        database=None,
-        derandomize=True,
-    )
-    with mutant.patch(), pytest.raises(AssertionError):
-        run_state_machine_as_test(ReplicationMachine, settings=much)
+    assert_found(ReplicationMachine, mutant.patch(), examples=1000, steps=60)

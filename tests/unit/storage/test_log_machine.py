@@ -10,8 +10,11 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+from unittest import mock
 
+import pytest
 import trio
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -24,10 +27,15 @@ from hypothesis.stateful import (
 )
 
 from paceline.wire.batch import iter_batches
+from paceline.wire.records import iter_values
+from paceline_node.storage import recovery, scan
+from paceline_node.storage.durability import Durability, SyncTicket
+from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
+from tests.unit.broken_rules import assert_found
 from tests.unit.storage.world import StillHost, batch, content, flush, new_log, reopen
 
 
@@ -121,6 +129,24 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate(again[0].base)
         self.log.append_follower(memoryview(b"".join(kept.data for kept in again)))
         self.past.append(list(self.model))
+
+    @rule(shift=st.integers(1, 3), count=st.integers(1, 2))
+    def give_way(self, shift: int, count: int) -> None:
+        """The last batches give way to others of their size, perhaps of the same term: only a
+        sync tells, after a power cut, which of them were there."""
+        replaced = self.model[-shift:]
+        if not replaced or replaced[0].base < max(self.committed, self.start):
+            return
+        self.log.truncate(replaced[0].base)
+        del self.model[len(self.model) - len(replaced) :]
+        self.past.append(list(self.model))
+        epoch = max(1, self.log.epochs.last_epoch)
+        for kept in replaced[:count]:
+            sizes = {len(value) for _, value in iter_values(kept.data)}
+            other = batch(kept.end - kept.base, value=b"?" * max(sizes), timestamp=self.host.wall)
+            appended = self.log.append_leader(other, epoch, self.host.wall)
+            self.model.append(Kept(appended.base_offset, appended.last_offset + 1, bytes(other)))
+            self.past.append(list(self.model))
 
     @rule()
     def new_leader(self) -> None:
@@ -314,7 +340,69 @@ def epoch_of(kept: Kept) -> int:
 
 TestLogMachine = LogMachine.TestCase
 TestLogMachine.settings = settings(
-    max_examples=int(os.environ.get("PACELINE_SEEDS", "150")),
+    max_examples=int(os.environ.get("PACELINE_SEEDS", "100")),
     stateful_step_count=40,
     deadline=None,
 )
+
+
+Patch = AbstractContextManager[object]
+
+
+def appended_is_called_durable() -> Patch:
+    honest = Log._append
+
+    def mutant(self: Log, *arguments: Any) -> Any:
+        appended = honest(self, *arguments)
+        self._durability.durable_offset = self.log_end_offset
+        return appended
+
+    return mock.patch.object(Log, "_append", mutant)
+
+
+def directories_are_not_synced() -> Patch:
+    honest = Durability.draw
+
+    def mutant(self: Durability, end_offset: int) -> SyncTicket:
+        ticket = honest(self, end_offset)
+        ticket.directory = None
+        return ticket
+
+    return mock.patch.object(Durability, "draw", mutant)
+
+
+def damage_is_cut_like_a_torn_tail() -> Patch:
+    honest = recovery._Recovery.__init__
+
+    def mutant(self: recovery._Recovery, *arguments: Any) -> None:
+        honest(self, *arguments)
+        self._mark = 0
+
+    return mock.patch.object(recovery._Recovery, "__init__", mutant)
+
+
+def checksums_are_not_checked() -> Patch:
+    return mock.patch.object(scan, "batch_crc", lambda data, at, _: scan.read_header(data, at).crc)
+
+
+def truncation_keeps_epochs() -> Patch:
+    return mock.patch.object(EpochCache, "truncate_end", return_value=False)
+
+
+def truncation_keeps_the_durable_offset() -> Patch:
+    return mock.patch.object(Durability, "cut_back", return_value=None)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        appended_is_called_durable,
+        directories_are_not_synced,
+        damage_is_cut_like_a_torn_tail,
+        checksums_are_not_checked,
+        truncation_keeps_epochs,
+        truncation_keeps_the_durable_offset,
+    ],
+)
+def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch]) -> None:
+    assert_found(LogMachine, broken())

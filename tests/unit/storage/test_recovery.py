@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 
 from paceline.errors import CorruptMessage
 from paceline.wire.batch import iter_batches
+from paceline_node.storage.durability import Durability
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -418,6 +420,36 @@ async def test_power_cuts_keep_what_is_durable(seed: int) -> None:
     assert got.startswith(safe)
     assert any(history.startswith(got) for history in histories)
     again.abandon()
+
+
+async def survivors_of_a_cut_tail(seed: int) -> bool:
+    """Two batches are cut off and one of their size comes in their place, all of one term: are the
+    records behind a power cut those of some moment?"""
+    disk = MemoryDisk()
+    log = await new_log(disk, ONE_FILE)
+    for value in (b"a", b"b", b"c"):
+        log.append_leader(batch(value=value * 700), 1, 1_000)
+    await flush(log, disk)
+    before = content(log)
+    log.truncate(1)
+    log.append_leader(batch(value=b"d" * 700), 1, 1_000)
+    after = content(log)
+    disk.power_cut(random.Random(seed))
+    again = await reopen(disk, settings=ONE_FILE)
+    got = content(again)
+    again.abandon()
+    return before.startswith(got) or after.startswith(got)
+
+
+async def test_what_is_cut_off_never_mixes_with_what_comes_in_its_place() -> None:
+    assert all([await survivors_of_a_cut_tail(seed) for seed in range(100)])
+
+
+async def test_appending_to_a_file_whose_truncation_is_not_synced_would_mix_them() -> None:
+    """Or the test above could not fail."""
+    never = mock.PropertyMock(return_value=False)
+    with mock.patch.object(Durability, "truncation_pending", never):
+        assert not all([await survivors_of_a_cut_tail(seed) for seed in range(100)])
 
 
 def prefix(log: Log, end: int) -> bytes:
