@@ -263,19 +263,20 @@ class Partition:
         self, pending: PendingProduce, acks: Acks, timeout_s: float, *, simulated: bool
     ) -> None:
         """Answer now what need not wait, otherwise park it (4.1 step 6)."""
-        last_offset = pending.last_offset
+        pending.leader_epoch = self.replica.leader_epoch
         if simulated:
             self._pending.wait_simulated(pending, timeout_s)
             self._settle_simulated()
-        elif acks == Acks.ALL and self.replica.high_watermark <= last_offset:
+        elif acks == Acks.ALL and self.replica.high_watermark <= pending.last_offset:
             self._pending.wait_committed(pending, timeout_s)
-        elif acks == Acks.LEADER and self._must_sync(last_offset):
+        elif acks == Acks.LEADER and self._must_sync(pending.last_offset):
             self._pending.wait_durable(pending, timeout_s)
         else:
             self._succeed(pending)
 
     def _succeed(self, pending: PendingProduce) -> None:
         """Tell a producer that its records are stored as asked."""
+        assert pending.leader_epoch == self.replica.leader_epoch, f"{self} answers late"  # I14
         pending.done(
             ProduceResult(
                 pending.base_offset,

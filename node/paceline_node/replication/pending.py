@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from paceline.errors import PacelineError, RequestTimedOut
-from paceline.types import LeaderEpoch
+from paceline.types import NO_EPOCH, LeaderEpoch
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.waiters import OffsetWaiters
 
@@ -32,9 +32,16 @@ Done = Callable[[ProduceResult | PacelineError], None]
 
 class PendingProduce:
     """A request that was appended. ``done`` takes its result; ``is_duplicate``: all of it had been
-    stored before."""
+    stored before. ``leader_epoch`` is the one in which an answer is waited for."""
 
-    __slots__ = ("base_offset", "done", "is_duplicate", "last_offset", "required_isr")
+    __slots__ = (
+        "base_offset",
+        "done",
+        "is_duplicate",
+        "last_offset",
+        "leader_epoch",
+        "required_isr",
+    )
 
     def __init__(
         self,
@@ -45,6 +52,7 @@ class PendingProduce:
         *,
         is_duplicate: bool,
     ) -> None:
+        self.leader_epoch = NO_EPOCH
         self.base_offset = base_offset
         self.last_offset = last_offset
         self.required_isr = required_isr

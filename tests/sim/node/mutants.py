@@ -58,6 +58,7 @@ def core(name: str) -> Patch:
 def _answered_at_append(
     self: Partition, pending: Any, acks: Acks, timeout_s: float, *, simulated: bool
 ) -> None:
+    pending.leader_epoch = self.replica.leader_epoch
     self._succeed(pending)
 
 
