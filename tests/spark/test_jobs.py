@@ -134,9 +134,6 @@ def test_audit_finds_what_is_wrong_on_one_replica(
             topics.write(topic, ["x" * 100] * 5, partition=0)
         _settled(topics, topic)
     all_three = f"{flipped},{cut},{diverged}"
-    code, report = job("audit", "--topics", all_three)
-    assert (code, report["findings"]) == (JobExit.DONE, {})
-
     path = _followers_log(cluster, topics, flipped)
     data = bytearray(path.read_bytes())
     _, (second, _), *_ = iter_batches(data)

@@ -32,8 +32,10 @@ class Auditor:
         self._spark = spark
         self._options = dict(options)
         self._transaction_ms = transaction_ms
-        self.offsets = self._view("offsets").cache()
-        self.batches = self._view("batches", deep=str(deep).lower()).cache()
+        # A task for each replica of each partition would be taken again by every check.
+        tasks = spark.sparkContext.defaultParallelism
+        self.offsets = self._view("offsets").coalesce(1).cache()
+        self.batches = self._view("batches", deep=str(deep).lower()).coalesce(tasks).cache()
 
     def _view(self, view: str, **more: str) -> DataFrame:
         reader = self._spark.read.format("paceline").options(**self._options)
