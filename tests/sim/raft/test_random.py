@@ -50,6 +50,13 @@ def test_short_terms() -> None:
         simulate(seed, profile=profile)
 
 
+@pytest.mark.parametrize("seed", [2168, 2246, 4321])
+def test_a_disk_that_is_lost_does_not_become_a_voters(seed: int) -> None:
+    """A learner died with its disk just before the only voter promoted it: no majority of the two
+    was ever left, beyond the budget of faults."""
+    simulate(seed)
+
+
 def test_quiet_quorum_keeps_its_leader() -> None:
     """Without faults there is one election in the whole run."""
     for seed in range(FIRST, FIRST + 3):

@@ -151,7 +151,11 @@ class World:
             }
             seen = Surroundings(leadership.live(), leadership.caught_up(), joining, 5)
             change = plan(node.core.config, seen)
-            if change is not None:
+            if change is None:
+                continue
+            # A disk that was lost before its owner became a voter is one loss more than the
+            # budget allows: a quorum of two would never be whole again.
+            if not (change.voter_ids - node.core.config.voter_ids) & self.lost:
                 self.change(node, change)
 
     def change(self, node: Node, config: Config) -> None:
