@@ -108,13 +108,13 @@ MUTANTS = (
         seed=0,
     ),
     NodeMutant(
-        "reads go to the log end", MOVER, _set(Partition, "read", _read_to_the_log_end), seed=0
+        "reads go to the log end", MOVER, _set(Partition, "read", _read_to_the_log_end), seed=2
     ),
     NodeMutant(
         "repetitions are stored again",
         MIXED,
         _set(partition_module, "judge", lambda producers, headers: NEW),
-        seed=0,
+        seed=2,
     ),
     NodeMutant("syncs are left out", POWER_ALL, _set(Flusher, "_sync", _no_sync), seed=0),
     NodeMutant(
@@ -128,7 +128,7 @@ MUTANTS = (
     ),
     NodeMutant("HW without min ISR", MIXED, core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, core("sticky ELR"), seed=0),
-    NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=4),
+    NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=41),
     NodeMutant("expand without ack >= HW", MIXED, core("expand without ack >= HW"), seed=0),
     NodeMutant("truncate to HW", MIXED, core("truncate to HW"), seed=0),
     NodeMutant(
