@@ -315,4 +315,4 @@ TestReplication = ReplicationMachine.TestCase
 def test_the_machine_finds_a_broken_rule(name: str) -> None:
     """Rules that a few seconds find; the others are the seeded simulator's business."""
     mutant = next(each for each in mutants.ALL if each.name == name)
-    assert_found(ReplicationMachine, mutant.patch(), examples=1000, steps=60)
+    assert_found(ReplicationMachine, mutant.patch(), steps=60)
