@@ -163,6 +163,10 @@ class ConnectionLost(UnknownOutcome):
         self.was_sent = was_sent
 
 
+class Unreachable(ConnectionLost):
+    """Nothing takes connections at the address: refused, no route, no such host."""
+
+
 # --- the request itself is wrong ------------------------------------------------------------------
 
 

@@ -57,6 +57,10 @@ class BadSetting(ClusterError):
     exit_code = Exit.CONFIGURATION
 
 
+class NobodyThere(ClusterError):
+    """Nothing takes connections at the cluster's addresses."""
+
+
 class TooLate(ClusterError):
     """What was waited for did not come in time."""
 

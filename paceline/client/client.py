@@ -314,6 +314,10 @@ class Client:
             if address.name == name and not broker.fenced
         ]
 
+    async def reach(self) -> None:
+        """The first contact, made by :func:`connect`. Raises as that does."""
+        await self._metadata.refresh([], unreachable_s=self.settings.first_contact_timeout_s)
+
     def close(self) -> None:
         """End all connections."""
         self._pool.close()
@@ -331,9 +335,10 @@ async def connect(
     """A client of the cluster behind ``bootstrap``: ``host:port``, several of them, or
     ``ws://host:port/native``.
 
-    Raises ConfigurationError for a bad address and ConnectionLost, within the operation timeout,
-    when no address answers. ``dial``, ``rng`` and ``wall_ms`` stand for network, randomness and
-    clock, so that a whole cluster can run in one process under virtual time.
+    Raises ConfigurationError for a bad address, ConnectionLost, within the operation timeout, when
+    no address answers, and Unreachable, after ``first_contact_timeout_s``, when all refuse.
+    ``dial``, ``rng`` and ``wall_ms`` stand for network, randomness and clock, so that a whole
+    cluster can run in one process under virtual time.
     """
     endpoints = parse_bootstrap(bootstrap)
     async with open_scope() as nursery:
@@ -346,7 +351,7 @@ async def connect(
             wall_ms,
         )
         try:
-            await client.admin.refresh_brokers()
+            await client.reach()
             yield client
         finally:
             client.close()

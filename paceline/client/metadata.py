@@ -6,6 +6,7 @@ time for all who ask, from whichever node answers, with a growing pause while no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ from paceline.errors import (
     PacelineError,
     RequestTimedOut,
     UnknownTopicOrPartition,
+    Unreachable,
     error_for,
 )
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, TopicPartition
@@ -189,12 +191,20 @@ class Metadata:
         """Take no metadata that do not include this record: this client has made it."""
         self._least_offset = max(self._least_offset, metadata_offset)
 
-    async def refresh(self, topics: Iterable[str] | None, *, auto_create: bool = False) -> None:
+    async def refresh(
+        self,
+        topics: Iterable[str] | None,
+        *,
+        auto_create: bool = False,
+        unreachable_s: float | None = None,
+    ) -> None:
         """Wait for metadata asked for after this call; None means all topics.
 
         Keeps trying until a node answers or the operation timeout is over, then raises the last
-        error. Errors that no retry can help (authentication, another cluster) are raised at once.
+        error. Errors that no retry can help (authentication, another cluster) are raised at once,
+        Unreachable after ``unreachable_s``.
         """
+        give_up_at = math.inf if unreachable_s is None else trio.current_time() + unreachable_s
         if topics is None:
             self.request_all()
         else:
@@ -206,6 +216,8 @@ class Metadata:
                 await self._done.wait()
                 error = self._error
                 if error is not None and not error.retriable:
+                    raise error
+                if isinstance(error, Unreachable) and trio.current_time() >= give_up_at:
                     raise error
         if scope.cancelled_caught:
             raise error or RequestTimedOut(

@@ -18,7 +18,7 @@ from paceline.client.endpoint import Endpoint
 from paceline.client.retry import Backoff
 from paceline.client.settings import ClientSettings
 from paceline.client.transport import Dial
-from paceline.errors import ConnectionLost, PacelineError
+from paceline.errors import ConnectionLost, PacelineError, Unreachable
 from paceline.types import NO_NODE, NodeId
 
 
@@ -117,7 +117,8 @@ class ConnectionPool:
     async def to_any(self, avoid: NodeId = NO_NODE) -> Connection:
         """An open connection to any node: one that is open, else the first that can be reached.
 
-        ``avoid`` is asked only when no other answers. Raises the last failure.
+        ``avoid`` is asked only when no other answers. Raises Unreachable when nothing takes
+        connections at any address, else the last other failure.
         """
         avoided = self._brokers.get(avoid)
         slots = [self._slot(endpoint, Lane.REQUEST) for endpoint in self._candidates(avoided)]
@@ -126,14 +127,16 @@ class ConnectionPool:
             if connection is not None and connection.is_open and slot.endpoint != avoided:
                 return connection
         slots.sort(key=lambda slot: slot.failures)
+        nowhere: list[Unreachable] = []
         last: PacelineError | None = None
         for slot in slots:
             try:
                 return await self._open(slot)
+            except Unreachable as error:
+                nowhere.append(error)
             except PacelineError as error:
                 last = error
-        assert last is not None
-        raise last
+        raise last or Unreachable("; ".join(map(str, nowhere)), was_sent=False)
 
     def close(self) -> None:
         """End every connection."""

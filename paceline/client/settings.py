@@ -22,13 +22,16 @@ class ClientSettings:
 
     ``request_timeout_s`` is how long a node may take to answer beyond what the request itself asks
     it to wait; a connection with an overdue answer is given up. ``operation_timeout_s`` bounds an
-    administrative call or a look-up, with all its retries.
+    administrative call or a look-up, with all its retries. ``first_contact_timeout_s`` is how long
+    ``connect()`` goes on trying while every address refuses it, 0 for one try each; None means the
+    operation timeout. An address that is silent, and a cluster once reached, get that in any case.
     """
 
     client_id: str = "paceline"
     connect_timeout_s: float = 3.0
     request_timeout_s: float = 5.0
     operation_timeout_s: float = 30.0
+    first_contact_timeout_s: float | None = None
     backoff_s: float = 0.01
     max_backoff_s: float = 0.25
     max_frame_bytes: int = 64 * 1024 * 1024
@@ -36,6 +39,10 @@ class ClientSettings:
     def __post_init__(self) -> None:
         _require(self.connect_timeout_s > 0, "connect_timeout_s must be above 0")
         _require(self.request_timeout_s > 0, "request_timeout_s must be above 0")
+        _require(
+            self.first_contact_timeout_s is None or self.first_contact_timeout_s >= 0,
+            "first_contact_timeout_s must not be negative",
+        )
         _require(0 < self.backoff_s <= self.max_backoff_s, "backoff_s: 0 < it <= max_backoff_s")
 
 

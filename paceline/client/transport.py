@@ -6,6 +6,7 @@ cancelling a send leaves the transport unusable, cancelling a receive does not.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -101,6 +102,18 @@ class StreamTransport:
 
     async def aclose(self) -> None:
         await trio.aclose_forcefully(self._stream)
+
+
+def reason_of(error: OSError) -> str:
+    """What the system said when dialling failed. Trio groups what it said about each address of a
+    host; they mostly agree, so the first stands for all."""
+    cause = error.__cause__
+    if isinstance(cause, BaseExceptionGroup) and isinstance(cause.exceptions[0], OSError):
+        error = cause.exceptions[0]
+    # Its number, because trio puts the address, which the caller names, into the text.
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return (error.strerror or text_of(error)).lower()
 
 
 def text_of(error: BaseException) -> str:

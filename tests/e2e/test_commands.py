@@ -181,7 +181,10 @@ def test_exit_codes(shared_cluster: Cluster, tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-        run("topic", "list", "--bootstrap", f"127.0.0.1:{port}", exit_code=69)
+        for command in (("topic", "list"), ("produce", "t"), ("consume", "t")):
+            words = (*command, "--bootstrap", f"127.0.0.1:{port}", "--connect-timeout", "0.1")
+            said = run(*words, exit_code=69).stderr
+            assert b"connection refused (tried for 0.1 s)" in said
     directory = tmp_path / "bad"
     words = ("up", "--detach", "--any-port", "--dir", str(directory), "--set", "no.such=1")
     result = run(*words, exit_code=78)

@@ -19,7 +19,7 @@ from paceline.types import TopicPartition
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
 from paceline_cluster.cli.envelope import BadLine, compile_format, dump
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.places import FORMS, parse_place
 from paceline_cluster.cli.session import with_client
@@ -53,7 +53,7 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position
 
 @click.command()
 @click.argument("topic", shell_complete=complete_topics)
-@cluster_options
+@client_options
 @click.option(
     "--from", "start", default="start", show_default=True, callback=_place, help=f"{FORMS}."
 )

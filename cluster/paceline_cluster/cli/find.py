@@ -20,13 +20,24 @@ Address = str
 
 DIRECTORY_VARIABLE = "PACELINE_DIR"
 
+CONNECT_TIMEOUT_S = 5.0
+"""Long enough for a node that is just starting, short enough for somebody who mistyped a port."""
+
+
+_CONNECT_TIMEOUT = f"{__name__}.connect_timeout"
+"""Where the option's value lies in a context: what it says belongs to the cluster that is found."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterRef:
-    """A cluster as the caller named it: by directory on this machine, or by addresses only."""
+    """A cluster as the caller named it: by directory on this machine, or by addresses only.
+
+    ``connect_timeout_s``: how long to try while nothing takes connections at any address.
+    """
 
     dir: Path | None
     addresses: tuple[Address, ...] = ()
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
 
     def require_dir(self, command: str) -> Path:
         """The directory, for commands that act on this machine's processes and files."""
@@ -50,20 +61,38 @@ class ClusterRef:
 
 def find(directory: Path | None, bootstrap: tuple[Address, ...]) -> ClusterRef:
     """Resolve what the command line, the environment and the profile say. Raises NoSuchCluster."""
+    dir_, addresses = _named(directory, bootstrap)
+    return ClusterRef(dir_, addresses, _connect_timeout_s())
+
+
+def _named(
+    directory: Path | None, bootstrap: tuple[Address, ...]
+) -> tuple[Path | None, tuple[Address, ...]]:
     if directory is not None:
-        return ClusterRef(directory.resolve())
+        return directory.resolve(), ()
     if bootstrap:
-        return ClusterRef(None, bootstrap)
+        return None, bootstrap
     named = os.environ.get(DIRECTORY_VARIABLE)
     if named:
-        return ClusterRef(Path(named).resolve())
+        return Path(named).resolve(), ()
     profile = profiles.selected()
     if profile is not None:
-        return ClusterRef(profile.dir)
+        return profile.dir, ()
     raise NoSuchCluster(
         f"no cluster is selected: start one with 'paceline up', or name one with --dir, "
         f"--bootstrap or ${DIRECTORY_VARIABLE}"
     )
+
+
+def _connect_timeout_s() -> float:
+    """What the current command was given, if it is one of :func:`client_options`."""
+    context = click.get_current_context(silent=True)
+    given = None if context is None else context.meta.get(_CONNECT_TIMEOUT)
+    return CONNECT_TIMEOUT_S if given is None else float(given)
+
+
+def _keep_connect_timeout(ctx: click.Context, _param: click.Parameter, value: float) -> None:
+    ctx.meta[_CONNECT_TIMEOUT] = value
 
 
 def _parse_bootstrap(
@@ -98,3 +127,19 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Path(path_type=Path, file_okay=False),
         help="Directory of a cluster on this machine.",
     )(function)
+
+
+def client_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """:func:`cluster_options` of a command that works through a client, and ``--connect-timeout``,
+    which is in what :func:`find` returns."""
+    function = click.option(
+        "--connect-timeout",
+        type=click.FloatRange(min=0),
+        default=CONNECT_TIMEOUT_S,
+        show_default=True,
+        metavar="SECONDS",
+        expose_value=False,
+        callback=_keep_connect_timeout,
+        help="Give up after this time in which every address refused connections.",
+    )(function)
+    return cluster_options(function)

@@ -11,7 +11,7 @@ import click
 
 from paceline.client import Client, Position
 from paceline.types import TopicPartition, is_valid_topic_name
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import GroupName, family_options
 from paceline_cluster.cli.group_plan import BadPlan, Change, from_json, plan, shifted, to_json
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -27,7 +27,7 @@ def offsets() -> None:
 
 @offsets.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @family_options
 @output_option
 def export(
@@ -59,7 +59,7 @@ class Target:
 
 @offsets.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @family_options
 @click.option(
     "--topic",

@@ -16,7 +16,7 @@ from paceline.client import Client, Position
 from paceline.errors import UnknownTopicOrPartition
 from paceline.types import TopicPartition
 from paceline.wire.native.groups import CommittedOffset, GroupDescription, GroupMember
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import FAMILIES, family_options
 from paceline_cluster.cli.group_offsets import offsets
 from paceline_cluster.cli.output import Printer, Table, output_option
@@ -32,7 +32,7 @@ group.add_command(offsets)
 
 
 @group.command("list")
-@cluster_options
+@client_options
 @click.option(
     "--family", "families", multiple=True, type=click.Choice(FAMILIES), help="Only of these."
 )
@@ -58,7 +58,7 @@ def list_(
 
 @group.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @family_options
 @output_option
 def describe(
@@ -163,7 +163,7 @@ def _member(found: GroupMember, leader: str) -> dict[str, Any]:
 @click.argument("name")
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--all", "reads_all", is_flag=True, help="All topics again, as without a list.")
-@cluster_options
+@client_options
 @output_option
 def topics(
     name: str,
@@ -192,7 +192,7 @@ def topics(
 
 @group.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @family_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option

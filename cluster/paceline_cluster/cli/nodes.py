@@ -17,7 +17,7 @@ from paceline.errors import PacelineError
 from paceline.types import NodeId
 from paceline_cluster import create, launch, processes, state
 from paceline_cluster.cli.complete import complete_targets
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.resolve import resolve
@@ -138,7 +138,7 @@ _act("resume", _resume, "Let a frozen node go on (SIGCONT).")
 @node.command()
 @click.argument("number", type=click.IntRange(0))
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@cluster_options
+@client_options
 @output_option
 def remove(
     number: int,

@@ -15,16 +15,17 @@ from pathlib import Path
 import click
 import trio
 
-from paceline.client import ClientSettings, Producer, ProducerSettings, connect
+from paceline.client import Producer, ProducerSettings
 from paceline.errors import PacelineError
 from paceline.types import Acks, Compression
 from paceline_cluster.cli.acked import AckedFile
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.envelope import BadLine, parse_header_option
 from paceline_cluster.cli.exits import exit_code_for
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, ClusterRef, client_options, find
 from paceline_cluster.cli.lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.session import client_of
 from paceline_cluster.cli.shape import Shape, parse_delimiter
 from paceline_cluster.cli.tally import Tally
 from paceline_cluster.errors import BadInput, Exit
@@ -36,7 +37,7 @@ ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 class Job:
     """One call of ``produce``."""
 
-    addresses: tuple[Address, ...]
+    cluster: ClusterRef
     topic: str
     paths: tuple[Path, ...]
     shape: Shape
@@ -60,7 +61,7 @@ def _headers(
     type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True),
     metavar="[FILE]...",
 )
-@cluster_options
+@client_options
 @click.option("--json", "is_json", is_flag=True, help="Lines are JSON as 'consume' prints them.")
 @click.option("--key-delimiter", metavar="TEXT", help="Split each line into key and value.")
 @click.option("--key", metavar="TEXT", help="The same key for all lines.")
@@ -135,8 +136,7 @@ def produce(
         delivery_timeout_s=timeout,
         auto_create=not no_create,
     )
-    addresses = find(directory, bootstrap).bootstrap()
-    job = Job(addresses, topic, files or (STDIN,), shape, settings)
+    job = Job(find(directory, bootstrap), topic, files or (STDIN,), shape, settings)
     with contextlib.ExitStack() as stack:
         file = None if acked_file is None else stack.enter_context(AckedFile(acked_file))
         update = stack.enter_context(printer.progress(f"produce {topic}", None))
@@ -161,11 +161,7 @@ def _report(job: Job, tally: Tally, printer: Printer) -> int:
 
 async def _produce(job: Job, tally: Tally) -> None:
     bad_line: BadLine | None = None
-    settings = ClientSettings(client_id="paceline-cli")
-    async with (
-        connect(job.addresses, settings) as client,
-        client.producer(job.settings) as producer,
-    ):
+    async with client_of(job.cluster) as client, client.producer(job.settings) as producer:
         try:
             async with contextlib.aclosing(read_lines(job.paths)) as chunks:
                 while (chunk := await _next(chunks, tally)) is not None:

@@ -11,7 +11,7 @@ import trio
 
 from paceline.client import Client
 from paceline.types import NodeId
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, cluster_options, find
 from paceline_cluster.cli.health import look
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
@@ -70,7 +70,7 @@ def _change(name: str, action: str, change: _Change, text: str) -> None:
     @click.option(
         "--directory-id", type=click.UUID, help="Refuse unless this is the node's directory."
     )
-    @cluster_options
+    @client_options
     @output_option
     def command(
         number: int,

@@ -10,7 +10,7 @@ import click
 from paceline.client import Client
 from paceline.types import NodeId
 from paceline_cluster.cli.complete import complete_topics
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 
@@ -25,7 +25,7 @@ def role() -> None:
 @click.argument("partition", type=click.IntRange(0))
 @click.argument("name", metavar="ROLE", type=click.Choice(["leader", "follower", "auto"]))
 @click.option("--node", type=click.IntRange(0), required=True, metavar="ID", help="Whose replica.")
-@cluster_options
+@client_options
 @output_option
 def set_(
     topic: str,

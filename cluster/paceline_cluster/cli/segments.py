@@ -24,7 +24,7 @@ from paceline.client import (
 from paceline.errors import UnknownTopicOrPartition
 from paceline.wire.segment.messages import HEADER_BYTES
 from paceline_cluster.cli.envelope import BadLine, to_json_value
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
@@ -58,7 +58,7 @@ def _done(name: str, what: str, printer: Printer) -> None:
 
 @segment.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @output_option
 def create(
     name: str, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
@@ -70,7 +70,7 @@ def create(
 
 @segment.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @output_option
 def seal(
     name: str, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
@@ -83,7 +83,7 @@ def seal(
 @segment.command()
 @click.argument("name")
 @click.argument("position", type=click.IntRange(0))
-@cluster_options
+@client_options
 @output_option
 def truncate(
     name: str,
@@ -99,7 +99,7 @@ def truncate(
 
 @segment.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @output_option
 def delete(
     name: str, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
@@ -111,7 +111,7 @@ def delete(
 
 @segment.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @output_option
 def info(
     name: str, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
@@ -136,7 +136,7 @@ def info(
 @segment.command()
 @click.argument("name")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@cluster_options
+@client_options
 @click.option(
     "--writer",
     type=click.UUID,
@@ -219,7 +219,7 @@ class _Feed:
 
 @segment.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @click.option(
     "--from",
     "position",

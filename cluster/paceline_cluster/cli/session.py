@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 import trio
 
 from paceline.client import Client, ClientSettings, connect
+from paceline.errors import Unreachable
 from paceline_cluster.cli.find import ClusterRef
+from paceline_cluster.errors import NobodyThere
 
 T = TypeVar("T")
 
@@ -22,11 +25,29 @@ def with_client(
 
     ``timeout_s`` bounds each administrative call with its retries.
     """
-    settings = ClientSettings(client_id=CLIENT_ID, operation_timeout_s=timeout_s)
-    addresses = ref.bootstrap()
 
     async def run() -> T:
-        async with connect(addresses, settings) as client:
+        async with client_of(ref, timeout_s=timeout_s) as client:
             return await work(client)
 
     return trio.run(run)
+
+
+@contextlib.asynccontextmanager
+async def client_of(ref: ClusterRef, *, timeout_s: float = 30.0) -> AsyncIterator[Client]:
+    """A client of the cluster. Raises NobodyThere when nothing takes connections at its addresses,
+    and as :func:`paceline.client.connect` does."""
+    settings = ClientSettings(
+        client_id=CLIENT_ID,
+        operation_timeout_s=timeout_s,
+        first_contact_timeout_s=ref.connect_timeout_s,
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(connect(ref.bootstrap(), settings))
+        except Unreachable as error:
+            raise NobodyThere(
+                f"{error} (tried for {ref.connect_timeout_s:g} s): is the cluster up? "
+                "--connect-timeout waits longer for one that is starting"
+            ) from None
+        yield client

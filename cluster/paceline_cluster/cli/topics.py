@@ -13,7 +13,7 @@ from paceline.errors import error_for
 from paceline.types import TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 
@@ -49,7 +49,7 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name")
-@cluster_options
+@client_options
 @click.option("--partitions", type=click.IntRange(1))
 @click.option("--replication-factor", type=click.IntRange(1))
 @_config_option
@@ -87,7 +87,7 @@ def create(
 
 
 @topic.command("list")
-@cluster_options
+@client_options
 @click.option("--internal", is_flag=True, help="The cluster's own topics (__...) too.")
 @output_option
 def list_(
@@ -122,7 +122,7 @@ def _summary(info: TopicInfo) -> dict[str, Any]:
 
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
-@cluster_options
+@client_options
 @output_option
 def describe(
     name: str, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
@@ -180,7 +180,7 @@ def _partition(found: PartitionDescription) -> dict[str, Any]:
 
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
-@cluster_options
+@client_options
 @_config_option
 @click.option("--unset", multiple=True, metavar="NAME", help="Back to the cluster's default.")
 @output_option
@@ -210,7 +210,7 @@ def alter(
 @topic.command("add-partitions")
 @click.argument("name", shell_complete=complete_topics)
 @click.argument("total", type=click.IntRange(1))
-@cluster_options
+@client_options
 @output_option
 def add_partitions(
     name: str,
@@ -230,7 +230,7 @@ def add_partitions(
 
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
-@cluster_options
+@client_options
 @click.option("--partition", type=click.IntRange(0), help="Only this one; all by default.")
 @click.option(
     "--before", type=click.IntRange(0), help="First offset to keep; without it nothing is kept."
@@ -273,7 +273,7 @@ def trim(
 
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
-@cluster_options
+@client_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 def delete(

@@ -10,7 +10,7 @@ import click
 
 from paceline.client import Client
 from paceline.wire.native.transactions import KAFKA, TransactionListing
-from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 
@@ -38,7 +38,7 @@ def transaction() -> None:
 
 
 @transaction.command("list")
-@cluster_options
+@client_options
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(_STATES), help="Only in these states."
 )
@@ -62,7 +62,7 @@ def list_(
 
 @transaction.command()
 @click.argument("transactional_id", metavar="ID")
-@cluster_options
+@client_options
 @_family
 @output_option
 def describe(
@@ -104,7 +104,7 @@ def describe(
 
 @transaction.command()
 @click.argument("transactional_id", metavar="ID")
-@cluster_options
+@client_options
 @_family
 @output_option
 def abort(

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import click
 import pytest
 
 from paceline_cluster import profiles, state
-from paceline_cluster.cli.find import ClusterRef, find
+from paceline_cluster.cli.find import ClusterRef, client_options, find
 from paceline_cluster.errors import BadState, NoSuchCluster, Refused
 from paceline_cluster.state import ClusterState, NodeEntry
 
@@ -25,6 +26,21 @@ def test_order_of_the_four_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert find(None, ()) == ClusterRef(tmp_path / "e")
     assert find(None, ("h:1",)) == ClusterRef(None, ("h:1",))
     assert find(tmp_path / "d", ()) == ClusterRef(tmp_path / "d")
+
+
+@pytest.mark.parametrize(("words", "patience_s"), [((), 5), (("--connect-timeout", "0.5"), 0.5)])
+def test_the_cluster_that_is_found_knows_how_long_to_try(
+    words: tuple[str, ...], patience_s: float
+) -> None:
+    seen: list[ClusterRef] = []
+
+    @click.command()
+    @client_options
+    def command(directory: Path | None, bootstrap: tuple[str, ...]) -> None:
+        seen.append(find(directory, bootstrap))
+
+    command.main(["--bootstrap", "h:1", *words], standalone_mode=False)
+    assert seen == [ClusterRef(None, ("h:1",), patience_s)]
 
 
 def test_addresses_come_from_the_directory(tmp_path: Path) -> None:

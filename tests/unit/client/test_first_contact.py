@@ -1,0 +1,77 @@
+"""How long connect() tries: refusals by every address end it early, nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from paceline.client import ClientSettings, connect
+from paceline.errors import ConnectionLost, Unreachable
+from tests.unit.client.broker import Cluster
+
+IMPATIENT = ClientSettings(operation_timeout_s=20, first_contact_timeout_s=1)
+
+
+async def test_connect_gives_up_soon_where_every_address_refuses(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery, 2)
+        cluster.kill(0)
+        cluster.kill(1)
+        begin = trio.current_time()
+        with pytest.raises(
+            Unreachable, match=r"node-\d:7400: .* refused; node-\d:7400: .* refused"
+        ):
+            async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial):
+                pass
+        assert trio.current_time() - begin == pytest.approx(1, abs=0.3)
+
+
+async def test_a_cluster_that_comes_up_during_the_first_contact_is_reached(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery, 2)
+        cluster.kill(0)
+        cluster.kill(1)
+
+        async def start_late() -> None:
+            await trio.sleep(0.5)
+            cluster.start(1)
+
+        nursery.start_soon(start_late)
+        async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial) as client:
+            assert (await client.admin.describe_cluster()).brokers
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_address_that_is_silent_gets_the_whole_operation_timeout(
+    autojump_clock: object,
+) -> None:
+    """A busy node may be slow to greet; only refusals are sure to mean that nobody is there."""
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery, 2)
+        cluster.kill(0)
+        cluster.nodes[1].is_deaf = True
+        begin = trio.current_time()
+        with pytest.raises(ConnectionLost, match=r"no connection in 3.0 s"):
+            async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial):
+                pass
+        assert trio.current_time() - begin == pytest.approx(20, abs=3.1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_cluster_once_reached_may_be_gone_for_longer(autojump_clock: object) -> None:
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery, 2)
+        async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial) as client:
+            cluster.kill(0)
+            cluster.kill(1)
+
+            async def restart() -> None:
+                await trio.sleep(10)
+                cluster.start(0)
+
+            nursery.start_soon(restart)
+            assert (await client.admin.describe_cluster()).brokers
+            await client.admin.refresh_brokers()
+        nursery.cancel_scope.cancel()
