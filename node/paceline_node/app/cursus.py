@@ -69,7 +69,7 @@ def make_cursus(
     )
     _serve_topics(
         listener,
-        CursusTopics(env, surface.topics, surface.records, places, routing),
+        CursusTopics(env, surface.topics, places, routing),
         CursusCluster(surface.topics, places, surface.status.quorum),
         CursusEvents(env, surface.topics, places, routing, EventStreams(env)),
     )

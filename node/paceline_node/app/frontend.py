@@ -179,9 +179,7 @@ class Frontend:
             self._fetch,
             KafkaLimits(max_frame_bytes=self._settings.limits.frame_bytes),
             self._metrics,
-            CoordinatorRequests(
-                meta.node_id, surface.groups, surface.topics, surface.records, self._metrics
-            ),
+            CoordinatorRequests(meta.node_id, surface.groups, surface.topics, self._metrics),
             after_append=replicas.tell_followers,
         )
 

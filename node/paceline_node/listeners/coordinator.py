@@ -18,9 +18,7 @@ from paceline.errors import (
     ErrorCode,
     InvalidRequest,
     PacelineError,
-    PolicyViolation,
     RemoteProtocolError,
-    UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from paceline.types import NodeId
@@ -46,7 +44,6 @@ from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.peers.transport import Transport
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
-from paceline_node.services.records import RecordService
 from paceline_node.services.topics import TopicService
 
 _PARTITION = 0
@@ -69,13 +66,11 @@ class CoordinatorRequests:
         node_id: NodeId,
         groups: GroupService,
         topics: TopicService,
-        records: RecordService,
         metrics: Metrics,
     ) -> None:
         self._sender = f"coordinator-{node_id}"
         self._groups = groups
         self._topics = topics
-        self._records = records
         names = {Ask.CONSULT: "consult", Ask.REGISTER: "register"}
         self._meters = metrics.requests_by("coordinator", names)
 
@@ -166,7 +161,7 @@ class CoordinatorRequests:
             share,
             header,
             self._sender,
-            lambda topic: self._may_read(client.principal, topic),
+            lambda topic: self._groups.may_read(client.principal, topic),
             answered,
         )
         try:
@@ -198,13 +193,6 @@ class CoordinatorRequests:
             return engine.coordinator.register(request, header.version, name, channel)
 
         return await self._groups.perform(coordinator_key(request.group_id), register)
-
-    def _may_read(self, principal: Principal, topic: str) -> bool:
-        try:
-            self._records.permit(principal, Operation.CONSUME, topic)
-        except (AuthorizationFailed, PolicyViolation, UnknownTopicOrPartition):
-            return False
-        return True
 
     async def _refuse(
         self,

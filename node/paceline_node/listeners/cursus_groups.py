@@ -225,15 +225,8 @@ class CursusGroupCommands:
                 for node in self._routing.leaders(GROUPS_TOPIC):
                     if node != self._routing.node_id:
                         nursery.start_soon(self._list_at, node, call, names)
-        visible = sorted(name for name in names if self._may_see(call, name))
+        visible = sorted(name for name in names if self._groups.may_see(call.principal, name))
         return text(replies.ok(count=len(visible), groups=",".join(visible)))
-
-    def _may_see(self, call: CursusCall, group: str) -> bool:
-        try:
-            self._groups.permit(call.principal, Operation.DESCRIBE, group)
-        except PacelineError:
-            return False
-        return True
 
     async def _list_at(self, node: NodeId, call: CursusCall, names: set[str]) -> None:
         reply = await self._coordinators.forward(node, call, b"LIST_GROUPS")

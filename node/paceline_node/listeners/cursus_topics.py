@@ -36,7 +36,6 @@ from paceline_node.listeners.cursus_session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.event_streams import KIND
-from paceline_node.services.records import RecordService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.topics import TopicService
 
@@ -56,13 +55,11 @@ class CursusTopics:
         self,
         env: Env,
         topics: TopicService,
-        records: RecordService,
         places: Places,
         routing: LeaderRouting,
     ) -> None:
         self._env = env
         self._topics = topics
-        self._records = records
         self._places = places
         self._routing = routing
 
@@ -164,16 +161,9 @@ class CursusTopics:
         names = sorted(
             topic.name
             for topic in self._topics.visible(call.principal)
-            if not is_internal_topic(topic.name) and self._may_read(call.principal, topic.name)
+            if not is_internal_topic(topic.name) and self._topics.may_read(call.principal, topic)
         )
         return text(replies.ok(count=len(names), topics=",".join(names)))
-
-    def _may_read(self, principal: Principal, topic: str) -> bool:
-        try:
-            self._records.permit(principal, Operation.CONSUME, topic)
-        except AuthorizationFailed:
-            return False
-        return True
 
     async def _described(self, name: str, principal: Principal) -> TopicImage:
         self._topics.permit(principal, Operation.DESCRIBE, name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from paceline.errors import AuthorizationFailed
 from paceline_node.controller.topic_config import ACCESS_POLICY, ACCESS_READERS, ACCESS_WRITERS
 from paceline_node.security.principals import (
     ANONYMOUS,
@@ -31,7 +32,8 @@ _ANYBODY_KNOWN = "*"
 
 
 class Access:
-    """May a principal do something? Every method returns, or raises AuthorizationFailed.
+    """May a principal do something? Every method but ``allows`` returns, or raises
+    AuthorizationFailed.
 
     ``configs`` gives a topic's configuration, empty for one that does not exist.
     """
@@ -61,6 +63,18 @@ class Access:
     def resource(self, principal: Principal, operation: Operation, resource: Resource) -> None:
         """To anything."""
         self._policy.authorize(principal, operation, resource)
+
+    def allows(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        """Whether it may, a topic's own rules included: for lists, which leave out what the caller
+        may not know of."""
+        try:
+            if resource.kind is ResourceKind.TOPIC:
+                self.topic(principal, operation, resource.name)
+            else:
+                self.resource(principal, operation, resource)
+        except AuthorizationFailed:
+            return False
+        return True
 
 
 def _lists(names: str | None, principal: Principal) -> bool:

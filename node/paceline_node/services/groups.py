@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import trio
 
-from paceline.errors import AuthorizationFailed, CoordinatorNotAvailable, UnknownTopicOrPartition
+from paceline.errors import CoordinatorNotAvailable, UnknownTopicOrPartition
 from paceline.types import NodeId
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
@@ -54,19 +54,13 @@ class GroupService:
 
     def may_read(self, principal: Principal, topic: str) -> bool:
         """Whether ``principal`` may read a topic: only then may it say how far it has."""
-        try:
-            self._access.topic(principal, Operation.CONSUME, topic)
-        except AuthorizationFailed:
-            return False
-        return True
+        resource = Resource(ResourceKind.TOPIC, topic)
+        return self._access.allows(principal, Operation.CONSUME, resource)
 
     def may_see(self, principal: Principal, group: str) -> bool:
         """Whether ``principal`` may know of a group."""
-        try:
-            self.permit(principal, Operation.DESCRIBE, group)
-        except AuthorizationFailed:
-            return False
-        return True
+        resource = Resource(ResourceKind.GROUP, group)
+        return self._access.allows(principal, Operation.DESCRIBE, resource)
 
     # --- who --------------------------------------------------------------------------------------
 

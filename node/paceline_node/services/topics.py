@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from paceline.errors import (
-    AuthorizationFailed,
     InvalidTopic,
     PolicyViolation,
     RequestTimedOut,
@@ -20,7 +19,7 @@ from paceline_node.controller.image import Image, TopicImage
 from paceline_node.controller.records import Partition
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.security.principals import Operation, Principal
+from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.needs import need_of
 
@@ -91,11 +90,13 @@ class TopicService:
 
     def may_see(self, principal: Principal, topic: TopicImage) -> bool:
         """Whether ``principal`` may know of a topic."""
-        try:
-            self._access.topic(principal, Operation.DESCRIBE, topic.name)
-        except AuthorizationFailed:
-            return False
-        return True
+        resource = Resource(ResourceKind.TOPIC, topic.name)
+        return self._access.allows(principal, Operation.DESCRIBE, resource)
+
+    def may_read(self, principal: Principal, topic: TopicImage) -> bool:
+        """Whether ``principal`` may read a topic's records."""
+        resource = Resource(ResourceKind.TOPIC, topic.name)
+        return self._access.allows(principal, Operation.CONSUME, resource)
 
     def overview(self, principal: Principal) -> Image:
         """The whole cluster's metadata. Raises AuthorizationFailed."""

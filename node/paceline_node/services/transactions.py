@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from paceline.errors import (
-    AuthorizationFailed,
     CoordinatorNotAvailable,
     PolicyViolation,
     UnknownTopicOrPartition,
@@ -296,11 +295,8 @@ class TransactionService:
         return [each for each in found if self._may_see(principal, each.key.name)]
 
     def _may_see(self, principal: Principal, name: str) -> bool:
-        try:
-            self.permit(principal, Operation.DESCRIBE, name)
-        except AuthorizationFailed:
-            return False
-        return True
+        resource = Resource(ResourceKind.TRANSACTION, name)
+        return self._access.allows(principal, Operation.DESCRIBE, resource)
 
     async def describe(self, principal: Principal, key: TransactionKey) -> Listed:
         """One id. Raises TransactionNotFound."""

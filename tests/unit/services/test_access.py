@@ -12,6 +12,8 @@ from paceline_node.security.principals import (
     Operation,
     Principal,
     Proof,
+    Resource,
+    ResourceKind,
     node_principal,
 )
 from paceline_node.services.access import Access
@@ -40,7 +42,9 @@ ALLOWED = [
 @pytest.mark.parametrize(("topic", "principal", "reads", "writes"), ALLOWED)
 def test_rules(topic: str, principal: Principal, reads: bool, writes: bool) -> None:
     access = Access(AllowAll(), lambda name: CONFIGS.get(name, {}))
+    resource = Resource(ResourceKind.TOPIC, topic)
     for operation, allowed in ((Operation.CONSUME, reads), (Operation.PRODUCE, writes)):
+        assert access.allows(principal, operation, resource) is allowed
         if allowed:
             access.topic(principal, operation, topic)
         else:
