@@ -28,8 +28,8 @@ NEW = Judgement((), 0)
 def judge(producers: ProducerTable, headers: Sequence[BatchHeader]) -> Judgement:
     """Compare a request's batches with what their producer has written.
 
-    Raises InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence or UnknownProducerId;
-    nothing may be appended then.
+    Raises InvalidProducerEpoch, OutOfOrderSequence or DuplicateSequence; nothing may be appended
+    then.
     """
     for header in headers:
         if header.producer_id >= 0:

@@ -106,7 +106,6 @@ class Log:
             path,
             hints,
             index_interval=settings.index_interval_bytes,
-            policy=settings.producers,
         )
         log = cls(env, path, identity, settings, parts)
         try:

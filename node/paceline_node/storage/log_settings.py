@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.index import MAX_RELATIVE
-from paceline_node.storage.producers import ProducerPolicy
 
 _DAY_MS = 24 * 3600 * 1000
 
@@ -28,7 +27,6 @@ class LogSettings:
     checkpoint_bytes: int = 16 * 1024 * 1024
     """How much an active segment may grow before the next checkpoint also writes its indexes and
     producers; recovery after a kill reads little more than this."""
-    producers: ProducerPolicy = field(default_factory=ProducerPolicy)
     compaction: CompactionRules | None = None
     """None: the log is not compacted."""
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgpack
@@ -34,7 +33,6 @@ from paceline.errors import (
     DuplicateSequence,
     InvalidProducerEpoch,
     OutOfOrderSequence,
-    UnknownProducerId,
 )
 from paceline.wire.batch_header import (
     BatchExtension,
@@ -108,13 +106,6 @@ class _Undo(NamedTuple):
     former: State | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerPolicy:
-    """``strict`` refuses an unknown producer whose first sequence is not 0."""
-
-    strict: bool = False
-
-
 def key_of(header: BatchHeader) -> ProducerKey | None:
     """The key of the batch's producer; None when the batch is not idempotent."""
     if header.producer_id < 0 or header.base_sequence < 0:
@@ -138,11 +129,8 @@ def read_detail(data: Buffer, position: int, header: BatchHeader) -> Detail | No
 class ProducerTable:
     """Producer states of one log."""
 
-    def __init__(
-        self, policy: ProducerPolicy | None = None, *, journal_batches: int = _JOURNAL
-    ) -> None:
+    def __init__(self, *, journal_batches: int = _JOURNAL) -> None:
         """``journal_batches``: how many updates can be undone without reading the log."""
-        self._policy = policy or ProducerPolicy()
         self._states: dict[ProducerKey, State] = {}
         self._journal: deque[_Undo] = deque(maxlen=journal_batches)
         self._marks: list[tuple[int, dict[ProducerKey, State]]] = []
@@ -210,8 +198,7 @@ class ProducerTable:
         """Judge a batch before the leader appends it.
 
         None: append it (also when it is not idempotent). Duplicate: answer those offsets. Raises
-        InvalidProducerEpoch, OutOfOrderSequence, DuplicateSequence or UnknownProducerId; nothing
-        may be appended then.
+        InvalidProducerEpoch, OutOfOrderSequence or DuplicateSequence; nothing may be appended then.
         """
         key = key_of(header)
         if key is None:
@@ -219,11 +206,7 @@ class ProducerTable:
         state = self.get(key)
         first = header.base_sequence
         if state is None:
-            if self._policy.strict and first != 0:
-                raise UnknownProducerId(
-                    f"producer {header.producer_id} is not known, its sequence begins at {first}"
-                )
-            return None
+            return None  # what it wrote may have expired or gone with retention
         if header.producer_epoch < state.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id}: epoch {header.producer_epoch}, "

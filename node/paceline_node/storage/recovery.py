@@ -27,7 +27,7 @@ from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.producer_file import Snapshots
-from paceline_node.storage.producers import ProducerPolicy, ProducerTable, read_detail
+from paceline_node.storage.producers import ProducerTable, read_detail
 from paceline_node.storage.repair import REPLACEMENT
 from paceline_node.storage.rewriting import rewrite
 from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
@@ -109,15 +109,13 @@ class _Findings:
     dirty: bool = False
 
 
-async def recover(
-    disk: Disk, path: str, hints: RecoveryHints, *, index_interval: int, policy: ProducerPolicy
-) -> Recovered:
+async def recover(disk: Disk, path: str, hints: RecoveryHints, *, index_interval: int) -> Recovered:
     """Open every segment in ``path`` and make the log whole.
 
     Raises OSError. On an error, or when cancelled, all files are closed; torn bytes may have been
     cut already, which the next recovery would do again.
     """
-    recovery = _Recovery(disk, path, hints, index_interval, policy)
+    recovery = _Recovery(disk, path, hints, index_interval)
     try:
         return await recovery.run()
     except BaseException:
@@ -129,9 +127,7 @@ async def recover(
 class _Recovery:
     """One opening of one log."""
 
-    def __init__(
-        self, disk: Disk, path: str, hints: RecoveryHints, interval: int, policy: ProducerPolicy
-    ) -> None:
+    def __init__(self, disk: Disk, path: str, hints: RecoveryHints, interval: int) -> None:
         self._disk = disk
         self._path = path
         self._hints = hints
@@ -143,7 +139,7 @@ class _Recovery:
         self._epochs = EpochCache()
         self._table = EpochCache()
         self._epochs_on_disk: Sequence[EpochStart] | None = None
-        self._producers = ProducerTable(policy)
+        self._producers = ProducerTable()
         self._producers_from = 0
         self._snapshots: list[int] = []
 

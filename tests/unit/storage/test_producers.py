@@ -12,10 +12,9 @@ from paceline.errors import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
     PacelineError,
-    UnknownProducerId,
 )
 from paceline.wire.batch import BatchHeader, read_header
-from paceline_node.storage.producers import Duplicate, ProducerPolicy, ProducerTable
+from paceline_node.storage.producers import Duplicate, ProducerTable
 from tests.unit.storage.world import batch
 
 LAST = 2**31 - 1
@@ -25,9 +24,9 @@ def header(first: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> 
     return read_header(batch(count, producer=(producer, epoch, first)))
 
 
-def table_of(*batches: BatchHeader, policy: ProducerPolicy | None = None) -> ProducerTable:
+def table_of(*batches: BatchHeader) -> ProducerTable:
     """A table that has seen these batches, at offsets in a row from 0."""
-    table = ProducerTable(policy)
+    table = ProducerTable()
     offset = 0
     for each in batches:
         table.update(each, offset)
@@ -71,16 +70,6 @@ def test_check(name: str, seen: list[BatchHeader], new: BatchHeader, outcome: ob
     else:
         assert table.check(new) == outcome
     assert table == table_of(*seen)  # a check changes nothing
-
-
-@pytest.mark.parametrize(("first", "refused"), [(0, False), (1, True)])
-def test_strict_refuses_unknown_producers(first: int, refused: bool) -> None:
-    table = ProducerTable(ProducerPolicy(strict=True))
-    if refused:
-        with pytest.raises(UnknownProducerId):
-            table.check(header(first))
-    else:
-        assert table.check(header(first)) is None
 
 
 def test_followers_never_refuse() -> None:
