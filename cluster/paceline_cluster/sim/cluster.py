@@ -16,6 +16,7 @@ from paceline.client.transport import Dial
 from paceline.types import NodeId
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.machine import Machine
+from paceline_cluster.sim.plan import Guest
 from paceline_node.app.boot import format_node
 from paceline_node.app.node import Node
 from paceline_node.controller.raft_types import Member
@@ -24,6 +25,8 @@ from paceline_node.settings import Settings, load
 from paceline_node.storage.layout import DirectoryMeta
 
 V1_PORT, NATIVE_PORT, PEER_PORT, SEGMENT_PORT = 9092, 7400, 7401, 12345
+CURSUS_PORT = 9000
+_GUEST_PORTS = {Guest.CURSUS: ("cursus", CURSUS_PORT)}
 
 CHAOS_TIMING = {
     "broker.heartbeat_ms": "200",
@@ -38,6 +41,8 @@ CHAOS_TIMING = {
     "controller.noop_interval_ms": "500",
     "groups.session_min_ms": "1000",
     "v1.session_timeout_ms": "2000",
+    "cursus.session_timeout_ms": "2000",
+    "cursus.keepalive_ms": "1000",
     "segment.append_timeout_ms": "3000",
     "segment.read_wait_ms": "500",
     "disk.min_free_bytes": "0",
@@ -49,12 +54,13 @@ production's timing. What only says that nothing happened is rarer than there.""
 @dataclass(frozen=True)
 class Shape:
     """A cluster's size and settings. ``settings`` come on top of the timing of the chaos tests;
-    ``spares`` are machines that join later, if at all."""
+    ``spares`` are machines that join later, if at all. Nodes listen for ``guests`` besides."""
 
     nodes: int = 3
     voters: int = 3
     spares: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
+    guests: tuple[Guest, ...] = ()
 
 
 def host_of(number: int) -> str:
@@ -113,6 +119,7 @@ class SimCluster:
             ("native", NATIVE_PORT),
             ("peer", PEER_PORT),
             ("segment", SEGMENT_PORT),
+            *(_GUEST_PORTS[guest] for guest in self.shape.guests),
         )
         listeners = load(
             flags=["listeners=" + ",".join(f"{kind}://{host}:{port}" for kind, port in ports)]

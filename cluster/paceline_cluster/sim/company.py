@@ -15,6 +15,7 @@ from paceline.types import TopicPartition
 from paceline_cluster.chaos.member import ask_offsets
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.copier import Copier
+from paceline_cluster.sim.guests.invitation import invited, last_questions
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember
@@ -95,6 +96,9 @@ def gather(plan: Plan, recorder: Recorder, judge: SegmentJudge, rng: random.Rand
         writers.append(Crew("crew", plan, judge, fork()))
         others.append(StreamReader("sr", judge, fork()))
         others.append(Keeper("keeper", plan, judge, fork()))
+    guest_writers, guest_readers = invited(plan, recorder)
+    writers += guest_writers
+    others += guest_readers
     return Company(writers, others)
 
 
@@ -131,6 +135,7 @@ async def read_everything(
     await while_connected(cluster, host, rng, read, dial=dial)
     if plan.line_members:
         await over_links(cluster, host, rng, ask)
+    await last_questions(plan, recorder, cluster, host, rng)
 
 
 async def _ask_until_told(client: Client, plan: Plan, recorder: Recorder) -> None:

@@ -6,6 +6,7 @@ without changing the others: that is what makes a failing plan shrink.
 
 from __future__ import annotations
 
+import enum
 import random
 from dataclasses import dataclass, field, replace
 
@@ -15,6 +16,14 @@ from paceline_node.settings.flush_mode import FlushMode
 
 LEDGER = "ledger"
 COPIES = "copies"
+TALLIES = "tallies"
+_GUEST_PAUSE_S = 0.2
+
+
+class Guest(enum.Enum):
+    """A protocol of another broker, whose clients may work in a run."""
+
+    CURSUS = "cursus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +50,13 @@ class TopicPlan:
     min_isr: int
     flush_mode: FlushMode
     segment_bytes: int
+    numbers_strictly: bool = False
 
     @property
     def configs(self) -> dict[str, str]:
+        numbering = {"producer.numbering": "strict"} if self.numbers_strictly else {}
         return {
+            **numbering,
             "min.insync.replicas": str(self.min_isr),
             "flush.mode": self.flush_mode.value,
             "segment.bytes": str(self.segment_bytes),
@@ -54,10 +66,10 @@ class TopicPlan:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run. ``writers``, ``readers`` and so on are counts of clients (``line_``: of V1);
-    where there are ``streamers``, others use segments too. ``pause_s`` bounds a writer's pause
-    between two writes. ``spares`` are machines that have a disk but no process until a fault starts
-    one. ``losses`` is how many machines may have lost data at a time; above min ISR - 1 the cluster
-    need not become whole again, but must not lie."""
+    where there are ``streamers``, others use segments too. Each of ``guests`` brings a few clients.
+    ``pause_s`` bounds a writer's pause between two writes. ``spares`` are machines that have a disk
+    but no process until a fault starts one. ``losses`` is how many machines may have lost data at a
+    time; above min ISR - 1 the cluster need not become whole again, but must not lie."""
 
     seed: int
     profile: str
@@ -79,6 +91,7 @@ class Plan:
     transactors: int = 0
     streamers: int = 0
     copiers: int = 0
+    guests: tuple[Guest, ...] = ()
 
     @property
     def ledger(self) -> TopicPlan:
@@ -91,8 +104,21 @@ class Plan:
         return replace(self.topics[0], name=COPIES, partitions=1)
 
     @property
+    def tallies(self) -> TopicPlan:
+        """Where Cursus producers may leave no gap between the numbers of their records."""
+        return replace(self.topics[0], name=TALLIES, partitions=1, numbers_strictly=True)
+
+    @property
+    def guest_pause_s(self) -> float:
+        """Bounds the pause of a guest between two writes: there are few, and they take it easy."""
+        return max(self.pause_s, _GUEST_PAUSE_S)
+
+    @property
     def all_topics(self) -> tuple[TopicPlan, ...]:
-        return (*self.topics, self.ledger) if self.transactors else self.topics
+        """Those that are written to by clients, and read by all."""
+        ledger = (self.ledger,) if self.transactors else ()
+        tallies = (self.tallies,) if Guest.CURSUS in self.guests else ()
+        return (*self.topics, *ledger, *tallies)
 
     @property
     def node_settings(self) -> dict[str, str]:
@@ -177,7 +203,17 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         transactors=transactors,
         streamers=streamers,
         copiers=copiers,
+        guests=_guests(seed, profile, is_busy=bool(streamers or transactors)),
     )
+
+
+def _guests(seed: int, profile: Profile, *, is_busy: bool) -> tuple[Guest, ...]:
+    """Which other protocols have clients in a run: none, one or two; where transactions or segments
+    cost much already, one at most. Drawn apart, so that nothing else of a seed depends on it."""
+    rng = random.Random(f"{seed}/{profile.name}/guests")
+    count = rng.choice((0, 1, 1, 2))
+    found = rng.sample(list(Guest), min(count, len(Guest)))
+    return tuple(found[:1] if is_busy else found)
 
 
 def _faults(seed: int, profile: Profile, seconds: float) -> tuple[Fault, ...]:

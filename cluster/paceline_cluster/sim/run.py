@@ -135,7 +135,7 @@ class Run:
         plan, rng = self.plan, self._rng
         self.fabric = Fabric(random.Random(rng.getrandbits(64)), plan.weather)
         await nursery.start(self.fabric.run)
-        shape = Shape(plan.nodes, plan.voters, plan.spares, plan.node_settings)
+        shape = Shape(plan.nodes, plan.voters, plan.spares, plan.node_settings, plan.guests)
         cluster = self.cluster = SimCluster(
             shape,
             self.fabric,

@@ -23,9 +23,9 @@ def find(mutant: NodeMutant) -> str | None:
     """The first violation within the budget."""
     with mutant.patch():
         for seed in (mutant.seed, *range(mutant.budget)):
-            # Without transactions and segments: these are the runs that were searched, and shorter.
+            # Without transactions, segments and guests: the runs that were searched, and shorter.
             plan = draw(seed, mutant.profile, seconds=SECONDS)
-            plan = replace(plan, transactors=0, copiers=0, streamers=0)
+            plan = replace(plan, transactors=0, copiers=0, streamers=0, guests=())
             verdict = run(plan)
             if verdict.violation is not None:
                 return str(verdict.violation)

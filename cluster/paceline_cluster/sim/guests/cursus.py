@@ -1,0 +1,112 @@
+"""One Cursus connection as a client has it; what its answers say of what was asked for.
+
+Answers are taken at their word (spec cursus 4, 7): a refusal says that nothing was done, unless it
+says that the time is over or the broker failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import trio
+
+from paceline.errors import Outcome, PacelineError
+from paceline.wire.cursus.batch import MAGIC, CursusRecord, parse_batch
+from paceline.wire.cursus.errors import CursusError, parse_refusal
+from paceline.wire.cursus.frames import FrameReader, framed
+from paceline_cluster.sim.guests.links import Address, Connection, Links
+
+_OPEN = frozenset(("request_timed_out", "request_cancelled", "broker_error"))
+_ELSEWHERE = "LEADER_IS "
+
+
+def is_open(error: PacelineError) -> bool:
+    """Whether what was asked for may have been done."""
+    if isinstance(error, CursusError):
+        return error.word in _OPEN
+    return error.outcome is Outcome.UNKNOWN
+
+
+class Stored(NamedTuple):
+    """A batch's acknowledgement."""
+
+    last_offset: int
+    last_sequence: int
+
+
+class CursusLink(Connection):
+    """Frames out, frames in."""
+
+    def __init__(self, stream: trio.abc.Stream) -> None:
+        super().__init__(stream)
+        self._frames = FrameReader()
+
+    async def ask(self, line: str) -> Mapping[str, str]:
+        """The fields of the OK. Raises CursusError for a refusal, and ConnectionLost."""
+        return fields_of(await self.say(line))
+
+    async def say(self, line: str) -> str:
+        """As :meth:`ask`: the whole OK."""
+        return _accepted(await self.exchange(line, lambda: self._told(line.encode())))
+
+    async def produce(self, body: bytes) -> Stored:
+        """Send a batch, or a PUBLISH; what its acknowledgement says. Raises as :meth:`ask`."""
+        answer = await self.exchange("a batch", lambda: self._told(body))
+        if not answer.startswith(b"{"):
+            _accepted(answer)
+            raise AssertionError(f"{answer!r} is no acknowledgement")
+        told = json.loads(answer)
+        if told["status"] == "ERROR":
+            raise parse_refusal(told["error"])
+        assert told["status"] == "OK", f"a batch was stored in parts: {told}"
+        return Stored(told["last_offset"], told["seq_end"])
+
+    async def consume(self, line: str) -> list[CursusRecord]:
+        """The records that a CONSUME answers. Raises as :meth:`ask`."""
+        return records_of(await self.exchange(line, lambda: self._told(line.encode())))
+
+    async def send(self, body: bytes) -> None:
+        """Send what is answered by a stream of frames."""
+        self.is_usable = False
+        await self.stream.send_all(framed(body))
+
+    async def frame(self) -> bytes:
+        """The next frame; an empty one is a stream's keepalive."""
+        while (body := self._frames.next_frame()) is None:
+            self._frames.feed(await self.receive())
+        return body
+
+    async def _told(self, body: bytes) -> bytes:
+        await self.stream.send_all(framed(body))
+        return await self.frame()
+
+
+CursusLinks = Links[CursusLink]
+
+
+def records_of(answer: bytes) -> list[CursusRecord]:
+    """The records of a data frame. Raises CursusError for a refusal."""
+    if not answer.startswith(MAGIC):
+        _accepted(answer)
+        raise AssertionError(f"{answer!r} is no batch")
+    return parse_batch(answer).records
+
+
+def fields_of(line: str) -> Mapping[str, str]:
+    """The ``k=v`` words of an answer."""
+    return dict(word.partition("=")[::2] for word in line.split()[1:])
+
+
+def leader_told(error: CursusError) -> Address | None:
+    """Where a refusal says that the leader is."""
+    _, found, address = error.detail.partition(_ELSEWHERE)
+    return Address.parse(address.split()[0]) if found and address else None
+
+
+def _accepted(answer: bytes) -> str:
+    line = answer.decode()
+    if line.startswith("OK"):
+        return line
+    raise parse_refusal(line)

@@ -1,0 +1,201 @@
+"""Members of a Cursus group in the simulation, as shipped clients are: they ask who coordinates,
+join, read at the leaders and commit; fall silent now and then, and come back as others."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import trio
+
+from paceline.errors import PacelineError
+from paceline.wire.cursus.errors import CursusError, class_of
+from paceline.wire.cursus.replies import parse_assignment
+from paceline_cluster.checker import events
+from paceline_cluster.sim.cluster import CURSUS_PORT, SimCluster
+from paceline_cluster.sim.guests.cursus import CursusLink, CursusLinks, fields_of, is_open
+from paceline_cluster.sim.guests.links import AGAIN_S, Address, Links
+from paceline_cluster.sim.history import Recorder, at
+from paceline_cluster.sim.plan import TopicPlan
+
+GROUP = "cursors"
+_COMMIT = 0.5
+"""How likely a member commits what it has just read."""
+_BATCH_COMMIT = 0.5
+_LEAVE = 0.5
+"""How likely a member says that it goes."""
+_LEAVE_S = 1.0
+
+
+class CursusMember:
+    """One member after another, each for a few seconds."""
+
+    def __init__(self, name: str, topic: TopicPlan, recorder: Recorder, rng: random.Random) -> None:
+        self.name = name
+        self._topic = topic
+        self._recorder = recorder
+        self._rng = rng
+        self._lives = 0
+
+    async def run(self, cluster: SimCluster, host: str) -> None:
+        """Be one member after another, until cancelled."""
+        async with Links(cluster, host, CURSUS_PORT, CursusLink, self._rng) as links:
+            while True:
+                self._lives += 1
+                name = f"{self.name}.{self._lives}"
+                life = _Membership(name, self._topic, self._recorder, self._rng, links)
+                with trio.move_on_after(self._rng.uniform(2.0, 10.0)):
+                    await life.run()
+                if self._rng.random() < _LEAVE:
+                    with trio.move_on_after(_LEAVE_S):
+                        await life.leave()
+
+
+class _Membership:
+    """A member, until cancelled."""
+
+    def __init__(
+        self,
+        name: str,
+        topic: TopicPlan,
+        recorder: Recorder,
+        rng: random.Random,
+        links: CursusLinks,
+    ) -> None:
+        self._name = name
+        self._member = name
+        self._topic = topic.name
+        self._count = topic.partitions
+        self._recorder = recorder
+        self._rng = rng
+        self._links = links
+        self._generation = -1
+        self._leaders: list[Address | None] = []
+
+    async def run(self) -> None:
+        """Join, and read until the group moves on; again and again."""
+        while True:
+            try:
+                coordinator = await coordinator_of(self._links, GROUP)
+                while True:
+                    assigned = await self._join(coordinator)
+                    try:
+                        await self._read(coordinator, assigned)
+                    except CursusError as error:
+                        if class_of(error.word) != "fencing":
+                            raise
+            except PacelineError:
+                await trio.sleep(AGAIN_S)
+
+    async def leave(self) -> None:
+        """Be no member any more, if the coordinator can be asked."""
+        with contextlib.suppress(PacelineError):
+            link = await self._links.to(await coordinator_of(self._links, GROUP))
+            await link.ask(f"LEAVE_GROUP topic={self._topic} group={GROUP} member={self._member}")
+
+    async def _join(self, coordinator: Address) -> list[int]:
+        recorder = self._recorder
+        op = recorder.next_op()
+        recorder.say(events.Join(recorder.t, op, GROUP, self._name))
+        link = await self._links.to(coordinator)
+        # Python's clients join again under their full id, Java's under the name.
+        member = self._rng.choice((self._member, self._name))
+        line = f"JOIN_GROUP topic={self._topic} group={GROUP} member={member}"
+        told = await link.say(line)
+        fields = fields_of(told)
+        self._member, self._generation = fields["member"], int(fields["generation"])
+        recorder.say(events.Joined(recorder.t, op, self._generation))
+        return sorted(parse_assignment(told))
+
+    @property
+    def _who(self) -> str:
+        return f"group={GROUP} member={self._member} generation={self._generation}"
+
+    async def _read(self, coordinator: Address, partitions: list[int]) -> None:
+        """Read until refused. A reader is named anew with each assignment."""
+        reader = f"{self._name}.{self._generation}"
+        positions: dict[int, int] = {}
+        link = await self._links.to(coordinator)
+        for number in partitions:
+            offset = max(0, await committed(link, self._topic, number, self._recorder))
+            positions[number] = offset
+            self._recorder.seek(reader, at(self._topic, number), offset)
+        while True:
+            for number in partitions:
+                if await self._consume(reader, number, positions):
+                    await self._commit(coordinator, {number: positions[number]})
+            link = await self._links.to(coordinator)
+            await link.ask(f"HEARTBEAT topic={self._topic} {self._who}")
+            await trio.sleep(self._rng.uniform(0.0, 0.2))
+
+    async def _consume(self, reader: str, number: int, positions: dict[int, int]) -> bool:
+        """Read some at the leader; whether to commit it. Leaders that move are asked for again."""
+        line = f"CONSUME topic={self._topic} partition={number} offset={positions[number]}"
+        try:
+            leader = await self._leader(number)
+            if leader is None:
+                return False
+            link = await self._links.to(leader)
+            records = await link.consume(f"{line} {self._who} batch=20")
+        except PacelineError as error:
+            if isinstance(error, CursusError) and class_of(error.word) == "fencing":
+                raise
+            self._leaders.clear()
+            return False
+        if not records:
+            return False
+        where = at(self._topic, number)
+        values = [record.payload for record in records]
+        self._recorder.given(reader, where, records[0].offset, -1, values)
+        positions[number] = records[-1].offset + 1
+        return self._rng.random() < _COMMIT
+
+    async def _leader(self, number: int) -> Address | None:
+        if not self._leaders:
+            link = await self._links.to(self._links.anywhere())
+            told = (await link.ask(f"METADATA topic={self._topic}"))["leaders"]
+            self._leaders = [Address.parse(each) if each else None for each in told.split(",")]
+        return self._leaders[number]
+
+    async def _commit(self, coordinator: Address, offsets: dict[int, int]) -> None:
+        recorder = self._recorder
+        link = await self._links.to(coordinator)
+        ((number, offset),) = offsets.items()
+        op = recorder.next_op()
+        where = at(self._topic, number)
+        recorder.say(events.Commit(recorder.t, op, GROUP, where, offset, self._generation))
+        if self._rng.random() < _BATCH_COMMIT:
+            line = f"BATCH_COMMIT topic={self._topic} {self._who} P{number}:{offset}"
+        else:
+            place = f"topic={self._topic} partition={number} offset={offset}"
+            line = f"COMMIT_OFFSET {place} {self._who}"
+        try:
+            await link.ask(line)
+        except PacelineError as error:
+            ended = events.CommitUnknown if is_open(error) else events.CommitFail
+            recorder.say(ended(recorder.t, op, repr(error)))
+            raise
+        recorder.say(events.CommitOk(recorder.t, op))
+
+
+async def coordinator_of(links: CursusLinks, group: str) -> Address:
+    """Where a group's coordinator is. Raises PacelineError."""
+    link = await links.to(links.anywhere())
+    told = await link.ask(f"FIND_COORDINATOR group={group}")
+    return Address(told["host"], int(told["port"]))
+
+
+async def committed(link: CursusLink, topic: str, partition: int, recorder: Recorder) -> int:
+    """Ask what the group has committed; -1 for nothing, for which Cursus says 0. (Members never
+    commit 0.)"""
+    op = recorder.next_op()
+    recorder.say(events.AskOffset(recorder.t, op, GROUP, at(topic, partition)))
+    try:
+        told = await link.ask(f"FETCH_OFFSET topic={topic} partition={partition} group={GROUP}")
+    except CursusError as error:
+        if error.word != "group_not_found":
+            raise
+        told = {"offset": "0"}
+    offset = int(told["offset"]) or -1
+    recorder.say(events.OffsetTold(recorder.t, op, offset))
+    return offset

@@ -1,0 +1,128 @@
+"""Cursus clients in whole nodes: the checker sees what must not happen, when a rule is broken."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import pytest
+import trio
+
+from paceline.types import Acks
+from paceline_cluster.sim.guests.cursus_member import GROUP
+from paceline_cluster.sim.plan import Guest
+from paceline_node.coordination.replica import MachineReplica
+from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
+from paceline_node.listeners import cursus_produce
+from paceline_node.listeners.cursus_groups import CursusGroupCommands
+from paceline_node.replication.partition import Partition
+from paceline_node.services import numbered
+from paceline_node.services.numbered import Wish
+from paceline_node.storage.numbered import Rule
+from tests.sim.node.guest_stories import (
+    GuestMutant,
+    all_of,
+    check_found,
+    depose,
+    depose_coordinator,
+    kill,
+    plan,
+    reset,
+    share,
+)
+from tests.sim.node.mutants import MUTANTS, Patch
+from tests.sim.node.story import TOPIC, play
+
+pytestmark = pytest.mark.timeout(600)
+
+PARTITIONS = 2
+
+
+def test_cursus_clients_are_told_the_truth() -> None:
+    play(all_of(reset, depose, kill), plan(Guest.CURSUS, partitions=PARTITIONS))
+
+
+# --- wrong versions of single rules ---------------------------------------------------------------
+
+
+def _set(target: object, name: str, value: object) -> Patch:
+    return lambda: mock.patch.object(target, name, value)
+
+
+def _wish_for_little(acks: Acks, timeout_s: float, rule: Rule | None = None) -> Wish:
+    return Wish(Acks.LEADER, timeout_s, rule)
+
+
+def _all_are_new(numbers: Sequence[object], *_: object) -> list[int]:
+    return list(range(len(numbers)))
+
+
+_produce = Partition.produce
+
+
+def _repetitions_need_nobody(self: Partition, batches: Any, headers: Any, **options: Any) -> None:
+    if not headers:
+        options["acks"] = Acks.LEADER
+    _produce(self, batches, headers, **options)
+
+
+@contextlib.contextmanager
+def _readable_to_the_log_end() -> Iterator[None]:
+    reads = next(each.patch for each in MUTANTS if each.name == "reads go to the log end")
+    end = lambda self, isolation: self.replica.log.log_end_offset  # noqa: E731
+    with reads(), mock.patch.object(Partition, "readable_end", end):
+        yield
+
+
+@contextlib.contextmanager
+def _no_generation_is_looked_at() -> Iterator[None]:
+    async def _nobody_is_fenced(self: object, place: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with (
+        mock.patch.object(CursusGroups, "_require_generation"),
+        mock.patch.object(CursusGroupCommands, "fence_reader", _nobody_is_fenced),
+    ):
+        yield
+
+
+FOUND = (
+    GuestMutant(
+        "acks=-1 is answered at append",
+        _set(cursus_produce, "Wish", _wish_for_little),
+        depose,
+        "acknowledged write lost",
+    ),
+    GuestMutant(
+        "numbers seen before are stored again",
+        _set(numbered, "select_new", _all_are_new),
+        reset,
+        "stored twice",
+    ),
+    GuestMutant(
+        "what is said again is acknowledged at once",
+        _set(Partition, "produce", _repetitions_need_nobody),
+        depose,
+        "acknowledged write lost",
+    ),
+    GuestMutant("reads go to the log end", _readable_to_the_log_end, depose, ""),
+    GuestMutant(
+        "no generation is looked at",
+        _no_generation_is_looked_at,
+        share,
+        "commit of an old generation",
+    ),
+    GuestMutant(
+        "groups answer before their change is committed",
+        _set(MachineReplica, "uncommitted", lambda *_: None),
+        depose_coordinator(cursus_key(GROUP, TOPIC)),
+        "",
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
+def test_mutant_is_found(mutant: GuestMutant) -> None:
+    check_found(mutant, plan(Guest.CURSUS, partitions=PARTITIONS))
