@@ -1,0 +1,1 @@
+"""Proof of the Spark sink's exactly-once: queries, workers and nodes killed at chosen points."""
