@@ -31,6 +31,7 @@ GROUPS = (
     "kafka",
     "groups",
     "failover",
+    "spark",
 )
 RATE_AIM = Aim(8000, at_least=True)
 SINGLE_WRITES = 3000
@@ -51,6 +52,13 @@ BATCHES = ((256 << 10, 12), (1 << 20, 12), (1 << 20, 1))
 @click.option("--seconds", type=float, default=5.0, show_default=True, help="Of each throughput.")
 @click.option("--failovers", type=int, default=5, show_default=True)
 @click.option(
+    "--spark-records",
+    type=click.IntRange(min=100),
+    default=1_000_000,
+    show_default=True,
+    help="That Spark reads each time.",
+)
+@click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
@@ -60,18 +68,23 @@ BATCHES = ((256 << 10, 12), (1 << 20, 12), (1 << 20, 1))
 )
 @output_option
 def main(
-    only: tuple[str, ...], seconds: float, failovers: int, directory: Path, printer: Printer
+    only: tuple[str, ...],
+    seconds: float,
+    failovers: int,
+    spark_records: int,
+    directory: Path,
+    printer: Printer,
 ) -> None:
     """Measure a cluster of three processes with the default flush.mode=group.
 
-    Without --only everything is measured, in about two minutes on a quiet machine.
+    Without --only everything is measured, in about five minutes on a quiet machine.
     """
     groups = set(only or GROUPS)
     base = directory.resolve() / f"bench-{os.getpid()}"
     environment = _environment()
     printer.say(", ".join(f"{key} {value}" for key, value in environment.items()))
     figures: list[Figure] = []
-    if groups - {"cursus", "kafka"}:
+    if groups - {"cursus", "kafka", "spark"}:
         with rig.cluster(base) as made:
             figures += trio.run(_measure, made, groups, seconds, failovers, printer.say)
     if "cursus" in groups:
@@ -81,6 +94,9 @@ def main(
     if "kafka" in groups:
         with rig.cluster(base) as made:
             figures += _kafka(made, seconds, printer.say)
+    if "spark" in groups:
+        with rig.cluster(base) as made:
+            figures += _spark(made, spark_records, printer.say)
     data = {"environment": environment, "figures": [figure.to_json() for figure in figures]}
     printer.result(data, table(figures))
 
@@ -152,6 +168,18 @@ def _kafka(made: Rig, seconds: float, say: Callable[[str], None]) -> list[Figure
     made.up()
     figures = []
     for figure in kafka.measure(made, sizes=SIZES, seconds=seconds, latency_per_s=KAFKA_PER_S):
+        say(f"{figure.name}: {figure.value:g} {figure.unit}")
+        figures.append(figure)
+    return figures
+
+
+def _spark(made: Rig, records: int, say: Callable[[str], None]) -> list[Figure]:
+    # Spark is an extra.
+    from paceline_cluster.bench import spark
+
+    made.up()
+    figures = []
+    for figure in spark.measure(made.addresses, records):
         say(f"{figure.name}: {figure.value:g} {figure.unit}")
         figures.append(figure)
     return figures
