@@ -6,7 +6,7 @@ Exit codes: 0 done, 2 usage, 3 findings, 4 data loss, 5 the query failed too oft
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import click
 
 from paceline.spark.jobs.options import (
     cluster_options,
+    interval,
     report_option,
     seconds,
     size,
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 SHOWN_FINDINGS = 20
+SHOWN_STATISTICS = (
+    *("topic", "partition", "rows", "bytes"),
+    *("value_p50", "value_p99", "distinct_keys", "skew"),
+)
 
 
 @click.group()
@@ -217,10 +222,11 @@ def restore(
 @click.option("--to", "target", required=True, help="Topic that gets the windows.")
 @click.option("--time", "time_", default="record", show_default=True, help="record, or $.path")
 @click.option("--key", default="record", show_default=True, help="record, or $.path")
-@click.option("--window", default="1 minute", show_default=True)
-@click.option("--slide", default="", help="Windows that overlap, for example '10 seconds'.")
-@click.option("--watermark", default="30 seconds", show_default=True)
+@click.option("--window", default="1m", show_default=True, callback=interval)
+@click.option("--slide", default="", callback=interval, help="Windows that overlap: 10s.")
+@click.option("--watermark", default="30s", show_default=True, callback=interval)
 @click.option("--agg", default="count", show_default=True, help="count,sum:$.x,approx_distinct:$.y")
+@click.option("--early", is_flag=True, help="Write a window whenever it changes: the last counts.")
 @click.option("--dead-letter", default="", help="Topic for records without time or key.")
 @stream_options("now")
 @cluster_options
@@ -233,6 +239,7 @@ def windows(
     slide: str,
     watermark: str,
     agg: str,
+    early: bool,
     dead_letter: str,
     checkpoint: str,
     trigger: Mapping[str, Any],
@@ -250,7 +257,7 @@ def windows(
     wanted = windowing.Windows(
         time_, key, window, slide, watermark, windowing.parse_aggregates(agg)
     )
-    report = Report("windows", report_path, topics=topics, to=target)
+    report = Report("windows", report_path, topics=topics, to=target, early=early)
 
     def rows() -> DataFrame:
         spark = _session("windows", master, {"spark.sql.shuffle.partitions": "4", **conf})
@@ -268,18 +275,20 @@ def windows(
 
     def start() -> list[StreamingQuery]:
         read = rows()
-        outputs = [("windows", target, windowing.windowed(read, wanted))]
+        begin = windowing.start_early if early else windowing.start
+        outputs = [("windows", target, windowing.windowed(read, wanted), begin)]
         if dead_letter:
-            outputs.append(("bad", dead_letter, windowing.bad_rows(read, wanted)))
+            bad = windowing.bad_rows(read, wanted)
+            outputs.append(("bad", dead_letter, bad, windowing.start))
         return [
-            windowing.start(
+            begin(
                 frame,
                 name=f"paceline-{name}",
                 topic=topic,
                 checkpoint=str(Path(checkpoint, name)),
                 **common,
             )
-            for name, topic, frame in outputs
+            for name, topic, frame, begin in outputs
         ]
 
     runner = Runner(report, title="windows", max_restarts=max_restarts)
@@ -375,6 +384,8 @@ def stats(
     """What is in the topics: tables as Parquet and JSON, and a page with plots."""
     import time
 
+    import pyarrow.parquet as pq
+
     from paceline.spark.jobs import statistics
     from paceline.spark.jobs.page import page
     from paceline.spark.jobs.running import progress
@@ -382,21 +393,32 @@ def stats(
     report = Report("stats", report_path, topics=topics)
     spark = _session("stats", master, conf)
     options = {"paceline.bootstrap.servers": bootstrap, "subscribe": topics, **source_options}
+    out.mkdir(parents=True, exist_ok=True)
     tables: dict[str, list[dict[str, Any]]] = {}
     with progress("measuring"):
         for name, frame in statistics.collect(spark, options, top=top).tables().items():
-            frame.coalesce(1).write.mode("overwrite").parquet(str(out / name))
-            read = spark.read.parquet(str(out / name))
-            tables[name] = [row.asDict() for row in read.collect()]
+            # A few rows a topic: no work for Spark any more.
+            found = frame.toArrow()
+            pq.write_table(found, out / f"{name}.parquet")
+            tables[name] = found.to_pylist()
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     (out / "stats.html").write_text(page(tables, f"Topics {topics}", made), encoding="utf-8")
     (out / "stats.json").write_text(json.dumps(tables, indent=2, default=str), encoding="utf-8")
     report.facts["rows"] = sum(row["rows"] for row in tables["partitions"])
     report.facts["page"] = str(out / "stats.html")
-    spark.createDataFrame(tables["partitions"]).select(
-        "topic", "partition", "rows", "bytes", "value_p50", "value_p99", "distinct_keys", "skew"
-    ).show(50)
+    _show(tables["partitions"], SHOWN_STATISTICS)
     return _end(report, JobExit.DONE)
+
+
+def _show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """A table on the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None)
+    for row in rows:
+        table.add_row(*(str(row[name]) for name in columns))
+    Console().print(table)
 
 
 def _end(report: Report, code: JobExit) -> int:

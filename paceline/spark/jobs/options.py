@@ -45,15 +45,25 @@ class Finder:
         return self._finds()
 
 
-def _trigger(_ctx: click.Context, _param: click.Parameter, value: str) -> Mapping[str, Any]:
+_SHORT_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def interval(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """``30s`` or ``30 seconds``, as Spark says it; empty stays empty."""
+    found = re.fullmatch(r"(\d+) ?([a-z]+)", value)
+    if found is None:
+        if value:
+            raise click.BadParameter(f"{value!r}: expected an interval such as 30s or 10 minutes")
+        return value
+    return f"{found[1]} {_SHORT_UNITS.get(found[2], found[2])}"
+
+
+def _trigger(ctx: click.Context, param: click.Parameter, value: str) -> Mapping[str, Any]:
     if value == "now":
         return {"availableNow": True}
-    if not re.fullmatch(r"\d+ ?(ms|s|m|h|[a-z]+)", value):
-        raise click.BadParameter(f"{value!r}: now, or an interval such as 30s")
-    found = re.match(r"(\d+) ?([a-z]+)", value)
-    assert found is not None
-    units = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
-    return {"processingTime": f"{found[1]} {units.get(found[2], found[2])}"}
+    if not value:
+        raise click.BadParameter("'': now, or an interval such as 30s")
+    return {"processingTime": interval(ctx, param, value)}
 
 
 def size(_ctx: click.Context, _param: click.Parameter, value: str) -> int:

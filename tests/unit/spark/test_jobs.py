@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
 import pytest
 
 from paceline.spark.archive_log import ArchiveLog
 from paceline.spark.errors import OptionError
 from paceline.spark.jobs import archiving
+from paceline.spark.jobs.options import interval
 from paceline.spark.jobs.page import bars, page
 from paceline.spark.jobs.windowing import Aggregate, parse_aggregates
 from tests.unit.spark.test_archive import AT, HOUR_MS, archive, read_back, rows
@@ -24,6 +26,27 @@ def test_aggregates() -> None:
     for bad in ("median:$.x", "sum", "count:$.x", ""):
         with pytest.raises(OptionError, match="expected count"):
             parse_aggregates(bad)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("30s", "30 seconds"),
+        ("1 m", "1 minutes"),
+        ("2 days", "2 days"),
+        ("250ms", "250 milliseconds"),
+    ],
+)
+def test_intervals_are_said_as_spark_says_them(given: str, told: str) -> None:
+    command = click.Command("job", params=[click.Option(["--window"], callback=interval)])
+    assert command.make_context("job", ["--window", given]).params == {"window": told}
+
+
+@pytest.mark.parametrize("given", ["soon", "5", "1.5h", "-1s"])
+def test_what_is_no_interval_is_refused(given: str) -> None:
+    command = click.Command("job", params=[click.Option(["--window"], callback=interval)])
+    with pytest.raises(click.BadParameter, match="such as 30s"):
+        command.make_context("job", [f"--window={given}"])
 
 
 def test_small_files_become_one_and_the_old_ones_go_after_their_grace(tmp_path: Path) -> None:
