@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from paceline.client import Position
+from paceline.spark.options import parse_sink
 from paceline.spark.rows import REASON_HEADER
+from paceline.spark.sink import StreamWriter, TaskMessage
+from paceline.spark.source import PacelineDataSource
 from tests.spark.queries import DONE_S, Topics
 
 
@@ -28,6 +32,7 @@ def pipe(
     *,
     tasks: int = 2,
     value: Column | str = "value",
+    to: str = "paceline",
     **more: object,
 ) -> None:
     """One run of a query from topic to topic, over all that is there."""
@@ -36,7 +41,7 @@ def pipe(
         .options(**topics.options(source, startingOffsets="earliest", minPartitions=tasks))
         .load()
         .select("key", value, "partition")
-        .writeStream.format("paceline")
+        .writeStream.format(to)
         .options(**{key: str(value) for key, value in more.items()})
         .option("paceline.bootstrap.servers", topics.bootstrap)
         .option("topic", sink)
@@ -133,18 +138,47 @@ def breaking_at(value: str, attempts: int) -> Column:
     return F.udf(check, "binary", useArrow=False)("value").alias("value")
 
 
+class CrashingWriter(StreamWriter):
+    """Fails where Spark lets it commit: before it has, or after."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self._before = given.pop("crash") == "before"
+        super().__init__(parse_sink(given))
+
+    def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
+        if any(message is None or not message.transaction for message in messages):
+            super().commit(messages, batchId)
+            return
+        if not self._before:
+            super().commit(messages, batchId)
+        raise RuntimeError("crashed by the test")
+
+
+class CrashingSource(PacelineDataSource):
+    """The sink; option ``crash``: before, or after."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "paceline-crashing"
+
+    def streamWriter(self, schema: object, overwrite: bool) -> CrashingWriter:
+        return CrashingWriter(dict(self.options))
+
+
 def test_each_row_is_there_once_whatever_fails(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
+    spark.dataSource.register(CrashingSource)
     source, sink = topics.make(partitions=2), topics.make("out", partitions=2)
     wanted = numbered(0, 300)
     topics.write(source, wanted)
-    with pytest.raises(StreamingQueryException, match="broken by the test"):
-        pipe(spark, tmp_path, topics, source, sink, value=breaking_at("00150", 9))
+    with pytest.raises(StreamingQueryException, match="crashed by the test"):
+        pipe(spark, tmp_path, topics, source, sink, to="paceline-crashing", crash="before")
     assert topics.read(sink) == [], "nothing of a batch that failed is visible"
-    pipe(spark, tmp_path, topics, source, sink, tasks=4, value=breaking_at("00150", 1))
-    assert sorted(topics.read(sink)) == wanted
-    forget_last_commit(tmp_path)
+    broken = {"tasks": 4, "value": breaking_at("00150", 1)}
+    with pytest.raises(StreamingQueryException, match="crashed by the test"):
+        pipe(spark, tmp_path, topics, source, sink, to="paceline-crashing", crash="after", **broken)
+    assert sorted(topics.read(sink)) == wanted, "Spark does not know it, but the batch is there"
     topics.write(source, numbered(300, 350))
     pipe(spark, tmp_path, topics, source, sink, tasks=1)
     assert sorted(topics.read(sink)) == numbered(0, 350)

@@ -116,10 +116,12 @@ def test_starting_at_latest_loses_nothing_to_a_failed_first_batch(
     topic = topics.make(partitions=1)
     topics.write(topic, numbered(0, 95))
     running = query(topics.options(topic, startingOffsets="latest"))
-    assert running.run() == []
+    running.fail_at = lambda batch, values: True
+    with pytest.raises(StreamingQueryException, match="broken by the test at batch 0"):
+        running.run()
     topics.write(topic, numbered(95, 100))
     running.fail_at = lambda batch, values: bool(values)
-    with pytest.raises(StreamingQueryException, match="broken by the test"):
+    with pytest.raises(StreamingQueryException, match="broken by the test at batch 1"):
         running.run()
     topics.write(topic, numbered(100, 150))
     running.fail_at = lambda batch, values: False
