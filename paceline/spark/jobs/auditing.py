@@ -106,10 +106,11 @@ class Auditor:
             self.batches.where("status = 'ok'")
             .groupBy("topic", "partition", "baseOffset")
             .agg(
-                F.countDistinct("replica").alias("count"),
-                F.countDistinct("contentHash").alias("versions"),
-                F.sort_array(F.collect_set("replica")).cast("string").alias("on"),
+                # Sets of a few, where counting distinct ones would shuffle every row twice.
+                F.sort_array(F.collect_set("replica")).alias("on"),
+                F.size(F.collect_set("contentHash")).alias("versions"),
             )
+            .withColumns({"count": F.size("on"), "on": F.col("on").cast("string")})
             .join(expected, ["topic", "partition"])
             .withColumn("replica", F.lit(None).cast("int"))
         )
@@ -258,7 +259,7 @@ def compare(spark: SparkSession, options: Mapping[str, str], source: str, target
         .agg(
             F.sum("original").alias("original"),
             F.sum("restored").alias("restored"),
-            F.countDistinct("digest").alias("digests"),
+            (F.min("digest") == F.max("digest")).alias("same"),
             F.max("place").alias("place"),
         )
     )
@@ -268,7 +269,7 @@ def compare(spark: SparkSession, options: Mapping[str, str], source: str, target
         F.when(F.col("restored") == 0, "RECORD_LOST")
         .when(F.col("restored") > 1, "RECORD_REPEATED")
         .when(F.col("original") != 1, "RECORD_UNKNOWN")
-        .when(F.col("digests") != 1, "RECORD_CHANGED")
+        .when(~F.col("same"), "RECORD_CHANGED")
         .when(F.col("place") < F.col("before"), "ORDER_CHANGED")
     )
     return (
