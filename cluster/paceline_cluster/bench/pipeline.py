@@ -27,7 +27,9 @@ NUMBER = b"%012d"
 """What each value begins with."""
 STEP_S = 3600.0
 """No step takes this long; it bounds a hang."""
-MEMORY = ("--conf", "spark.driver.memory=2g")
+MEMORY = ("--conf", "spark.driver.memory=3g")
+PARTS = ("--conf", "spark.sql.shuffle.partitions=12")
+"""Of ten million digests, so that each part is sorted in memory."""
 
 
 @click.command()
@@ -102,7 +104,7 @@ def _plan(base: Path, records: int) -> dict[str, tuple[str, ...]]:
             *("--from-archive", archive, "--topic-map", f"{SOURCE}={TARGET}"),
             *("--checkpoint", str(base / "c-restore"), "--max-files", "24", *MEMORY),
         ),
-        "audit": ("--topics", SOURCE, "--compare", TARGET, *MEMORY),
+        "audit": ("--topics", SOURCE, "--compare", TARGET, *MEMORY, *PARTS),
     }
 
 
