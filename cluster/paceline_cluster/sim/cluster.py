@@ -25,8 +25,8 @@ from paceline_node.settings import Settings, load
 from paceline_node.storage.layout import DirectoryMeta
 
 V1_PORT, NATIVE_PORT, PEER_PORT, SEGMENT_PORT = 9092, 7400, 7401, 12345
-CURSUS_PORT = 9000
-_GUEST_PORTS = {Guest.CURSUS: ("cursus", CURSUS_PORT)}
+CURSUS_PORT, KAFKA_PORT = 9000, 9192
+_GUEST_PORTS = {Guest.CURSUS: ("cursus", CURSUS_PORT), Guest.KAFKA: ("coordinator", KAFKA_PORT)}
 
 CHAOS_TIMING = {
     "broker.heartbeat_ms": "200",

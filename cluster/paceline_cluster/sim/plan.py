@@ -24,6 +24,7 @@ class Guest(enum.Enum):
     """A protocol of another broker, whose clients may work in a run."""
 
     CURSUS = "cursus"
+    KAFKA = "kafka"
 
 
 @dataclass(frozen=True, slots=True)

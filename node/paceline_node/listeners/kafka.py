@@ -51,7 +51,7 @@ class KafkaListener:
         *,
         after_append: Callable[[], None],
     ) -> None:
-        handlers = _handlers(surface, fetch)
+        handlers = _handlers(env, surface, fetch)
         names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
         self._shared = KafkaShared(
             KafkaProduce(env, surface.records, surface.transactions, surface.transactional_produce),
@@ -70,9 +70,9 @@ class KafkaListener:
             await KafkaConnection(self._shared, client).run(stream)
 
 
-def _handlers(surface: Surface, native_fetch: FetchHandler) -> Handlers:
+def _handlers(env: Env, surface: Surface, native_fetch: FetchHandler) -> Handlers:
     cluster = KafkaCluster(surface.topics, surface.groups, surface.status, surface.transactions)
-    fetch = KafkaFetch(surface.records, native_fetch)
+    fetch = KafkaFetch(env, surface.records, native_fetch)
     groups = KafkaGroups(surface.groups)
     offsets = KafkaOffsets(surface.groups)
     topics = KafkaTopics(surface.topics)

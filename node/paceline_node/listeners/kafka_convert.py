@@ -7,11 +7,8 @@ who read message sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, TypeVar
-
-import trio
+from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
 from paceline.wire.batch import (
@@ -31,6 +28,7 @@ from paceline.wire.batch_header import (
 )
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
+from paceline_node.env import Host
 from paceline_node.listeners.byte_budget import ByteShare
 from paceline_node.peers.transport import FilePart, is_cached, read_part
 from paceline_node.replication.partition import Partition
@@ -41,7 +39,6 @@ _INLINE_BYTES = 64 * 1024
 _ROOM_BYTES = 16 * 1024 * 1024
 _SOURCE_BYTES = 1024 * 1024
 """As much is converted at once, or one batch."""
-T = TypeVar("T")
 
 
 class Wanted(NamedTuple):
@@ -60,8 +57,9 @@ class Converter:
     asks again.
     """
 
-    def __init__(self, room: ByteShare) -> None:
+    def __init__(self, room: ByteShare, host: Host) -> None:
         self._room = room
+        self._host = host
         self._is_room_taken = False
         self._room_bytes = _ROOM_BYTES
 
@@ -79,7 +77,11 @@ class Converter:
             return b""
         await self._take_room()
         data = await _begin_of(part)
-        made = await _made(_plain, data) if len(data) > _INLINE_BYTES else _plain(data)
+        made = (
+            _plain(data)
+            if len(data) <= _INLINE_BYTES
+            else await self._host.run_blocking(lambda: _plain(data))
+        )
         self._room_bytes -= len(made)
         return made
 
@@ -96,7 +98,7 @@ class Converter:
             if len(data) <= _INLINE_BYTES:
                 found, next_offset = convert(data)
             else:
-                found, next_offset = await _made(convert, data)
+                found, next_offset = await self._host.run_blocking(partial(convert, data))
             if found:
                 self._room_bytes -= len(found)
                 return found
@@ -104,10 +106,6 @@ class Converter:
             if more is None:
                 return b""
             part = FilePart(more.file, more.position, more.size)
-
-
-async def _made(convert: Callable[[bytes], T], data: bytes) -> T:
-    return await trio.to_thread.run_sync(convert, data)
 
 
 async def _begin_of(part: FilePart) -> bytes:

@@ -17,6 +17,7 @@ from paceline.errors import (
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.kafka import records as wire
 from paceline.wire.native import data as native
+from paceline_node.env import Env
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_convert import Converter, Wanted
 from paceline_node.listeners.kafka_errors import code_of, kafka_code
@@ -41,7 +42,8 @@ Found = tuple[native.FetchReply, list[FilePart]]
 class KafkaFetch:
     """Reads for Kafka clients."""
 
-    def __init__(self, records: RecordService, native_fetch: FetchHandler) -> None:
+    def __init__(self, env: Env, records: RecordService, native_fetch: FetchHandler) -> None:
+        self._host = env.host
         self._records = records
         self._native = native_fetch
 
@@ -53,7 +55,7 @@ class KafkaFetch:
             return wire.FetchResponse(error_code=FetchSessionNotFound.code)
         reply, parts = await self._read(request, call)
         slices = iter(parts)
-        converter = Converter(call.room)
+        converter = Converter(call.room, self._host)
         partitions = [
             await self._partition(
                 asked,

@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import trio
-
 from paceline.errors import (
     ErrorCode,
     InvalidRecord,
@@ -113,7 +111,8 @@ class KafkaProduce:
         now_ms = self._env.host.wall_ms()
         if len(message_set) <= _INLINE_BYTES:
             return memoryview(_batch(message_set, now_ms))
-        return memoryview(await trio.to_thread.run_sync(_batch, message_set, now_ms))
+        made = await self._env.host.run_blocking(lambda: _batch(message_set, now_ms))
+        return memoryview(made)
 
     def start(self, prepared: Prepared, call: Call, answer: Answer) -> None:
         """Append all that the request carries; ``answer`` is called once, maybe before this

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
+from unittest import mock
 
 import trio
 
@@ -12,7 +15,8 @@ from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
-from tests.sim.node.mutants import Patch
+from paceline_node.replication.partition import Partition
+from tests.sim.node.mutants import MUTANTS, Patch
 from tests.sim.node.story import SESSION_S, Script, Story, perform, plan_of
 
 
@@ -139,3 +143,12 @@ def check_found(mutant: GuestMutant, played: Plan) -> None:
         violation = perform(mutant.script, played).violation
     assert violation is not None, f"{mutant.name} survives"
     assert mutant.sign in violation.text, str(violation)
+
+
+@contextlib.contextmanager
+def readable_to_the_log_end() -> Iterator[None]:
+    """Of all protocols."""
+    reads = next(each.patch for each in MUTANTS if each.name == "reads go to the log end")
+    end = lambda self, isolation: self.replica.log.log_end_offset  # noqa: E731
+    with reads(), mock.patch.object(Partition, "readable_end", end):
+        yield

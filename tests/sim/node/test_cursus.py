@@ -29,10 +29,11 @@ from tests.sim.node.guest_stories import (
     depose_coordinator,
     kill,
     plan,
+    readable_to_the_log_end,
     reset,
     share,
 )
-from tests.sim.node.mutants import MUTANTS, Patch
+from tests.sim.node.mutants import Patch
 from tests.sim.node.story import TOPIC, play
 
 pytestmark = pytest.mark.timeout(600)
@@ -69,14 +70,6 @@ def _repetitions_need_nobody(self: Partition, batches: Any, headers: Any, **opti
 
 
 @contextlib.contextmanager
-def _readable_to_the_log_end() -> Iterator[None]:
-    reads = next(each.patch for each in MUTANTS if each.name == "reads go to the log end")
-    end = lambda self, isolation: self.replica.log.log_end_offset  # noqa: E731
-    with reads(), mock.patch.object(Partition, "readable_end", end):
-        yield
-
-
-@contextlib.contextmanager
 def _no_generation_is_looked_at() -> Iterator[None]:
     async def _nobody_is_fenced(self: object, place: object) -> None:
         await trio.lowlevel.checkpoint()
@@ -107,7 +100,7 @@ FOUND = (
         depose,
         "acknowledged write lost",
     ),
-    GuestMutant("reads go to the log end", _readable_to_the_log_end, depose, ""),
+    GuestMutant("reads go to the log end", readable_to_the_log_end, depose, ""),
     GuestMutant(
         "no generation is looked at",
         _no_generation_is_looked_at,

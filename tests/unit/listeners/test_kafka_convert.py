@@ -19,6 +19,7 @@ from paceline.wire.batch import (
 from paceline.wire.batch_header import HEADER_BYTES
 from paceline.wire.compression import compress
 from paceline.wire.records import Record, decode_records
+from paceline_node.env import RealHost
 from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
 from paceline_node.listeners.kafka_convert import Converter
 from paceline_node.peers.transport import FilePart
@@ -68,7 +69,7 @@ def _records_bytes(payload: bytes) -> list[bytes]:
 
 
 def converter(budget: ByteBudget | None = None) -> Converter:
-    return Converter(ByteShare(budget or ByteBudget(16 * MIB)))
+    return Converter(ByteShare(budget or ByteBudget(16 * MIB)), RealHost())
 
 
 async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
@@ -81,7 +82,7 @@ async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
     done: list[ByteShare] = []
 
     async def convert(share: ByteShare) -> None:
-        await Converter(share).batches(part)
+        await Converter(share, RealHost()).batches(part)
         done.append(share)
 
     async with trio.open_nursery() as nursery:

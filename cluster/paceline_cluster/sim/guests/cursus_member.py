@@ -25,6 +25,9 @@ _BATCH_COMMIT = 0.5
 _LEAVE = 0.5
 """How likely a member says that it goes."""
 _LEAVE_S = 1.0
+_DOZE = 0.04
+"""How likely a member is so long at work on what it has read that its session may end."""
+_DOZE_S = (1.0, 5.0)
 
 
 class CursusMember:
@@ -123,6 +126,8 @@ class _Membership:
         while True:
             for number in partitions:
                 if await self._consume(reader, number, positions):
+                    if self._rng.random() < _DOZE:
+                        await trio.sleep(self._rng.uniform(*_DOZE_S))
                     await self._commit(coordinator, {number: positions[number]})
             link = await self._links.to(coordinator)
             await link.ask(f"HEARTBEAT topic={self._topic} {self._who}")

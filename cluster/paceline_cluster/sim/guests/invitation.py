@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from paceline_cluster.sim.cluster import CURSUS_PORT, SimCluster
+from paceline_cluster.sim.cluster import CURSUS_PORT, KAFKA_PORT, SimCluster
+from paceline_cluster.sim.guests import cursus_member, kafka_member
 from paceline_cluster.sim.guests.cursus import CursusLink
-from paceline_cluster.sim.guests.cursus_member import GROUP as CURSORS
-from paceline_cluster.sim.guests.cursus_member import CursusMember, committed, coordinator_of
+from paceline_cluster.sim.guests.cursus_member import CursusMember
 from paceline_cluster.sim.guests.cursus_reader import CursusReader
 from paceline_cluster.sim.guests.cursus_writer import CursusWriter
+from paceline_cluster.sim.guests.kafka import KafkaCluster, KafkaLink
+from paceline_cluster.sim.guests.kafka_member import KafkaMember
+from paceline_cluster.sim.guests.kafka_reader import KafkaReader
+from paceline_cluster.sim.guests.kafka_writer import KafkaWriter
 from paceline_cluster.sim.guests.links import Links, keep_on
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import Guest, Plan
 
-GuestWriter = CursusWriter
-GuestReader = CursusReader | CursusMember
+GuestWriter = CursusWriter | KafkaWriter
+GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember
 _MEMBERS = 2
 
 
@@ -34,6 +38,12 @@ def invited(plan: Plan, recorder: Recorder) -> tuple[list[GuestWriter], list[Gue
         writers.append(CursusWriter("cw1", plan, recorder, fork(), is_numbered=others_numbered))
         others.append(CursusReader("cr", plan, recorder, fork()))
         others += [CursusMember(f"cm{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
+    if Guest.KAFKA in plan.guests:
+        writers.append(KafkaWriter("kw0", plan, recorder, fork(), is_idempotent=True))
+        is_idempotent = rng.random() < 0.5
+        writers.append(KafkaWriter("kw1", plan, recorder, fork(), is_idempotent=is_idempotent))
+        others.append(KafkaReader("kr", plan, recorder, fork()))
+        others += [KafkaMember(f"km{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
     return writers, others
 
 
@@ -41,13 +51,25 @@ async def last_questions(
     plan: Plan, recorder: Recorder, cluster: SimCluster, host: str, rng: random.Random
 ) -> None:
     """Ask what the guests' groups have committed, until all is told."""
+    topic = plan.topics[0]
     if Guest.CURSUS in plan.guests:
-        topic = plan.topics[0]
-        async with Links(cluster, host, CURSUS_PORT, CursusLink, rng) as links:
+        async with Links(cluster, host, CURSUS_PORT, CursusLink, rng) as cursus:
 
-            async def ask() -> None:
-                link = await links.to(await coordinator_of(links, CURSORS))
+            async def ask_cursus() -> None:
+                link = await cursus.to(
+                    await cursus_member.coordinator_of(cursus, cursus_member.GROUP)
+                )
                 for number in range(topic.partitions):
-                    await committed(link, topic.name, number, recorder)
+                    await cursus_member.committed(link, topic.name, number, recorder)
 
-            await keep_on(ask)
+            await keep_on(ask_cursus)
+    if Guest.KAFKA in plan.guests:
+        async with Links(cluster, host, KAFKA_PORT, KafkaLink, rng) as kafka:
+            known = KafkaCluster(kafka, rng)
+
+            async def ask_kafka() -> None:
+                link = await known.coordinator(kafka_member.GROUP)
+                partitions = list(range(topic.partitions))
+                await kafka_member.committed(link, topic.name, partitions, recorder)
+
+            await keep_on(ask_kafka)

@@ -1,0 +1,102 @@
+"""Kafka clients in whole nodes: the checker sees what must not happen, when a rule is broken."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+
+from paceline.types import Acks
+from paceline_cluster.sim.guests import kafka_member
+from paceline_cluster.sim.guests.kafka_member import GROUP
+from paceline_cluster.sim.plan import Guest
+from paceline_node.coordination.replica import MachineReplica
+from paceline_node.groups.kafka_groups import KafkaGroups
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.listeners import kafka_produce
+from paceline_node.replication import partition as partition_module
+from paceline_node.replication.sequences import NEW
+from tests.sim.node.guest_stories import (
+    GuestMutant,
+    all_of,
+    check_found,
+    depose,
+    depose_coordinator,
+    kill,
+    plan,
+    readable_to_the_log_end,
+    reset,
+    share,
+)
+from tests.sim.node.mutants import Patch
+from tests.sim.node.story import play
+
+pytestmark = pytest.mark.timeout(600)
+
+PARTITIONS = 2
+
+
+def test_kafka_clients_are_told_the_truth() -> None:
+    play(all_of(reset, depose, kill), plan(Guest.KAFKA, partitions=PARTITIONS))
+
+
+# --- wrong versions of single rules ---------------------------------------------------------------
+
+
+def _set(target: object, name: str, value: object) -> Patch:
+    return lambda: mock.patch.object(target, name, value)
+
+
+class _FewAcks:
+    """Whatever is asked for, the leader is enough."""
+
+    NONE = Acks.NONE
+
+    def __call__(self, value: int) -> Acks:
+        return Acks.LEADER
+
+
+@contextlib.contextmanager
+def _any_generation_commits() -> Iterator[None]:
+    """Members doze off more often than usual, or this would take long to show."""
+    with (
+        mock.patch.object(kafka_member, "_DOZE", 0.5),
+        mock.patch.object(KafkaGroups, "check_commit"),
+    ):
+        yield
+
+
+FOUND = (
+    GuestMutant(
+        "acks=-1 is answered at append",
+        _set(kafka_produce, "Acks", _FewAcks()),
+        depose,
+        "OutOfOrderSequence",
+    ),
+    GuestMutant(
+        "repetitions are stored again",
+        _set(partition_module, "judge", lambda producers, headers: NEW),
+        reset,
+        "stored twice",
+    ),
+    GuestMutant("reads go to the log end", readable_to_the_log_end, all_of(depose, depose), ""),
+    GuestMutant(
+        "commits of any generation count",
+        _any_generation_commits,
+        share,
+        "commit of an old generation",
+    ),
+    GuestMutant(
+        "groups answer before their change is committed",
+        _set(MachineReplica, "uncommitted", lambda *_: None),
+        depose_coordinator(GroupKey(Family.KAFKA, GROUP)),
+        "",
+    ),
+)
+
+
+@pytest.mark.parametrize("mutant", FOUND, ids=lambda mutant: mutant.name)
+def test_mutant_is_found(mutant: GuestMutant) -> None:
+    check_found(mutant, plan(Guest.KAFKA, partitions=PARTITIONS))
