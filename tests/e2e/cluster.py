@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.forge import forge
+
 PACELINE = (sys.executable, "-m", "paceline_cluster.cli.main")
 HANG_S = 120.0
 """No command of these tests takes this long; it bounds a hang, it does not measure (T1)."""
@@ -43,15 +45,8 @@ class Cluster:
         stdin: bytes | None = None,
         timeout_s: float = HANG_S,
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run ``paceline``; ``exit_code`` None accepts any."""
-        result = subprocess.run(
-            [*PACELINE, *words],
-            input=stdin if stdin is not None else b"",
-            env=self.env,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        """Run ``paceline`` (see ``forge.py``); ``exit_code`` None accepts any."""
+        result = forge().run(words, stdin=stdin or b"", env=self.env, timeout_s=timeout_s)
         if exit_code is not None and result.returncode != exit_code:
             raise CommandFailed(
                 f"paceline {' '.join(words)}: exit code {result.returncode}, expected {exit_code}\n"
