@@ -26,7 +26,11 @@ from paceline_node.storage.layout import DirectoryMeta
 
 V1_PORT, NATIVE_PORT, PEER_PORT, SEGMENT_PORT = 9092, 7400, 7401, 12345
 CURSUS_PORT, KAFKA_PORT = 9000, 9192
-_GUEST_PORTS = {Guest.CURSUS: ("cursus", CURSUS_PORT), Guest.KAFKA: ("coordinator", KAFKA_PORT)}
+_GUEST_PORTS = {
+    Guest.CURSUS: ("cursus", CURSUS_PORT),
+    Guest.KAFKA: ("coordinator", KAFKA_PORT),
+    Guest.COORDINATOR: ("coordinator", KAFKA_PORT),
+}
 
 CHAOS_TIMING = {
     "broker.heartbeat_ms": "200",
@@ -119,7 +123,7 @@ class SimCluster:
             ("native", NATIVE_PORT),
             ("peer", PEER_PORT),
             ("segment", SEGMENT_PORT),
-            *(_GUEST_PORTS[guest] for guest in self.shape.guests),
+            *dict.fromkeys(_GUEST_PORTS[guest] for guest in self.shape.guests),
         )
         listeners = load(
             flags=["listeners=" + ",".join(f"{kind}://{host}:{port}" for kind, port in ports)]

@@ -25,6 +25,7 @@ class Guest(enum.Enum):
 
     CURSUS = "cursus"
     KAFKA = "kafka"
+    COORDINATOR = "coordinator"
 
 
 @dataclass(frozen=True, slots=True)

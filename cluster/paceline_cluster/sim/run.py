@@ -84,6 +84,8 @@ class Run:
         self.judge: SegmentJudge
         self.operator: Operator
         self.faults: Faults
+        self.hosts: dict[str, str] = {}
+        """Where each client lives, by its name."""
         self._has_begun = False
         self._virtual_s = 0.0
 
@@ -197,7 +199,8 @@ class Run:
         company = gather(self.plan, self.recorder, self.judge, self._rng)
         async with trio.open_nursery() as clients:
             for number, client in enumerate(company.all):
-                clients.start_soon(self._run_client, client, f"10.0.1.{number + 1}")
+                host = self.hosts[client.name] = f"10.0.1.{number + 1}"
+                clients.start_soon(self._run_client, client, host)
             await self._with_clients(clients, company, health)
             clients.cancel_scope.cancel()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from paceline.client.client import Client
 from paceline_cluster.sim.cluster import CURSUS_PORT, KAFKA_PORT, SimCluster
 from paceline_cluster.sim.guests import cursus_member, kafka_member
 from paceline_cluster.sim.guests.cursus import CursusLink
 from paceline_cluster.sim.guests.cursus_member import CursusMember
 from paceline_cluster.sim.guests.cursus_reader import CursusReader
 from paceline_cluster.sim.guests.cursus_writer import CursusWriter
+from paceline_cluster.sim.guests.driven_member import DrivenMember, Owners, ask_committed
 from paceline_cluster.sim.guests.kafka import KafkaCluster, KafkaLink
 from paceline_cluster.sim.guests.kafka_member import KafkaMember
 from paceline_cluster.sim.guests.kafka_reader import KafkaReader
@@ -18,9 +20,10 @@ from paceline_cluster.sim.guests.kafka_writer import KafkaWriter
 from paceline_cluster.sim.guests.links import Links, keep_on
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import Guest, Plan
+from paceline_cluster.sim.workload import while_connected
 
 GuestWriter = CursusWriter | KafkaWriter
-GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember
+GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember | DrivenMember
 _MEMBERS = 2
 
 
@@ -44,6 +47,11 @@ def invited(plan: Plan, recorder: Recorder) -> tuple[list[GuestWriter], list[Gue
         writers.append(KafkaWriter("kw1", plan, recorder, fork(), is_idempotent=is_idempotent))
         others.append(KafkaReader("kr", plan, recorder, fork()))
         others += [KafkaMember(f"km{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
+    if Guest.COORDINATOR in plan.guests:
+        owners = Owners()
+        others += [
+            DrivenMember(f"dm{n}", topic, recorder, owners, fork()) for n in range(_MEMBERS + 1)
+        ]
     return writers, others
 
 
@@ -73,3 +81,9 @@ async def last_questions(
                 await kafka_member.committed(link, topic.name, partitions, recorder)
 
             await keep_on(ask_kafka)
+    if Guest.COORDINATOR in plan.guests:
+
+        async def ask_coordinator(client: Client) -> None:
+            await keep_on(lambda: ask_committed(client, topic, recorder))
+
+        await while_connected(cluster, host, rng, ask_coordinator)
