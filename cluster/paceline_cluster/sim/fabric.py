@@ -26,7 +26,7 @@ _RETRY_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 @dataclass(slots=True)
 class Link:
     """One direction between two hosts. ``latency_s`` is the usual delay, ``extra_s`` what a slow
-    link adds to everything, ``rate`` its bytes per second (0: unlimited)."""
+    link adds to everything, ``rate`` the bytes per second of each connection (0: unlimited)."""
 
     latency_s: float
     is_cut: bool = False
@@ -254,7 +254,7 @@ class Fabric:
             self._answer(attempt, source, host, port)
 
         if not attempt.is_given_up:
-            self.at(now + self._delay(source, host, 40), arrived)
+            self.at(now + self._delay(self.link(source, host)), arrived)
 
     def _answer(self, attempt: Attempt, source: str, host: str, port: int) -> None:
         listener = self._listeners.get((host, port))
@@ -266,7 +266,7 @@ class Fabric:
             near, far = self._pair(source, host)
             attempt.stream = near
             listener.offer(far)
-        back = trio.current_time() + self._delay(host, source, 40)
+        back = trio.current_time() + self._delay(self.link(host, source))
         self.at(back, lambda: self._established(attempt, source))
 
     def _established(self, attempt: Attempt, source: str) -> None:
@@ -293,11 +293,9 @@ class Fabric:
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def _delay(self, source: str, target: str, size: int) -> float:
-        link, weather, rng = self.link(source, target), self.weather, self._rng
+    def _delay(self, link: Link) -> float:
+        weather, rng = self.weather, self._rng
         delay = link.latency_s * (0.5 + rng.random()) + link.extra_s
-        if link.rate:
-            delay += size / link.rate
         if weather.slow_share and rng.random() < weather.slow_share:
             delay += rng.uniform(0.0, weather.slow_s)
         return delay
@@ -326,7 +324,11 @@ class Fabric:
     def _enqueue(self, stream: SimStream, size: int, event: Callable[[], None]) -> None:
         """After everything sent before it on this connection."""
         out = stream.out
-        due = max(out.due, trio.current_time() + self._delay(out.source, out.target, size))
+        link = self.link(out.source, out.target)
+        out.sent_at = max(out.sent_at, trio.current_time())
+        if link.rate:
+            out.sent_at += size / link.rate
+        due = max(out.due, out.sent_at + self._delay(link))
         out.due = due
         out.queue.append((due, event))
         self._wake(out, due)
@@ -360,7 +362,7 @@ class Fabric:
     def _reset_back(self, stream: SimStream) -> None:
         """Data for a connection that the host does not know (any more): it answers with a reset."""
         back = self.link(stream.out.target, stream.out.source)
-        when = trio.current_time() + self._delay(stream.out.target, stream.out.source, 40)
+        when = trio.current_time() + self._delay(back)
 
         def arrived() -> None:
             if not back.is_cut:

@@ -17,13 +17,15 @@ WINDOW_BYTES = 1024 * 1024
 
 class Pipe:
     """Bytes from one end to the other. ``queue`` is what is under way, in order, each with the
-    earliest time at which it may arrive; nothing does before ``held_until``."""
+    earliest time at which it may arrive; nothing does before ``held_until``. All of it will have
+    left at ``sent_at``."""
 
     def __init__(self, source: str, target: str) -> None:
         self.source = source
         self.target = target
         self.queue: deque[tuple[float, Callable[[], None]]] = deque()
         self.due = 0.0
+        self.sent_at = 0.0
         self.held_until = 0.0
         self.stalled = False
         self.under_way = 0

@@ -19,6 +19,7 @@ import trio
 from paceline.errors import (
     PacelineError,
     RemoteProtocolError,
+    RequestTimedOut,
     StorageError,
     StorageFull,
 )
@@ -35,6 +36,7 @@ from paceline.wire.peer.replica import (
 from paceline_node.env import Env
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.links import PeerLinks, Ticket
+from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.log import Log
@@ -48,8 +50,9 @@ _HOLD_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Timings and sizes of 3.7. ``patience_s``: how much longer than ``max_wait_s`` an answer may
-    take before the request is given up."""
+    """Timings and sizes of 3.7. ``max_bytes`` and ``patience_s``, how much longer than
+    ``max_wait_s`` an answer may take before the request is given up, are where a
+    :class:`FetchPace` begins."""
 
     max_wait_s: float = 0.5
     min_bytes: int = 1
@@ -214,6 +217,8 @@ class LeaderFetcher:
         self._retry: Deadline | None = None
         self._held: Deadline | None = None
         self._flush_comes = False
+        self._pace = FetchPace(owner.settings.max_bytes, owner.settings.patience_s)
+        self._asked_at = 0.0
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -270,13 +275,14 @@ class LeaderFetcher:
         request = self._request(
             self._positions(), int(settings.max_wait_s * 1000), incremental=not self._full
         )
+        self._asked_at = owner.env.now()
         try:
             self._ticket = owner.links.submit(
                 self._leader,
                 PeerApi.REPLICA_FETCH,
                 request,
                 lane=LANE,
-                timeout_s=settings.max_wait_s + settings.patience_s,
+                timeout_s=settings.max_wait_s + self._pace.patience_s,
                 done=self._answered,
             )
         except PacelineError as error:  # whatever the last attempt to connect met with
@@ -337,7 +343,7 @@ class LeaderFetcher:
             self._nonce,
             max_wait_ms,
             settings.min_bytes,
-            settings.max_bytes,
+            self._pace.max_bytes,
             positions,
             incremental,
         )
@@ -347,8 +353,11 @@ class LeaderFetcher:
     def _answered(self, answer: Frame | PacelineError) -> None:
         self._ticket = None
         if isinstance(answer, PacelineError):
+            if isinstance(answer, RequestTimedOut):
+                self._pace.overdue()
             self._lost(answer)
             return
+        self._pace.answered(len(answer.payload), self._owner.env.now() - self._asked_at)
         try:
             fetched = ReplicaFetched.unpack(answer.body)
             if fetched.nonce == self._nonce:

@@ -197,6 +197,10 @@ class Story:
     def heal(self) -> None:
         self.fabric.heal_all()
 
+    async def perform(self, work: Callable[[Client], Awaitable[None]]) -> None:
+        """Do something as an operator, from a machine of its own."""
+        await while_connected(self.run.cluster, _OPERATOR, random.Random(1), work)
+
     async def move(self, target: Machine) -> None:
         """Let another replica lead, and wait until it knows."""
         node = NodeId(target.number)
@@ -204,7 +208,7 @@ class Story:
         async def elect(client: Client) -> None:
             await client.admin.elect_leader(TOPIC, self.partition, node)
 
-        await while_connected(self.run.cluster, _OPERATOR, random.Random(1), elect)
+        await self.perform(elect)
         await self.until(f"{target} leads", lambda: self.partition_on(target).is_leader)
 
     def start(self, *machines: Machine) -> None:

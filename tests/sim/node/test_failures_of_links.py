@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import trio
 
+from paceline.client.client import Client
 from paceline_cluster.sim.machine import Machine
 from tests.sim.node.story import LAG_S, SESSION_S, Story, plan_of, play
+
+BULK = "bulk"
+MIB = 1024 * 1024
 
 
 def test_row_06_leader_alone_with_clients() -> None:
@@ -198,3 +204,34 @@ def test_row_38_a_batch_whose_answer_was_lost_is_repeated_at_the_new_leader() ->
 
     verdict = play(script)  # the checker finds a record that is stored twice
     assert verdict.unknown == 0
+
+
+def test_a_follower_far_behind_comes_back_over_a_slow_link() -> None:
+    """Its leaders could send it more at once than the link carries before a request is overdue."""
+
+    async def script(story: Story) -> None:
+        follower = story.followers[0]
+        story.wipe(follower)
+        await story.perform(write_bulk)
+        for machine in story.others(follower):
+            story.fabric.link(machine.host, follower.host).rate = 100_000.0
+        story.start(follower)
+
+        def is_back() -> bool:
+            bulk = story.image.find_topic(BULK)
+            assert bulk is not None
+            return all(follower.number in each.isr for each in bulk.partitions.values())
+
+        await story.until("in sync again", is_back, within=60.0)
+
+    play(script, replace(plan_of(), pause_s=0.5))
+
+
+async def write_bulk(client: Client) -> None:
+    """More than one answer may carry."""
+    configs = {"segment.bytes": str(64 * MIB)}
+    await client.admin.create_topic(BULK, partitions=2, replication_factor=3, configs=configs)
+    async with client.producer() as producer:
+        for partition in range(2):
+            for _ in range(20):
+                await producer.send(BULK, bytes(MIB // 16), partition=partition)
