@@ -26,7 +26,10 @@ from paceline_cluster.verification import verify_directories
 
 HISTORY = "history.jsonl"
 HEAL_S = 90.0
-"""A healed cluster is healthy within this, or that is a finding."""
+"""A healed cluster is healthy within this, and the time to copy what a wiped node has lost, or that
+is a finding."""
+_COPY_BYTES_PER_S = 1024 * 1024
+"""How fast that is at least, beside the workload and with all nodes on one machine."""
 REST_S = 120.0
 """The workload of a healed cluster is at rest within this, and then no part of the last reading
 takes longer: what was not read would count as lost, so a long run's reading may take its time."""
@@ -140,7 +143,7 @@ class _Run:
         self.say("healing")
         fleet.heal()
         try:
-            await fleet.wait_healthy(HEAL_S)
+            await fleet.wait_healthy(HEAL_S + await fleet.largest_node() / _COPY_BYTES_PER_S)
         except TooLate as error:
             self.problems.append(f"after all faults were taken back: {error}")
         with trio.move_on_after(REST_S) as scope:

@@ -8,6 +8,7 @@ with ``--dir`` work on the directory too. Every node dials the others through th
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -133,6 +134,11 @@ class Fleet:
                 raise TooLate(f"not healthy within {timeout_s:.0f} s: {'; '.join(reasons)}")
             await trio.sleep(_LOOK_AGAIN_S)
 
+    async def largest_node(self) -> int:
+        """Bytes in the fullest of the nodes' directories."""
+        folders = [entry.dir for entry in self.state.nodes]
+        return max(await trio.to_thread.run_sync(lambda: [_bytes_in(each) for each in folders]))
+
     async def watch(self) -> None:
         """Note nodes that end by themselves, until cancelled."""
         while True:
@@ -206,3 +212,13 @@ def _kill_all(children: Children) -> None:
     for child in children.by_node.values():
         child.kill()
         child.wait()
+
+
+def _bytes_in(folder: Path) -> int:
+    """Of all files; what vanishes meanwhile counts nothing."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += Path(parent, name).stat().st_size
+    return total

@@ -26,7 +26,7 @@ class FetchPace:
     @property
     def patience_s(self) -> float:
         """How long to wait for an answer beyond what the request asks the leader to wait."""
-        return self._patience_s * 2 ** min(self._overdue_in_row, _MOST_DOUBLINGS)
+        return self._patience_s * (1 << min(self._overdue_in_row, _MOST_DOUBLINGS))
 
     def answered(self, size: int, took_s: float) -> None:
         """An answer of ``size`` bytes of records came ``took_s`` after its request."""
