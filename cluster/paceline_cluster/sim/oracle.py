@@ -57,14 +57,23 @@ class _Seen:
     registration: Registration | None
 
 
+def _never_seen(partition: Partition) -> _Seen:
+    return _Seen(partition, partition.log_start_offset, -1, None, None)
+
+
 class _Watched:
-    """What the oracle remembers of one process."""
+    """What the oracle remembers of one process: ``seen`` is of its present partitions, in a row
+    because it is gone through after every batch of tasks."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.seen: dict[PartitionKey, _Seen] = {}
-        self.partitions: tuple[Partition, ...] = ()
+        self.seen: list[_Seen] = []
         self.image: Image | None = None
+
+    def partitions_are(self, partitions: tuple[Partition, ...]) -> None:
+        """Keep what is known of those that are still the same, begin with the others."""
+        known = {id(seen.partition): seen for seen in self.seen}
+        self.seen = [known.get(id(each)) or _never_seen(each) for each in partitions]
 
 
 class Oracle:
@@ -124,22 +133,20 @@ class Oracle:
         if image is not watched.image:
             watched.image = image
             self.metadata.applied(machine.number, image)
-            watched.partitions = table.partitions
-        elif len(table) != len(watched.partitions):
-            watched.partitions = table.partitions
-        for partition in watched.partitions:
-            replica = partition.replica
-            seen = watched.seen.get(partition.key)
+            watched.partitions_are(table.partitions)
+        elif len(table) != len(watched.seen):
+            watched.partitions_are(table.partitions)
+        for seen in watched.seen:
+            replica = seen.partition.replica
             if (
-                seen is None
-                or replica.high_watermark != seen.high_watermark
+                replica.high_watermark != seen.high_watermark
                 or replica.leader is not seen.leader
                 or replica.leader_epoch != seen.leader_epoch
             ):
-                self._moved(machine, watched, partition, seen)
+                self._moved(machine, seen)
             elif replica.registration is not seen.registration:
                 seen.registration = replica.registration
-                self._check_quorums(partition)
+                self._check_quorums(seen.partition)
 
     def _forget_dead(self) -> None:
         for life in [life for life in self._watched if not life.is_alive]:
@@ -147,14 +154,10 @@ class Oracle:
 
     # --- replicas ---------------------------------------------------------------------------------
 
-    def _moved(
-        self, machine: Machine, watched: _Watched, partition: Partition, seen: _Seen | None
-    ) -> None:
+    def _moved(self, machine: Machine, seen: _Seen) -> None:
         """A role or a high watermark changed: I1, I3, I8, I10, I15."""
+        partition = seen.partition
         replica = partition.replica
-        if seen is None or seen.partition is not partition:
-            seen = _Seen(partition, replica.log.log_start_offset, -1, None, None)
-            watched.seen[partition.key] = seen
         leader = replica.leader
         if leader is not None and (
             leader is not seen.leader or replica.leader_epoch != seen.leader_epoch

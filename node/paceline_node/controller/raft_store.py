@@ -187,7 +187,7 @@ class RaftStore:
         await self._write_snapshot(snapshot)
         async with self._lock:
             if snapshot.index > self._last[0]:
-                return  # a newer snapshot was installed meanwhile: nothing to drop
+                return  # the entries it stands for are still being written: drop nothing
             await self._roll()
             self._drop_old()
 
