@@ -7,14 +7,14 @@ import trio
 import trio.testing
 
 from paceline.errors import DuplicateSequence, OutOfOrderSequence, PacelineError, RequestTimedOut
-from paceline.types import LeaderEpoch
+from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.records import Record
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.pending import PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.sequences import NEW, judge
-from paceline_node.replication.waiters import OffsetWaiters
+from paceline_node.replication.waiters import AckWatchers, OffsetWaiters
 from paceline_node.storage.producers import ProducerTable
 
 
@@ -150,3 +150,38 @@ def test_batches_of_one_request_must_follow_each_other() -> None:
     table.update(first, 0)
     with pytest.raises(DuplicateSequence):
         judge(table, heads((1, 1)))
+
+
+# --- watchers of one node's progress -------------------------------------------------------------
+
+
+def test_watchers_are_called_once_when_their_node_is_there() -> None:
+    ends = {1: 0, 2: 0}
+    told: list[str] = []
+    watchers = AckWatchers(lambda node: ends[node])
+    watchers.add(NodeId(1), 5, lambda: told.append("one at five"))
+    watchers.add(NodeId(2), 5, lambda: told.append("two at five"))
+    gone = watchers.add(NodeId(1), 1, lambda: told.append("cancelled"))
+    watchers.cancel(gone)
+    watchers.cancel(gone)
+    ends[1] = 4
+    watchers.notify(role_changed=False)
+    assert told == []
+    ends[1] = 5
+    for _ in range(2):
+        watchers.notify(role_changed=False)
+    assert told == ["one at five"]
+    for _ in range(2):
+        watchers.notify(role_changed=True)
+    assert told == ["one at five", "two at five"]
+
+
+def test_a_watcher_may_cancel_another() -> None:
+    told: list[str] = []
+    watchers = AckWatchers(lambda _: 9)
+    tokens: list[object] = []
+    watchers.add(NodeId(1), 1, lambda: (told.append("first"), watchers.cancel(tokens[0])))
+    tokens.append(watchers.add(NodeId(1), 99, lambda: told.append("second")))
+    watchers.notify(role_changed=False)
+    watchers.notify(role_changed=True)
+    assert told == ["first"]

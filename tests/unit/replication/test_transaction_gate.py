@@ -1,0 +1,158 @@
+"""Who may write in a transaction, and which markers a leader takes (pure)."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import (
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    TransactionCoordinatorFenced,
+)
+from paceline.wire.batch import build_batch
+from paceline.wire.batch_header import TRANSACTIONAL, BatchHeader, verify
+from paceline.wire.end_marker import EndMarker, build_end_marker
+from paceline.wire.records import Record
+from paceline_node.replication.transactions import (
+    MarkerOrder,
+    TransactionGate,
+    check_all,
+    check_order,
+)
+from paceline_node.storage.producers import ProducerTable
+
+
+def header(
+    producer: int = 7, epoch: int = 0, sequence: int = 0, *, flags: int = TRANSACTIONAL
+) -> BatchHeader:
+    data = build_batch(
+        [Record(value=b"v")],
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        timestamp_ms=1,
+        flags=flags,
+    )
+    return verify(memoryview(data), 0)
+
+
+def in_transaction(epoch: int = 0) -> ProducerTable:
+    """The log holds one batch of producer 7's transaction."""
+    table = ProducerTable()
+    table.update(header(epoch=epoch), 0)
+    return table
+
+
+def ended(*, coordinator_epoch: int, epoch: int = 0) -> ProducerTable:
+    """... and the marker that ended it."""
+    table = in_transaction(epoch)
+    marker = EndMarker(commits=True, coordinator_epoch=coordinator_epoch)
+    data = build_end_marker(marker, producer_id=7, producer_epoch=epoch, timestamp_ms=1)
+    table.update_marker(verify(memoryview(data), 0), marker, 1)
+    return table
+
+
+def order(serial: int = 1, *, commits: bool = True, epoch: int = 0, by: int = 3) -> MarkerOrder:
+    return MarkerOrder(7, epoch, serial, commits, by)
+
+
+# --- who may write -------------------------------------------------------------------------------
+
+
+def test_a_ticket_opens_a_transaction_and_an_open_one_needs_none() -> None:
+    gate = TransactionGate()
+    ticket = gate.ticket(7, 0)
+    gate.check(ProducerTable(), header(), ticket)
+    gate.drop(ticket)
+    gate.drop(ticket)
+    gate.check(in_transaction(), header(sequence=1), None)
+    assert gate.is_open(in_transaction(), header(sequence=1))
+    assert not gate.is_open(ProducerTable(), header())
+    assert not gate.is_open(in_transaction(), header(epoch=1))
+
+
+@pytest.mark.parametrize("end", ["dropped", "void", "clear"])
+def test_a_ticket_that_was_overtaken_opens_nothing(end: str) -> None:
+    gate = TransactionGate()
+    ticket, other = gate.ticket(7, 0), gate.ticket(7, 0)
+    if end == "dropped":
+        gate.drop(ticket)
+        assert other.is_valid
+    elif end == "void":
+        gate.void(8)  # another producer's
+        gate.void(7)
+        assert not other.is_valid
+    else:
+        gate.clear()
+    with pytest.raises(InvalidTransactionState, match="has not confirmed"):
+        gate.check(ProducerTable(), header(), ticket)
+
+
+@pytest.mark.parametrize(("producer", "epoch"), [(8, 0), (7, 1)])
+def test_a_ticket_is_of_one_producer_and_epoch(producer: int, epoch: int) -> None:
+    gate = TransactionGate()
+    with pytest.raises(InvalidTransactionState, match="has not confirmed"):
+        gate.check(ProducerTable(), header(), gate.ticket(producer, epoch))
+
+
+def test_nobody_writes_beside_an_open_transaction() -> None:
+    """Neither the producer itself, outside of it, nor its successor before the marker."""
+    gate, table = TransactionGate(), in_transaction()
+    with pytest.raises(InvalidTransactionState, match="outside of it"):
+        gate.check(table, header(sequence=1, flags=0), None)
+    with pytest.raises(InvalidTransactionState, match="has not confirmed"):
+        gate.check(table, header(epoch=1), gate.ticket(7, 1))
+    gate.check(table, header(producer=8, flags=0), None)
+    gate.check(ended(coordinator_epoch=1), header(sequence=1, flags=0), None)
+
+
+def test_a_transaction_needs_a_producer() -> None:
+    gate = TransactionGate()
+    nobody = header(-1, -1, -1)
+    with pytest.raises(InvalidTransactionState, match="without a producer"):
+        gate.check(ProducerTable(), nobody, None)
+    assert not gate.is_open(ProducerTable(), nobody)
+    gate.check(ProducerTable(), header(-1, -1, -1, flags=0), None)
+
+
+def test_the_batches_of_one_request_are_of_one_kind() -> None:
+    gate, table = TransactionGate(), in_transaction()
+    check_all(gate, table, [header(sequence=1), header(sequence=2)], None)
+    with pytest.raises(InvalidTransactionState, match="mixes"):
+        check_all(gate, table, [header(sequence=1), header(sequence=2, flags=0)], None)
+
+
+# --- markers -------------------------------------------------------------------------------------
+
+
+def test_an_order_is_carried_out_once() -> None:
+    gate = TransactionGate()
+    assert gate.already(order()) is None
+    gate.marked(order(), 41)
+    assert gate.already(order()) == 41
+    assert gate.already(order(serial=0)) == 41, "a later transaction has ended already"
+    assert gate.already(order(serial=2)) is None
+    with pytest.raises(InvalidTransactionState, match="ended otherwise"):
+        gate.already(order(commits=False))
+    gate.clear()
+    assert gate.already(order()) is None
+
+
+def test_orders_are_remembered_as_long_as_the_log_knows_the_producer() -> None:
+    gate = TransactionGate()
+    gate.marked(order(), 41)
+    gate.forget_gone(in_transaction())
+    assert gate.already(order()) == 41
+    gate.forget_gone(ProducerTable())
+    assert gate.already(order()) is None
+
+
+def test_late_markers_are_refused() -> None:
+    check_order(order(), None)
+    state = ended(coordinator_epoch=3, epoch=2).producer(7)
+    check_order(order(by=3, epoch=2), state)
+    check_order(order(by=4, epoch=3), state)
+    with pytest.raises(TransactionCoordinatorFenced, match="coordinator epoch 2"):
+        check_order(order(by=2, epoch=2), state)
+    with pytest.raises(InvalidProducerEpoch, match="marker of epoch 1, newest is 2"):
+        check_order(order(by=3, epoch=1), state)
