@@ -1,0 +1,51 @@
+"""The low watermark of a partition whose records were deleted, and who waits for it."""
+
+from __future__ import annotations
+
+from paceline.types import NO_NODE, LeaderEpoch, NodeId
+from paceline_cluster.sim.replicas.simlog import SimLog
+from paceline_node.replication.replica import Replica
+from paceline_node.replication.trims import Trims
+from tests.sim.replication.build import brokers, fetch_once, next_registration
+from tests.unit.replication.test_replica import elected, following
+
+
+def test_a_follower_knows_no_low_watermark() -> None:
+    assert Trims(following()).low_watermark == -1
+
+
+def test_the_low_watermark_is_that_of_the_last_replica_in_sync() -> None:
+    leader = elected()
+    trims = Trims(leader)
+    leader.durable_start = 2
+    assert trims.low_watermark == -1, "nobody has said yet where its log begins"
+    told: list[str] = []
+    trims.when_reached(0, lambda: told.append("at the start"))
+    trims.when_reached(1, lambda: told.append("one deleted"))
+    gone = trims.when_reached(0, lambda: told.append("cancelled"))
+    trims.cancel(gone)
+    trims.cancel(gone)
+    assert leader.registration is not None
+    for node in (NodeId(1), NodeId(2)):
+        follower = Replica(node, SimLog.of_epochs((1, 1)))
+        follower.apply(leader.registration, brokers(), 0.0)
+        fetch_once(leader, follower)
+    trims.settle()
+    assert trims.low_watermark == 0
+    assert told == ["at the start"]
+    trims.when_reached(0, lambda: told.append("at once"))
+    assert told == ["at the start", "at once"]
+
+
+def test_who_waits_is_called_when_the_role_changes() -> None:
+    leader = elected()
+    trims = Trims(leader)
+    told: list[str] = []
+    trims.when_reached(7, lambda: told.append("over"))
+    assert leader.registration is not None
+    gone = next_registration(leader.registration, leader=NO_NODE, leader_epoch=LeaderEpoch(9))
+    leader.apply(gone, brokers(), 0.0)
+    assert trims.low_watermark == -1
+    trims.role_changed()
+    trims.role_changed()
+    assert told == ["over"]
