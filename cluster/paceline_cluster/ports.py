@@ -83,16 +83,20 @@ def _bind(port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def free_ports(node_ids: Iterable[int]) -> AsyncIterator[dict[int, NodePorts]]:
-    """Free ports for each node, chosen at random below the range of outgoing connections, where
-    the kernel would hand them to anybody.
-
-    Whoever else of this user chooses, in this process or another, does so only after the block
-    ends, when the nodes have bound theirs; so two that start at once never choose alike.
-    """
+async def choosing() -> AsyncIterator[None]:
+    """Whoever else of this user chooses ports, in this process or another, does so only after the
+    block ends, when those chosen in it are bound; so two that start at once never choose alike."""
     with _lock_file() as lock:
         while not _is_locked(lock):  # noqa: ASYNC110 - another process tells nobody that it is done
             await trio.sleep(_LOOK_AGAIN_S)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def free_ports(node_ids: Iterable[int]) -> AsyncIterator[dict[int, NodePorts]]:
+    """Free ports for each node, chosen at random below the range of outgoing connections, where
+    the kernel would hand them to anybody. The block is one of :func:`choosing`."""
+    async with choosing():
         yield _choose(node_ids)
 
 
@@ -126,11 +130,11 @@ def _lock_file() -> IO[str]:
     return path.open("w", encoding="ascii")
 
 
-def free_numbers(count: int) -> list[int]:
+def free_numbers(count: int, *, besides: Iterable[int] = ()) -> list[int]:
     """``count`` free ports outside the range of outgoing connections, so that they stay free for
-    as long as nobody binds them on purpose."""
+    as long as nobody binds them on purpose; none of ``besides``, which are chosen already."""
     rng = random.SystemRandom()
-    taken: set[int] = set()
+    taken = set(besides)
     return [_free_port(rng, taken) for _ in range(count)]
 
 

@@ -185,7 +185,8 @@ async def open_fleet(
             spec = create.local_spec(plan, settings=settings, voters=None)
             made = await create.create(directory, spec)
             peers = {node: (ports.HOST, chosen["peer"]) for node, chosen in plan.items()}
-            mesh = Mesh(peers, ports.free_numbers(count * (count - 1)))
+            chosen = [port for listeners in plan.values() for port in listeners.values()]
+            mesh = Mesh(peers, ports.free_numbers(count * (count - 1), besides=chosen))
             pages = {
                 entry.id: world.prepare(entry.dir, mesh.routes(entry.id)) for entry in made.nodes
             }

@@ -14,6 +14,7 @@ from paceline.client import Client, connect
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE
 from paceline.wire.native.data import PartitionDescription, PartitionInfo, StatusReply
+from paceline_cluster import ports
 from paceline_cluster.chaos.targets import PartitionView, Picture, parse_target
 from paceline_cluster.nodecalls import ask_metadata, ask_status
 from paceline_cluster.testing.inprocess import in_process
@@ -406,8 +407,10 @@ async def open_cluster(
             yield Cluster(running, scripted=None, logs=None)
         return
     scripted = ScriptedErrors()
-    with LogTail() as logs:
-        async with in_process(directory, nodes, settings, scripted) as shared:
-            cluster = Cluster(shared, scripted=scripted, logs=logs)
+    async with contextlib.AsyncExitStack() as stack:
+        logs = stack.enter_context(LogTail())
+        async with ports.choosing():
+            shared = in_process(directory, nodes, settings, scripted)
+            cluster = Cluster(await stack.enter_async_context(shared), scripted=scripted, logs=logs)
             await cluster.wait_until_ready()
-            yield cluster
+        yield cluster

@@ -83,7 +83,8 @@ class InProcessNodes:
         self._lives: dict[int, _Life] = {}
         self._cluster_id = uuid.uuid4()
         peers = {node: (ports.HOST, chosen["peer"]) for node, chosen in plan.items()}
-        self.mesh = Mesh(peers, ports.free_numbers(len(plan) * (len(plan) - 1)))
+        chosen = [port for listeners in plan.values() for port in listeners.values()]
+        self.mesh = Mesh(peers, ports.free_numbers(len(plan) * (len(plan) - 1), besides=chosen))
         self.pages = {node: ControlPage() for node in plan}
         bootstrap = ",".join(f"{node}@{host}:{port}" for node, (host, port) in peers.items())
         replication = min(3, len(plan))
@@ -210,7 +211,7 @@ class InProcessNodes:
 async def in_process(
     directory: Path, count: int, settings: Mapping[str, str], policy: Policy
 ) -> AsyncIterator[InProcessNodes]:
-    """``count`` nodes, formatted and starting, in this loop."""
+    """``count`` nodes, formatted and starting, in this loop; their ports are chosen here."""
     async with trio.open_nursery() as nursery:
         numbers = iter(ports.free_numbers(count * len(LISTENERS)))
         plan = {node: {name: next(numbers) for name in LISTENERS} for node in range(count)}

@@ -51,6 +51,11 @@ async def test_free_ports_are_distinct_and_bindable() -> None:
         ports.require_free(plan)
 
 
+def test_what_is_chosen_already_is_not_chosen_again() -> None:
+    chosen = range(10_000, 32_000)
+    assert not set(ports.free_numbers(50, besides=chosen)) & set(chosen)
+
+
 async def test_two_at_once_in_one_process_choose_one_after_the_other() -> None:
     choosing = 0
 
