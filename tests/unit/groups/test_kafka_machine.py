@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
@@ -13,19 +13,39 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from paceline.errors import ErrorCode, PacelineError, RebalanceInProgress, UnknownMember
+from paceline.errors import (
+    ErrorCode,
+    FencedInstance,
+    PacelineError,
+    RebalanceInProgress,
+    UnknownMember,
+)
 from paceline_node.coordination.machine import Deferred
 from paceline_node.groups import kafka_barrier, kafka_groups
+from paceline_node.groups.kafka_barrier import Barrier
+from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
+from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetRule
-from paceline_node.groups.records import Group, Protocol
+from paceline_node.groups.records import Group, Member, Protocol
 from tests.unit.broken_rules import assert_found
 from tests.unit.groups.desk import Desk
 
 KEY = GroupKey(Family.KAFKA, "g")
 CLIENTS = 4
 PARTITIONS = 6
+SESSION_S, REBALANCE_S = 10.0, 15.0
+PAST = 12
+"""As many of those that clients have been are remembered."""
+
+
+class Who(NamedTuple):
+    """Whom a request speaks for."""
+
+    id: str
+    generation: int
+    instance: str | None
 
 
 @dataclass
@@ -53,6 +73,13 @@ class KafkaMachine(RuleBasedStateMachine):
         self.owners: dict[tuple[int, int], str] = {}
         self.assigned: dict[int, dict[str, bytes]] = {}
         self.committed: dict[int, int] = {}
+        self.past: list[Who] = []
+        self.heard: dict[str, float] = {}
+        self.roster: dict[str, str | None] = {}
+        """The members that were there when last looked at, and their instances."""
+        self.unsettled_since: float | None = None
+        self.seen_at = self.desk.time
+        """When last looked at: what is noticed now may have happened right behind that."""
 
     # --- what clients are told --------------------------------------------------------------------
 
@@ -75,13 +102,32 @@ class KafkaMachine(RuleBasedStateMachine):
         if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
             return
         assert answer.generation >= self.highest, "a generation went back"
+        self.past = [*self.past, Who(client.id, answer.generation, client.instance)][-PAST:]
+        if answer.generation > self.highest:
+            self.check_nobody_was_forgotten()
+        self.heard[client.id] = self.seen_at
         self.highest = answer.generation
         client.generation, client.leader = answer.generation, answer.leader
         client.members = tuple(each.member_id for each in answer.members)
         assert bool(client.members) == (client.leader == client.id)
         client.owned = frozenset()
 
+    def check_nobody_was_forgotten(self) -> None:
+        """A round ended: whoever is no member any more was silent, or too late to join or sync."""
+        group = self.desk.engine.store.groups[KEY]
+        instances = {each.instance_id for each in group.members} - {None}
+        now = self.desk.time + 1e-6
+        for member_id, instance in self.roster.items():
+            if group.member(member_id) is not None or instance in instances:
+                continue
+            was_silent = now - self.heard.get(member_id, 0.0) >= SESSION_S
+            since = self.unsettled_since
+            assert was_silent or (since is not None and now - since >= REBALANCE_S), (
+                f"{member_id} was not waited for"
+            )
+
     def synced(self, client: Client, answer: Synced) -> None:
+        self.heard[client.id] = self.seen_at
         client.owned = frozenset(answer.assignment)
         for partition in client.owned:
             owner = self.owners.setdefault((client.generation, partition), client.name)
@@ -94,6 +140,7 @@ class KafkaMachine(RuleBasedStateMachine):
             answer = error
         self.settle(client, answer)
         self.look()
+        self.look_around()
 
     def look(self) -> None:
         """Take answers that have come meanwhile."""
@@ -130,8 +177,9 @@ class KafkaMachine(RuleBasedStateMachine):
         client = self.clients[number]
         try:
             self.desk.engine.kafka.heartbeat(KEY, client.generation, client.id, client.instance)
+            self.heard[client.id] = self.desk.time
         except RebalanceInProgress:
-            pass
+            self.heard[client.id] = self.desk.time
         except PacelineError as error:
             if client.open is None:
                 self.settle(client, error)
@@ -141,6 +189,8 @@ class KafkaMachine(RuleBasedStateMachine):
         client = self.clients[number]
         codes = self.desk.engine.kafka.leave(KEY, [(client.id, client.instance)])
         if codes == (ErrorCode.NONE,):
+            gone = {client.id, *(at for at, i in self.roster.items() if i and i == client.instance)}
+            self.roster = {at: i for at, i in self.roster.items() if at not in gone}
             self.look()
             client.id, client.generation, client.owned = "", -1, frozenset()
 
@@ -159,6 +209,69 @@ class KafkaMachine(RuleBasedStateMachine):
             assert group.member(client.id) is not None
         engine.offsets.commit(KEY, [Commit("t", number, offset)], OffsetRule.FREE)
         self.committed[number] = offset
+
+    def is_current(self, who: Who) -> bool:
+        group = self.desk.engine.store.groups.get(KEY)
+        member = None if group is None else group.member(who.id)
+        return (
+            group is not None
+            and member is not None
+            and (group.generation, member.instance_id) == (who.generation, who.instance)
+        )
+
+    def succeeded(self, who: Who) -> bool:
+        """Whether another one holds its instance id by now."""
+        group = self.desk.engine.store.groups.get(KEY)
+        if group is None or who.instance is None:
+            return False
+        return any(
+            each.instance_id == who.instance and each.member_id != who.id for each in group.members
+        )
+
+    @rule(data=st.data(), what=st.sampled_from(["beat", "commit", "sync"]))
+    def arrive_late(self, data: st.DataObject, what: str) -> None:
+        """Something that a client sent long ago, for who it was then."""
+        if not self.past:
+            return
+        who = data.draw(st.sampled_from(self.past))
+        is_current, kafka = self.is_current(who), self.desk.engine.kafka
+        if is_current and what == "sync":
+            return  # a leader's would deal out nothing
+        sync = SyncRequest(KEY, who.generation, who.id, who.instance, "", "", ())
+        asked = {
+            "beat": lambda: kafka.heartbeat(KEY, who.generation, who.id, who.instance),
+            "commit": lambda: kafka.check_commit(KEY, who.generation, who.id, who.instance),
+            "sync": lambda: kafka.sync(sync),
+        }
+        succeeded = self.succeeded(who)
+        try:
+            asked[what]()
+        except PacelineError as error:
+            refusal: PacelineError | None = error
+        else:
+            refusal = None
+        if refusal is None or isinstance(refusal, RebalanceInProgress):
+            # Also who is told to join again is taken for a member.
+            assert is_current, f"{what} of {who}, who is that no more, was taken"
+            self.heard[who.id] = self.desk.time
+        else:
+            assert not is_current, f"{what} of {who}: {refusal!r}"
+            assert isinstance(refusal, FencedInstance) or not succeeded, f"{who}: {refusal!r}"
+
+    @rule(numbers=st.sets(st.integers(0, CLIENTS - 1), min_size=1))
+    def gather(self, numbers: set[int]) -> None:
+        """These join and sync as they should, so that the group moves on."""
+        for number in sorted(numbers):
+            if self.clients[number].open is None:
+                self.join(number, b"g")
+        self.wait(0.31)
+        leaders_last = sorted(
+            numbers, key=lambda number: self.clients[number].leader == self.clients[number].id
+        )
+        for number in leaders_last:
+            if self.clients[number].open is None and self.clients[number].generation >= 0:
+                self.sync(number)
+        self.look()
 
     # --- what happens to them ---------------------------------------------------------------------
 
@@ -194,6 +307,18 @@ class KafkaMachine(RuleBasedStateMachine):
         assert stored == self.committed
 
     @invariant()
+    def look_around(self) -> None:
+        """Note who is there, for the next round to wait for."""
+        group = self.desk.engine.store.groups.get(KEY)
+        members = () if group is None else group.members
+        self.roster = {each.member_id: each.instance_id for each in members}
+        self.seen_at = self.desk.time
+        if self.desk.engine.kafka.state(KEY) not in ("PreparingRebalance", "CompletingRebalance"):
+            self.unsettled_since = None
+        elif self.unsettled_since is None:
+            self.unsettled_since = self.desk.time
+
+    @invariant()
     def the_state_is_the_fold(self) -> None:
         self.desk.check_fold()
 
@@ -209,6 +334,7 @@ class KafkaMachine(RuleBasedStateMachine):
                         self.sync(clients.index(client))
             self.desk.advance(1.0)
             self.look()
+            self.look_around()
             for client in clients:
                 group = self.desk.engine.store.groups.get(KEY)
                 if client.open is None and client.generation >= 0:
@@ -221,7 +347,9 @@ class KafkaMachine(RuleBasedStateMachine):
                         client.generation = -1
                         if isinstance(error, UnknownMember):
                             client.id = ""
-            if all(client.owned for client in clients):
+            members = self.desk.engine.store.groups[KEY].members
+            # Members that clients were before they began anew have to go first.
+            if all(client.owned for client in clients) and len(members) == CLIENTS:
                 break
         group = self.desk.engine.store.groups[KEY]
         assert len(group.members) >= CLIENTS, self.desk.engine.kafka.state(KEY)
@@ -252,11 +380,98 @@ def a_member_is_told_what_another_reads() -> Patch:
     return mock.patch.object(kafka_groups, "_synced", mutant)
 
 
+def commits_of_any_generation_count() -> Patch:
+    return _in_any_generation("check_commit")
+
+
+def any_generation_keeps_a_session() -> Patch:
+    return _in_any_generation("heartbeat")
+
+
+def _in_any_generation(name: str) -> Patch:
+    honest = getattr(KafkaGroups, name)
+
+    def mutant(
+        self: KafkaGroups, key: GroupKey, generation: int, member_id: str, instance_id: str | None
+    ) -> None:
+        group = self._context.group(key)
+        if group is not None and generation >= 0:
+            generation = group.generation
+        honest(self, key, generation, member_id, instance_id)
+
+    return mock.patch.object(KafkaGroups, name, mutant)
+
+
+def assignments_of_any_generation_count() -> Patch:
+    honest = KafkaGroups.sync
+
+    def mutant(self: KafkaGroups, request: SyncRequest) -> Any:
+        group = self._context.group(request.key)
+        generation = request.generation if group is None else group.generation
+        return honest(self, replace(request, generation=generation))
+
+    return mock.patch.object(KafkaGroups, "sync", mutant)
+
+
+def who_was_removed_goes_on() -> Patch:
+    honest = KafkaGroups._check_member
+
+    def mutant(
+        self: KafkaGroups, key: GroupKey, generation: int, member_id: str, instance_id: str | None
+    ) -> Group:
+        group = self._state.group(key)
+        if member_id and group.generation == generation and group.member(member_id) is None:
+            return group
+        return honest(self, key, generation, member_id, instance_id)
+
+    return mock.patch.object(KafkaGroups, "_check_member", mutant)
+
+
+def a_static_member_is_not_fenced_by_its_successor() -> Patch:
+    honest = KafkaGroups._check_member
+
+    def mutant(
+        self: KafkaGroups, key: GroupKey, generation: int, member_id: str, instance_id: str | None
+    ) -> Group:
+        return honest(self, key, generation, member_id, None)
+
+    return mock.patch.object(KafkaGroups, "_check_member", mutant)
+
+
+def a_round_waits_for_nobody() -> Patch:
+    honest = Barrier.complete_if_all_joined
+
+    def mutant(self: Barrier, key: GroupKey) -> None:
+        round_ = self._state.rounds[key]
+        if round_.joined and not round_.is_first:
+            self.complete(key)
+        else:
+            honest(self, key)
+
+    return mock.patch.object(Barrier, "complete_if_all_joined", mutant)
+
+
+def sessions_end_early() -> Patch:
+    honest = KafkaState.session_end
+
+    def mutant(self: KafkaState, key: GroupKey, member: Member) -> float:
+        return honest(self, key, member) - SESSION_S / 2
+
+    return mock.patch.object(KafkaState, "session_end", mutant)
+
+
 @pytest.mark.parametrize(
     "broken",
     [
         a_round_keeps_the_generation,
         a_member_is_told_what_another_reads,
+        commits_of_any_generation_count,
+        any_generation_keeps_a_session,
+        assignments_of_any_generation_count,
+        who_was_removed_goes_on,
+        a_static_member_is_not_fenced_by_its_successor,
+        a_round_waits_for_nobody,
+        sessions_end_early,
     ],
 )
 def test_the_machine_finds_a_broken_rule(broken: Callable[[], Patch]) -> None:
