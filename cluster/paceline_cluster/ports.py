@@ -30,7 +30,8 @@ BASE_PORTS: dict[str, int] = {
     **({"pravega": 9090} if has_http2() else {}),
 }
 STEP = 1000
-_LOWEST = 10_240
+_LOWEST = 20_000
+"""Below lie the ports of much that others run, and those that tests here number themselves."""
 _LOOK_AGAIN_S = 0.02
 
 NodePorts = dict[str, int]

@@ -99,11 +99,11 @@ def write_secret(directory: Path, text: str = "0123456789abcdef0123456789abcdef"
 
 
 def _worker_ports() -> Iterator[int]:
-    """Ports below those that the kernel gives to outgoing connections, of this test worker alone:
+    """Ports below those that ``paceline_cluster.ports`` chooses from, of this test worker alone:
     each once, round and round, so that nobody takes one whose node is down or not up yet."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    ports = list(range(10_000 + worker, 32_000, workers))
+    ports = list(range(10_000 + worker, 20_000, workers))
     random.SystemRandom().shuffle(ports)
     return itertools.cycle(ports)
 
