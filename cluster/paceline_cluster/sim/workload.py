@@ -19,7 +19,7 @@ from paceline.client.producer import Delivery, Producer
 from paceline.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from paceline.client.transport import Dial
 from paceline.errors import ConnectionLost, Outcome, PacelineError, RequestTimedOut
-from paceline.types import Acks, TopicPartition
+from paceline.types import Acks, Isolation, TopicPartition
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.history import Recorder, Stream, at
 from paceline_cluster.sim.machine import EPOCH_MS
@@ -27,6 +27,8 @@ from paceline_cluster.sim.plan import Plan
 
 _CLIENT = ClientSettings(connect_timeout_s=1.0, request_timeout_s=2.0, operation_timeout_s=5.0)
 AGAIN_S = 0.3
+_DECIDED_S = 20.0
+"""How long markers may take: one order to a node that has lost its power is given up after 11 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +201,16 @@ class Reader:
 
 async def read_all(client: Client, partitions: Sequence[TopicPartition], to: Recorder) -> None:
     """Read everything that the partitions hold, for the judgement; tries again for as long as a
-    leader has to be repaired first."""
+    leader has to be repaired first, or transactions are committed and not marked yet."""
+    deadline = trio.current_time() + _DECIDED_S
     while True:
         try:
+            is_decided = await _is_decided(client, partitions)
             starts, ends, batches = await _everything(client, partitions)
         except PacelineError:
+            await trio.sleep(AGAIN_S)
+            continue
+        if not is_decided and trio.current_time() < deadline:
             await trio.sleep(AGAIN_S)
             continue
         for where in partitions:
@@ -214,6 +221,15 @@ async def read_all(client: Client, partitions: Sequence[TopicPartition], to: Rec
         for where in partitions:
             to.final_end(str(where), ends[where])
         return
+
+
+async def _is_decided(client: Client, partitions: Sequence[TopicPartition]) -> bool:
+    """Whether no transaction is open, or without its markers, anywhere."""
+    ends = []
+    for isolation in (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED):
+        async with client.consumer(partitions, isolation=isolation) as consumer:
+            ends.append(await consumer.end_offsets())
+    return ends[0] == ends[1]
 
 
 async def _everything(
