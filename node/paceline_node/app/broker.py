@@ -104,10 +104,10 @@ class Broker:
         meter_replicas(self._metrics, self.replicas)
         self._groups = GroupRoom(env, settings, self.replicas)
         meter_groups(self._metrics, self._groups.machines)
-        self._transactions = TransactionRoom(
+        self.transactions = TransactionRoom(
             env, settings, meta.node_id, metadata, peering, self.replicas, self._groups
         )
-        meter_transactions(self._metrics, self._transactions)
+        meter_transactions(self._metrics, self.transactions)
         self._tables = table_machines(env, self.replicas)
         self.replicas.register(peering.server)
         peering.on_session_closed(self.replicas.session_closed)
@@ -192,7 +192,7 @@ class Broker:
         incarnation.forget_failure(self._env.disk)
         self._recovered = True
         await core.start(self._run_groups)
-        await core.start(self._transactions.run)
+        await core.start(self.transactions.run)
         await core.start(self._tables.run)
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
@@ -256,11 +256,11 @@ class Broker:
             stop_with_cluster=self._stop_with_cluster,
             group_commit_s=self._groups.commit_s,
             transactions=TransactionParts(
-                self._transactions.machines,
-                self._transactions.endings,
-                self._transactions.partners,
-                self._transactions.produce,
-                self._transactions.commit_s,
+                self.transactions.machines,
+                self.transactions.endings,
+                self.transactions.partners,
+                self.transactions.produce,
+                self.transactions.commit_s,
             ),
         )
         frontend = self._frontend = Frontend(

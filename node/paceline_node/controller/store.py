@@ -7,7 +7,8 @@ subscriber has not yet seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from uuid import UUID
 
 import trio
@@ -95,6 +96,22 @@ class MetadataStore:
     async def wait_offset(self, offset: int, timeout_s: float | None = None) -> Image:
         """The image once entry ``offset`` is applied here. Raises as :meth:`wait_for`."""
         return await self.wait_for(lambda image: image.offset >= offset, timeout_s)
+
+    @contextmanager
+    def as_long_as(self, predicate: Callable[[Image], bool]) -> Iterator[trio.CancelScope]:
+        """A block that the first new image for which ``predicate`` does not hold cancels; the
+        scope's ``cancelled_caught`` tells afterwards."""
+        with trio.CancelScope() as scope:
+
+            def look(old: Image, new: Image) -> None:
+                if not predicate(new):
+                    scope.cancel()
+
+            unsubscribe = self.subscribe(look)
+            try:
+                yield scope
+            finally:
+                unsubscribe()
 
 
 class _Waiter:

@@ -7,6 +7,8 @@ code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from paceline.errors import (
     CoordinatorNotAvailable,
     NotLeader,
@@ -19,6 +21,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.api import PeerApi
+from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.topic import StateTopic
@@ -108,7 +111,13 @@ class TransactionPartners:
             return await self._verify(request)
         if leader < 0:
             raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} has no leader")
-        frame = await self._ask(leader, PeerApi.VERIFY_TRANSACTION, request, timeout_s=_COMMIT_S)
+        led = _led_by(leader, TopicPartition(TRANSACTIONS_TOPIC, PARTITION))
+        try:
+            frame = await self._ask(
+                leader, PeerApi.VERIFY_TRANSACTION, request, timeout_s=_COMMIT_S, leads=led
+            )
+        except NotLeader as error:
+            raise CoordinatorNotAvailable(str(error)) from error
         return wire.TransactionVerified.unpack(frame.body).serial
 
     async def _verify(self, request: wire.VerifyTransaction) -> int:
@@ -140,11 +149,18 @@ class TransactionPartners:
 
     async def write_markers(self, node: NodeId, order: wire.WriteMarkers) -> wire.MarkersWritten:
         """Have ``node`` end a transaction in partitions that it leads. Raises ConnectionLost,
-        RequestTimedOut."""
+        RequestTimedOut; NotLeader when another leads one of them before the answer is there."""
         if node == self._node_id:
             return await self._write_markers(order)
-        timeout_s = order.timeout_ms / 1000
-        frame = await self._ask(node, PeerApi.WRITE_MARKERS, order, timeout_s=timeout_s)
+        frame = await self._ask(
+            node,
+            PeerApi.WRITE_MARKERS,
+            order,
+            timeout_s=order.timeout_ms / 1000,
+            leads=_led_by(
+                node, *(TopicPartition(each.topic, each.partition) for each in order.partitions)
+            ),
+        )
         return wire.MarkersWritten.unpack(frame.body)
 
     async def _write_markers(self, order: wire.WriteMarkers) -> wire.MarkersWritten:
@@ -205,7 +221,8 @@ class TransactionPartners:
         elif leader < 0:
             raise CoordinatorNotAvailable(f"{GROUPS_TOPIC}/{number} has no leader")
         else:
-            await self._ask(leader, PeerApi.SETTLE_OFFSETS, order, timeout_s=_COMMIT_S)
+            led = _led_by(leader, TopicPartition(GROUPS_TOPIC, number))
+            await self._ask(leader, PeerApi.SETTLE_OFFSETS, order, timeout_s=_COMMIT_S, leads=led)
 
     async def _settle(self, order: wire.SettleOffsets, number: int) -> None:
         key = _group_key(order.group)
@@ -240,8 +257,14 @@ class TransactionPartners:
         if node == self._node_id:
             await self._append_staged(order, batches)
         else:
-            timeout_s = order.timeout_ms / 1000
-            await self._ask(node, PeerApi.APPEND_STAGED, order, batches, timeout_s=timeout_s)
+            await self._ask(
+                node,
+                PeerApi.APPEND_STAGED,
+                order,
+                batches,
+                timeout_s=order.timeout_ms / 1000,
+                leads=_led_by(node, TopicPartition(order.topic, order.partition)),
+            )
 
     async def _append_staged(self, order: wire.AppendStaged, batches: bytearray) -> None:
         found = self._table.get(order.topic, order.partition)
@@ -280,10 +303,30 @@ class TransactionPartners:
         payload: Payload = b"",
         *,
         timeout_s: float,
+        leads: Callable[[Image], bool],
     ) -> Frame:
-        return await self._links.call(
-            node, api, body, payload, lane=Lane.TRANSACTIONS, timeout_s=timeout_s + _GRACE_S
-        )
+        """Ask ``node``, as long as ``leads`` holds: one that has lost its power or its network
+        never answers, and whoever leads instead can be asked once that is known. Raises NotLeader
+        then, and as :meth:`PeerLinks.call`."""
+        with self._store.as_long_as(leads):
+            return await self._links.call(
+                node, api, body, payload, lane=Lane.TRANSACTIONS, timeout_s=timeout_s + _GRACE_S
+            )
+        raise NotLeader(f"another node leads, and node {node} has not answered")
+
+
+def _led_by(node: NodeId, *partitions: TopicPartition) -> Callable[[Image], bool]:
+    """Whether an image has ``node`` as the leader of all ``partitions``."""
+
+    def is_led(image: Image) -> bool:
+        for each in partitions:
+            topic = image.find_topic(each.topic)
+            found = None if topic is None else topic.partitions.get(each.partition)
+            if found is None or found.leader != node:
+                return False
+        return True
+
+    return is_led
 
 
 def _group_key(name: wire.GroupName) -> GroupKey:

@@ -7,13 +7,16 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import trio
 
 from paceline_cluster.checker import events
+from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import Plan
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.transactions import TransactionIndex
-from tests.sim.node.story import Story, perform, plan_of, play
+from paceline_node.transactions.keys import TRANSACTIONS_TOPIC, TransactionKey
+from tests.sim.node.story import SESSION_S, Story, perform, plan_of, play
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -46,6 +49,53 @@ def test_reading_beyond_what_is_decided_is_found() -> None:
         violation = perform(some_transactions, plan()).violation
     assert violation is not None
     assert "read but not committed" in violation.text
+
+
+async def a_leader_falls_silent_in_the_middle(story: Story) -> None:
+    """A transaction is decided while a leader that is to write a marker hears nothing: it ends
+    soon after another leads there, although the old leader never answered. (The decision itself
+    does not need that node.)"""
+    room = coordinating(story)
+    states = story.image.topic(TRANSACTIONS_TOPIC).partitions[0].replicas
+    silent = next(m for m in led_in(story, story.run.plan.ledger.name) if m.number not in states)
+    await some_transactions(story)
+    story.isolate(silent)
+    await trio.sleep(SESSION_S / 2)
+    left = decided(room)
+    story.check(bool(left), "whatever was decided could be ended")
+    await story.until(
+        "led by others",
+        lambda: silent not in led_in(story, story.run.plan.ledger.name),
+        SESSION_S + 2.0,
+    )
+    await story.until("they are ended", lambda: not left & decided(room), within=1.0)
+    story.heal()
+
+
+def coordinating(story: Story) -> Machine:
+    (machine,) = led_in(story, TRANSACTIONS_TOPIC)
+    return machine
+
+
+def led_in(story: Story, name: str) -> list[Machine]:
+    """Who leads partitions of a topic."""
+    topic = story.image.find_topic(name)
+    assert topic is not None
+    return [story.machines[n] for n in sorted({p.leader for p in topic.partitions.values()})]
+
+
+def decided(machine: Machine) -> set[TransactionKey]:
+    """Transactions that ``machine`` coordinates and that are decided, but not told everywhere."""
+    broker = None if machine.node is None else machine.node.broker
+    assert broker is not None
+    return {
+        key for _, _, engine in broker.transactions.machines.machines() for key in engine.endings()
+    }
+
+
+def test_a_marker_is_ordered_from_whoever_leads_by_now() -> None:
+    # Several linger with all their records stored: one of them is decided in time.
+    play(a_leader_falls_silent_in_the_middle, replace(plan(), nodes=5, transactors=6, pause_s=0.5))
 
 
 def copies() -> Plan:
