@@ -160,8 +160,14 @@ class LogDirectory:
             if log.failed is not None:
                 continue
             key = _key(log)
+            try:
+                durable = await log.checkpoint()
+            except OSError:
+                if log.closed:  # given up meanwhile, its directory renamed
+                    continue
+                raise
             # A truncation never goes below the high watermark, so the point stays true.
-            recovery[key] = min(await log.checkpoint(), high_watermark)
+            recovery[key] = min(durable, high_watermark)
             high[key] = high_watermark
         await self._write(Offsets.HIGH_WATERMARK, high)
         await self._write(Offsets.RECOVERY, recovery)

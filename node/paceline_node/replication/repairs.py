@@ -44,6 +44,7 @@ from paceline_node.replication.table import refs
 from paceline_node.storage import damage, upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.log import Log
 
 _LANE = "control"
 _ANSWER_S = 10.0
@@ -158,7 +159,7 @@ class Repairs:
             scrubbed = await upkeep.scrub(self._env.disk, log, offset)
         except OSError as error:
             if not is_full(error):
-                self._failed(error)
+                self._disk_error(log, error)
                 return None
             # What was found is known all the same, only not written down.
             scrubbed = None
@@ -234,12 +235,14 @@ class Repairs:
             return
         except (PacelineError, LookupError) as error:
             self._log.warning("repair failed", partition=str(partition), reason=str(error))
+            if partition.log.failed is not None:
+                self._disk_error(partition.log, partition.log.failed)
             return
         except OSError as error:
             if is_full(error):
                 self._log.warning("no room to repair", partition=str(partition), reason=str(error))
             else:
-                self._failed(error)
+                self._disk_error(partition.log, error)
             return
         self._damaged.pop(partition.key, None)
         self._lost.pop(partition.key, None)
@@ -247,6 +250,12 @@ class Repairs:
         self._log.info("replica repaired", partition=str(partition))
         if self._find(partition.key) is partition and partition.replica.follower is not None:
             self._follow(partition)
+
+    def _disk_error(self, log: Log, error: OSError) -> None:
+        """The node must end, unless the partition was given up meanwhile: its files are closed and
+        its directory is renamed then, and nothing is wrong with the disk."""
+        if not log.closed:
+            self._failed(error)
 
     def _tell_of_loss(self, partition: Partition, reason: str) -> None:
         """The leader cannot read these records either (2.5 (c)): only an operator can decide that

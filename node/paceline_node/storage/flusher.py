@@ -131,7 +131,7 @@ class Flusher:
         self._waiting = {}
         self._started_at = self._env.now()
         try:
-            await self._sync([ticket for _, ticket in group])
+            await self._sync(group)
         except OSError as error:
             self._fail(error)
             return False
@@ -151,11 +151,12 @@ class Flusher:
         self._after_group()
         return True
 
-    async def _sync(self, tickets: Sequence[SyncTicket]) -> None:
+    async def _sync(self, group: Sequence[tuple[Log, SyncTicket]]) -> None:
         disk = self._env.disk
-        await disk.sync([file for ticket in tickets for file in ticket.files])
-        for ticket in tickets:
-            if ticket.directory is not None:
+        await disk.sync([file for _, ticket in group for file in ticket.files])
+        for log, ticket in group:
+            # A log closed meanwhile may have no directory of that name any more.
+            if ticket.directory is not None and not log.closed:
                 await disk.fsync_dir(ticket.directory)
 
     def _fail(self, error: OSError) -> None:

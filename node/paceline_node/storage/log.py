@@ -62,6 +62,7 @@ class Log:
         self.epochs = parts.epochs
         self.producers = parts.producers
         self.failed: OSError | None = None
+        self.closed = False  # by its owner: what fails then is not the disk's fault
         self.version = 0
         """Counts cuts and replacements; who reads beside the log compares before and after."""
         self.compaction = parts.compaction
@@ -168,6 +169,7 @@ class Log:
 
     def abandon(self) -> None:
         """Close all files as they are; idempotent. The next open has to recover."""
+        self.closed = True
         self._durability.close()
         self._files.close()
         self.failed = self.failed or OSError(errno.EBADF, "the log is closed", self.path)

@@ -54,8 +54,15 @@ class MemoryFile:
         return bytes(memoryview(self.node.content)[position : position + size])
 
     async def read(self, size: int, position: int) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return self.pread(size, position)
+        self.check()
+        delay = self._disk.read_delay_s
+        # Shielded as the real thing: a thread in pread cannot be called back, nor does it mind when
+        # the file is closed meanwhile.
+        with trio.CancelScope(shield=delay is not None):
+            await trio.sleep(0.0 if delay is None else delay())
+        if self._life != self._disk.life:
+            raise OSError(errno.EIO, "the machine went down during a read")
+        return bytes(memoryview(self.node.content)[position : position + size])
 
     def truncate(self, size: int) -> None:
         self.check()
@@ -91,6 +98,8 @@ class MemoryDisk:
         """Size of the file system; None: no limit."""
         self.sync_delay_s: Callable[[], float] | None = None
         """How long each sync takes, asked once per sync."""
+        self.read_delay_s: Callable[[], float] | None = None
+        """How long each :meth:`MemoryFile.read` takes, asked once per read."""
         self.sync_count = 0
         self._root = MemoryDirectory()
         self._locked = False
@@ -137,8 +146,8 @@ class MemoryDisk:
             node = child
 
     def remove(self, path: str) -> None:
-        parent, name = self._parent(path)
-        if isinstance(parent.entries.get(name), MemoryNode):
+        if isinstance(self._find(path), MemoryNode):
+            parent, name = self._parent(path)
             parent.unlink(name)
 
     def remove_tree(self, path: str) -> None:

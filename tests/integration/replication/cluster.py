@@ -158,15 +158,26 @@ class TestCluster:
         self._starts: dict[int, int] = {}
         self._epochs: dict[int, BrokerEpoch] = {}
 
+    def _root_of(self, number: int) -> Path:
+        return self._root / f"node-{number}"
+
+    def make_env(self, number: int, wrap: Callable[[Disk], Disk]) -> Env:
+        """The world of one node: this machine's."""
+        root = self._root_of(number)
+        root.mkdir(exist_ok=True)
+        return Env(RealHost(), wrap(RealDisk(str(root))), RealNetwork(), random.Random(number))
+
+    def host_of(self, number: int) -> str:
+        """Where other nodes find it."""
+        return LOOPBACK
+
     async def start(
         self, number: int, *, wrap: Callable[[Disk], Disk] = lambda disk: disk, clean: bool = False
     ) -> TestNode:
         node_id = NodeId(number)
-        root = self._root / f"node-{number}"
-        root.mkdir(exist_ok=True)
         directory_id = UUID(int=500 + number)
-        disk = wrap(RealDisk(str(root)))
-        env = Env(RealHost(), disk, RealNetwork(), random.Random(number))
+        env = self.make_env(number, wrap)
+        disk = env.disk
         if not disk.exists(layout.META):
             meta = layout.DirectoryMeta(CLUSTER, node_id, directory_id)
             await layout.format_directory(disk, meta)
@@ -179,7 +190,7 @@ class TestCluster:
         )
         manager.register(server)
         listeners = await env.net.listen(LOOPBACK, 0)
-        address = (LOOPBACK, env.net.bound_port(listeners[0]))
+        address = (self.host_of(number), env.net.bound_port(listeners[0]))
         opened = await manager.open_logs(clean=clean)
         scope = trio.CancelScope()
         stopped = trio.Event()
@@ -203,7 +214,7 @@ class TestCluster:
         )
         node = TestNode(
             node_id,
-            root,
+            self._root_of(number),
             manager,
             links,
             server,
