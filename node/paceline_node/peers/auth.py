@@ -49,6 +49,7 @@ class Lane(enum.StrEnum):
 
     RAFT = "raft"
     FETCH = "fetch"
+    REPAIR = "repair"
     CONTROL = "control"
     FORWARD = "forward"
     JOIN = "join"

@@ -1,4 +1,4 @@
-"""How much a follower asks of its leader at a time, so that answers come in time over any link.
+"""How much a replica asks of its leader at a time, so that answers come in time over any link.
 
 An answer holds up everything behind it on the connection, and one that is overdue is lost: asked
 for again, as large as before, it would be overdue again. Sans-I/O; the caller has the clock.

@@ -22,6 +22,7 @@ from paceline.errors import (
     NotLeader,
     PacelineError,
     RemoteProtocolError,
+    RequestTimedOut,
     UnknownLeaderEpoch,
     UnknownTopicId,
 )
@@ -33,10 +34,12 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.control import ReportDamagedRequest
 from paceline.wire.peer.replica import EpochSpan, FetchRange, RangeFetched, SuspectCorrupt
 from paceline_node.env import Env, is_full
+from paceline_node.peers.auth import Lane
 from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.peers.transport import FilePart
+from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
@@ -46,7 +49,6 @@ from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 
-_LANE = "control"
 _ANSWER_S = 10.0
 _RETRY_S = 1.0
 
@@ -90,6 +92,7 @@ class Repairs:
         self._unfollow = unfollow
         self._broker_epoch = broker_epoch
         self._settings = settings or RepairSettings()
+        self._pace = FetchPace(self._settings.range_max_bytes, _ANSWER_S)
         self._suspects: dict[tuple[PartitionKey, int], None] = {}
         self._damaged: dict[PartitionKey, bool] = {}  # whether the controller knows
         self._lost: dict[PartitionKey, DamagedRange] = {}
@@ -319,11 +322,21 @@ class Repairs:
             partition.leader_epoch,
             start,
             end,
-            self._settings.range_max_bytes,
+            self._pace.max_bytes,
         )
-        frame = await self._links.call(
-            leader, PeerApi.FETCH_RANGE, request, lane=_LANE, timeout_s=_ANSWER_S
-        )
+        asked_at = self._env.now()
+        try:
+            frame = await self._links.call(
+                leader,
+                PeerApi.FETCH_RANGE,
+                request,
+                lane=Lane.REPAIR,
+                timeout_s=self._pace.patience_s,
+            )
+        except RequestTimedOut:
+            self._pace.overdue()
+            raise
+        self._pace.answered(len(frame.payload), self._env.now() - asked_at)
         fetched = RangeFetched.unpack(frame.body)
         try:
             epochs = EpochCache([(span.epoch, span.start_offset) for span in fetched.epochs])

@@ -217,14 +217,46 @@ def test_a_follower_far_behind_comes_back_over_a_slow_link() -> None:
             story.fabric.link(machine.host, follower.host).rate = 100_000.0
         story.start(follower)
 
-        def is_back() -> bool:
-            bulk = story.image.find_topic(BULK)
-            assert bulk is not None
-            return all(follower.number in each.isr for each in bulk.partitions.values())
-
-        await story.until("in sync again", is_back, within=60.0)
+        await story.until("in sync again", lambda: holds_bulk(story, follower), within=60.0)
 
     play(script, replace(plan_of(), pause_s=0.5))
+
+
+def test_a_damaged_replica_is_repaired_over_a_slow_link() -> None:
+    """What is lost is more than the link carries before a request is overdue."""
+
+    async def script(story: Story) -> None:
+        follower = story.followers[0]
+        await story.perform(write_bulk)
+        await story.until("in sync", lambda: holds_bulk(story, follower))
+        for machine in story.others(follower):
+            story.fabric.link(machine.host, follower.host).rate = 100_000.0
+        spoil_bulk(story, follower)
+        await story.until("taken out", lambda: not holds_bulk(story, follower))
+        await story.until("in sync again", lambda: holds_bulk(story, follower), within=60.0)
+
+    play(script, replace(plan_of(), pause_s=0.5))
+
+
+def holds_bulk(story: Story, machine: Machine) -> bool:
+    """Whether it is in sync with all that :func:`write_bulk` wrote."""
+    bulk = story.image.topic(BULK)
+    return all(machine.number in each.isr for each in bulk.partitions.values())
+
+
+def spoil_bulk(story: Story, machine: Machine) -> None:
+    """A bit of each batch in one partition flips on the disk of ``machine``, which notices."""
+    broker = None if machine.node is None else machine.node.broker
+    partition = None if broker is None else broker.replicas.table.get(BULK, 0)
+    assert broker is not None
+    assert partition is not None
+    story.run.oracle.damaged.add((machine.number, partition.key))
+    path = partition.log.segments[0].file.path
+    content = bytearray(machine.disk.content(path))
+    for position in range(1000, len(content), MIB // 32):
+        content[position] ^= 0x10
+    machine.disk.overwrite(path, bytes(content))
+    broker.replicas.repairs.suspect(partition, 0)
 
 
 async def write_bulk(client: Client) -> None:
