@@ -18,13 +18,12 @@ import trio
 from paceline.client.endpoint import Endpoint
 from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings
-from paceline.client.transport import Bytes, Dial, StreamTransport, Transport, reason_of
+from paceline.client.transport import Bytes, Dial, StreamTransport, Transport, dial_error
 from paceline.errors import (
     ConnectionLost,
     MessageTooLarge,
     PacelineError,
     RemoteProtocolError,
-    Unreachable,
     UnsupportedVersion,
 )
 from paceline.version import __version__
@@ -226,8 +225,7 @@ class Connection:
             try:
                 stream = await self._dial(self.endpoint)
             except OSError as error:
-                reason = reason_of(error)
-                raise Unreachable(f"{self.endpoint}: {reason}", was_sent=False) from error
+                raise dial_error(self.endpoint, error) from error
             try:
                 transport = await self._wrap(stream, nursery)
                 self.hello = await self._shake_hands(transport)

@@ -6,7 +6,6 @@ time for all who ask, from whichever node answers, with a growing pause while no
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -200,29 +199,30 @@ class Metadata:
     ) -> None:
         """Wait for metadata asked for after this call; None means all topics.
 
-        Keeps trying until a node answers or the operation timeout is over, then raises the last
-        error. Errors that no retry can help (authentication, another cluster) are raised at once,
-        Unreachable after ``unreachable_s``.
+        Keeps trying until a node answers or the operation timeout is over, ``unreachable_s`` where
+        every address refuses, then raises the last error. Errors that no retry can help
+        (authentication, another cluster) are raised at once.
         """
-        give_up_at = math.inf if unreachable_s is None else trio.current_time() + unreachable_s
         if topics is None:
             self.request_all()
         else:
             self.request(topics, auto_create=auto_create)
         ticket = self._asked
+        patience_s = self._settings.operation_timeout_s
+        refused_s = patience_s if unreachable_s is None else unreachable_s
+        begun = trio.current_time()
         error: PacelineError | None = None
-        with trio.move_on_after(self._settings.operation_timeout_s) as scope:
+        with trio.move_on_after(max(patience_s, refused_s)) as scope:
             while self._answered < ticket:
                 await self._done.wait()
                 error = self._error
-                if error is not None and not error.retriable:
-                    raise error
-                if isinstance(error, Unreachable) and trio.current_time() >= give_up_at:
+                if error is None:
+                    continue
+                limit_s = refused_s if isinstance(error, Unreachable) else patience_s
+                if not error.retriable or trio.current_time() - begun >= limit_s:
                     raise error
         if scope.cancelled_caught:
-            raise error or RequestTimedOut(
-                f"no metadata within {self._settings.operation_timeout_s} s"
-            )
+            raise error or RequestTimedOut(f"no metadata within {patience_s} s")
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
         """The topic, looked up if need be. Raises UnknownTopicOrPartition, InvalidTopic."""

@@ -24,7 +24,7 @@ class ClientSettings:
     it to wait; a connection with an overdue answer is given up. ``operation_timeout_s`` bounds an
     administrative call or a look-up, with all its retries. ``first_contact_timeout_s`` is how long
     ``connect()`` goes on trying while every address refuses it, 0 for one try each; None means the
-    operation timeout. An address that is silent, and a cluster once reached, get that in any case.
+    operation timeout, which a silent address and a cluster once reached get in any case.
     """
 
     client_id: str = "paceline"

@@ -6,14 +6,16 @@ cancelling a send leaves the transport unusable, cancelling a receive does not.
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
 
 from paceline.client.endpoint import Endpoint
-from paceline.errors import ConnectionLost
+from paceline.errors import ConnectionLost, Unreachable
 from paceline.wire.frame import Frame
 from paceline.wire.framebuffer import FrameBuffer
 
@@ -104,16 +106,31 @@ class StreamTransport:
         await trio.aclose_forcefully(self._stream)
 
 
-def reason_of(error: OSError) -> str:
-    """What the system said when dialling failed. Trio groups what it said about each address of a
-    host; they mostly agree, so the first stands for all."""
+_NOBODY = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
+
+
+def dial_error(where: Endpoint, error: OSError) -> ConnectionLost:
+    """Unreachable where dialling failed because nothing takes connections there; ConnectionLost for
+    what may pass, such as a name server that does not answer or a lack of descriptors here."""
+    error = _cause_of(error)
+    if isinstance(error, socket.gaierror):  # its numbers are none of errno
+        is_nobody = error.errno == socket.EAI_NONAME
+        reason = error.strerror or text_of(error)
+    else:
+        is_nobody = error.errno in _NOBODY
+        # By the number, because trio puts the address, which the caller names, into the text.
+        reason = os.strerror(error.errno) if error.errno else error.strerror or text_of(error)
+    kind = Unreachable if is_nobody else ConnectionLost
+    return kind(f"{where}: {reason.lower()}", was_sent=False)
+
+
+def _cause_of(error: OSError) -> OSError:
+    """Trio groups what the system said about each address of a host; they mostly agree, so the
+    first stands for all."""
     cause = error.__cause__
     if isinstance(cause, BaseExceptionGroup) and isinstance(cause.exceptions[0], OSError):
-        error = cause.exceptions[0]
-    # Its number, because trio puts the address, which the caller names, into the text.
-    if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()
-    return (error.strerror or text_of(error)).lower()
+        return cause.exceptions[0]
+    return error
 
 
 def text_of(error: BaseException) -> str:

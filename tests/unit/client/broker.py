@@ -9,6 +9,7 @@ effect, delays, error codes.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -137,7 +138,7 @@ class Cluster(Answers):
         number = int(endpoint.host.removeprefix("node-"))
         node = self.nodes[number]
         if not node.is_up:
-            raise ConnectionRefusedError(f"{endpoint} refused")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{endpoint} refused")
         self.dials.append(number)
         ours, theirs = trio.testing.memory_stream_pair()
         if endpoint.path is None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import socket
+
 import pytest
 import trio
 
 from paceline.client import ClientSettings, connect
+from paceline.client.endpoint import Endpoint
 from paceline.errors import ConnectionLost, Unreachable
 from tests.unit.client.broker import Cluster
 
@@ -42,6 +46,49 @@ async def test_a_cluster_that_comes_up_during_the_first_contact_is_reached(
         async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial) as client:
             assert (await client.admin.describe_cluster()).brokers
         nursery.cancel_scope.cancel()
+
+
+async def test_whoever_is_ready_to_wait_longer_than_for_an_operation_may(
+    autojump_clock: object,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(nursery, 1)
+        cluster.kill(0)
+
+        async def start_late() -> None:
+            await trio.sleep(50)
+            cluster.start(0)
+
+        nursery.start_soon(start_late)
+        patient = ClientSettings(operation_timeout_s=20, first_contact_timeout_s=60)
+        async with connect(cluster.bootstrap(), patient, dial=cluster.dial) as client:
+            assert (await client.admin.describe_cluster()).brokers
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (OSError(errno.ECONNREFUSED, ""), Unreachable),
+        (OSError(errno.EHOSTUNREACH, ""), Unreachable),
+        (socket.gaierror(socket.EAI_NONAME, "name or service not known"), Unreachable),
+        (socket.gaierror(socket.EAI_AGAIN, "temporary failure in name resolution"), ConnectionLost),
+        (OSError(errno.EMFILE, ""), ConnectionLost),
+    ],
+)
+async def test_only_what_means_that_nobody_is_there_ends_it_early(
+    autojump_clock: object, failure: OSError, kind: type[ConnectionLost]
+) -> None:
+    async def dial(endpoint: Endpoint) -> trio.abc.Stream:
+        raise failure
+
+    begin = trio.current_time()
+    with pytest.raises(ConnectionLost) as raised:
+        async with connect("nowhere:7400", IMPATIENT, dial=dial):
+            pass
+    assert type(raised.value) is kind
+    took_s = trio.current_time() - begin
+    assert took_s == pytest.approx(1 if kind is Unreachable else 20, abs=0.3)
 
 
 async def test_an_address_that_is_silent_gets_the_whole_operation_timeout(
