@@ -99,14 +99,15 @@ class MetadataStore:
 
     @contextmanager
     def as_long_as(self, predicate: Callable[[Image], bool]) -> Iterator[trio.CancelScope]:
-        """A block that the first new image for which ``predicate`` does not hold cancels; the
-        scope's ``cancelled_caught`` tells afterwards."""
+        """A block that the first image for which ``predicate`` does not hold cancels, the present
+        one included; the scope's ``cancelled_caught`` tells afterwards."""
         with trio.CancelScope() as scope:
 
             def look(old: Image, new: Image) -> None:
                 if not predicate(new):
                     scope.cancel()
 
+            look(self._image, self._image)
             unsubscribe = self.subscribe(look)
             try:
                 yield scope

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from paceline.errors import (
     CoordinatorNotAvailable,
+    LeaderChangedAfterAppend,
     NotLeader,
     PacelineError,
     UnknownTopicOrPartition,
@@ -116,7 +117,7 @@ class TransactionPartners:
             frame = await self._ask(
                 leader, PeerApi.VERIFY_TRANSACTION, request, timeout_s=_COMMIT_S, leads=led
             )
-        except NotLeader as error:
+        except LeaderChangedAfterAppend as error:
             raise CoordinatorNotAvailable(str(error)) from error
         return wire.TransactionVerified.unpack(frame.body).serial
 
@@ -149,7 +150,8 @@ class TransactionPartners:
 
     async def write_markers(self, node: NodeId, order: wire.WriteMarkers) -> wire.MarkersWritten:
         """Have ``node`` end a transaction in partitions that it leads. Raises ConnectionLost,
-        RequestTimedOut; NotLeader when another leads one of them before the answer is there."""
+        RequestTimedOut; LeaderChangedAfterAppend when another leads one of them before it
+        answers."""
         if node == self._node_id:
             return await self._write_markers(order)
         frame = await self._ask(
@@ -306,13 +308,14 @@ class TransactionPartners:
         leads: Callable[[Image], bool],
     ) -> Frame:
         """Ask ``node``, as long as ``leads`` holds: one that has lost its power or its network
-        never answers, and whoever leads instead can be asked once that is known. Raises NotLeader
-        then, and as :meth:`PeerLinks.call`."""
+        never answers, and whoever leads instead can be asked once that is known. Raises
+        LeaderChangedAfterAppend then (it may have done what it was asked), and as
+        :meth:`PeerLinks.call`."""
         with self._store.as_long_as(leads):
             return await self._links.call(
                 node, api, body, payload, lane=Lane.TRANSACTIONS, timeout_s=timeout_s + _GRACE_S
             )
-        raise NotLeader(f"another node leads, and node {node} has not answered")
+        raise LeaderChangedAfterAppend(f"node {node} leads no more, and has not answered")
 
 
 def _led_by(node: NodeId, *partitions: TopicPartition) -> Callable[[Image], bool]:

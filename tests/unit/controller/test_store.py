@@ -92,3 +92,26 @@ async def test_cancelled_wait_leaves_nothing_behind() -> None:
         await metadata.wait_offset(99)
     metadata.apply(99, 1, noop())
     assert metadata.image.offset == 99
+
+
+async def test_a_block_ends_with_the_first_image_that_does_not_fit() -> None:
+    metadata = store()
+    with metadata.as_long_as(lambda image: image.offset < 3) as scope:
+        metadata.apply(2, 1, [])
+        await trio.lowlevel.checkpoint()
+        metadata.apply(3, 1, [])
+        await trio.sleep_forever()
+    assert scope.cancelled_caught
+    with metadata.as_long_as(lambda image: image.offset < 3) as late:
+        await trio.sleep_forever()
+    assert late.cancelled_caught
+
+
+async def test_a_block_that_ends_by_itself_is_left_alone() -> None:
+    metadata = store()
+    with metadata.as_long_as(lambda image: image.offset < 3) as scope:
+        await trio.lowlevel.checkpoint()
+    metadata.apply(3, 1, [])
+    assert not scope.cancel_called, "whoever has left is not told any more"
+    with pytest.raises(KeyError), metadata.as_long_as(lambda image: True):
+        raise KeyError("its own errors pass")
