@@ -32,6 +32,8 @@ BASE_PORTS: dict[str, int] = {
 STEP = 1000
 _LOWEST = 20_000
 """Below lie the ports of much that others run, and those that tests here number themselves."""
+_LOWEST_AT_NEED = 10_240
+_ROOM = 1000
 _LOOK_AGAIN_S = 0.02
 
 NodePorts = dict[str, int]
@@ -95,8 +97,8 @@ async def choosing() -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def free_ports(node_ids: Iterable[int]) -> AsyncIterator[dict[int, NodePorts]]:
-    """Free ports for each node, chosen at random below the range of outgoing connections, where
-    the kernel would hand them to anybody. The block is one of :func:`choosing`."""
+    """Free ports for each node, chosen at random from :func:`random_range`. The block is one of
+    :func:`choosing`."""
     async with choosing():
         yield _choose(node_ids)
 
@@ -132,8 +134,8 @@ def _lock_file() -> IO[str]:
 
 
 def free_numbers(count: int, *, besides: Iterable[int] = ()) -> list[int]:
-    """``count`` free ports outside the range of outgoing connections, so that they stay free for
-    as long as nobody binds them on purpose; none of ``besides``, which are chosen already."""
+    """``count`` free ports from :func:`random_range`; none of ``besides``, which are chosen
+    already."""
     rng = random.SystemRandom()
     taken = set(besides)
     return [_free_port(rng, taken) for _ in range(count)]
@@ -146,19 +148,27 @@ def _choose(node_ids: Iterable[int]) -> dict[int, NodePorts]:
 
 
 def _free_port(rng: random.Random, taken: set[int]) -> int:
-    highest = _first_outgoing_port()
+    usable = random_range()
     for _ in range(1000):
-        port = rng.randrange(_LOWEST, highest)
+        port = rng.choice(usable)
         if port not in taken and _bind_problem(port) is None:
             taken.add(port)
             return port
-    raise BadSetting(f"no free port found between {_LOWEST} and {highest}")
+    raise BadSetting(f"no free port found between {usable.start} and {usable.stop}")
 
 
-def _first_outgoing_port() -> int:
+def random_range() -> range:
+    """The ports to choose from, outside the range of outgoing connections where that leaves room:
+    a port of a node that is down for a moment stays free, then."""
     try:
         text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
     except OSError:
-        return 32768
-    low = int(text.split()[0])
-    return low if low > _LOWEST + 1000 else 65535
+        text = "32768 60999"
+    first, last = map(int, text.split()[:2])
+    return beside(first, last)
+
+
+def beside(first: int, last: int) -> range:
+    """As :func:`random_range`, where outgoing connections have the ports ``first`` to ``last``."""
+    choices = (range(_LOWEST, first), range(last + 1, 65536), range(_LOWEST_AT_NEED, first))
+    return next((each for each in choices if len(each) >= _ROOM), range(_LOWEST, 65536))

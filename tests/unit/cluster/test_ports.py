@@ -52,8 +52,25 @@ async def test_free_ports_are_distinct_and_bindable() -> None:
 
 
 def test_what_is_chosen_already_is_not_chosen_again() -> None:
-    chosen = range(10_000, 32_000)
-    assert not set(ports.free_numbers(50, besides=chosen)) & set(chosen)
+    usable = ports.random_range()
+    chosen = set(usable[: len(usable) // 2])
+    assert not chosen & set(ports.free_numbers(50, besides=chosen))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "usable"),
+    [
+        (32768, 60999, range(20_000, 32768)),
+        (15_000, 60_000, range(60_001, 65536)),
+        (15_000, 65_000, range(10_240, 15_000)),
+        (1024, 65535, range(20_000, 65536)),
+    ],
+    ids=["linux", "room above", "room far below", "no room"],
+)
+def test_random_ports_lie_beside_those_of_outgoing_connections(
+    first: int, last: int, usable: range
+) -> None:
+    assert ports.beside(first, last) == usable
 
 
 async def test_two_at_once_in_one_process_choose_one_after_the_other() -> None:
