@@ -133,12 +133,13 @@ def _struck(
 def leave_zombie(bootstrap: Sequence[str], message: TaskMessage) -> None:
     """A process that writes under the attempt's transaction once the batch is committed."""
     (points.folder() / points.COMMITTED).unlink(missing_ok=True)
-    at = next(iter(message.written.last))
+    (at,) = message.written.last  # a task of this query reads one partition, and writes the same
     told = {
         "bootstrap": list(bootstrap),
         "transaction": message.transaction,
         "topic": at.topic,
         "partition": at.partition,
+        "written": message.written.rows,
         "write": asdict(message.write),
     }
     subprocess.Popen(  # noqa: S603 - our own interpreter and our own module

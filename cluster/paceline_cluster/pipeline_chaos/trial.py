@@ -53,7 +53,7 @@ class Trial:
         """Whether the point was hit, the query came to its end, nobody wrote who must not, and the
         audit found nothing."""
         answered = bool(self.answer) or self.point not in ANSWERED
-        copied = self.hit and self.done and answered and points.ACCEPTED not in self.answer
+        copied = self.hit and self.done and answered and points.NOT_REFUSED not in self.answer
         return copied and self.audited and not self.findings
 
 

@@ -1,6 +1,7 @@
 """A task attempt that does not know that it was given up: writes once the batch is committed.
 
-What it was told goes to the run's folder: the errors that refused it, or ``accepted``.
+What it was told goes to the run's folder: the errors that refused it, or that nothing did. All but
+its being too late is as it should be, so that only a rule about that can refuse it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import Any
 
 from paceline.client import blocking
 from paceline.client.sequenced import SequencedBatch
-from paceline.errors import PacelineError
+from paceline.errors import (
+    AlreadyCommitted,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    PacelineError,
+    ProducerFenced,
+    SinkFenced,
+)
 from paceline.types import TopicPartition
 from paceline.wire.batch import TRANSACTIONAL, build_batch
 from paceline.wire.native.transactions import SINK
@@ -21,6 +29,8 @@ from paceline.wire.records import Record
 from paceline_cluster.pipeline_chaos import points
 
 VALUE = b"written by a zombie"
+TOO_LATE_TO_WRITE = (InvalidProducerEpoch, InvalidTransactionState, ProducerFenced)
+TOO_LATE_TO_BEGIN = (AlreadyCommitted, SinkFenced)
 
 
 def main(text: str) -> None:
@@ -29,17 +39,19 @@ def main(text: str) -> None:
     while not (points.folder() / points.COMMITTED).exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     with blocking.connect(told["bootstrap"]) as client:
-        wrote = _answer(lambda: _write(client, told))
-        began = _answer(lambda: _begin(client, told["write"]))
+        wrote = _answer(lambda: _write(client, told), *TOO_LATE_TO_WRITE)
+        began = _answer(lambda: _begin(client, told["write"]), *TOO_LATE_TO_BEGIN)
     points.tell(points.ANSWER, f"write: {wrote}; begin: {began}")
 
 
-def _answer(attempt: Callable[[], object]) -> str:
+def _answer(attempt: Callable[[], object], *refusals: type[PacelineError]) -> str:
     try:
         attempt()
-    except PacelineError as error:
+    except refusals as error:
         return f"{type(error).__name__}: {error}"
-    return points.ACCEPTED
+    except PacelineError as error:
+        return f"{points.NOT_REFUSED}, but {type(error).__name__}: {error}"
+    return points.NOT_REFUSED
 
 
 def _write(client: blocking.Client, told: dict[str, Any]) -> None:
@@ -49,7 +61,7 @@ def _write(client: blocking.Client, told: dict[str, Any]) -> None:
         # The transaction's name ends in its producer id.
         producer_id=int(told["transaction"].rsplit("/", 1)[1]),
         producer_epoch=0,
-        base_sequence=1_000_000,
+        base_sequence=told["written"],
         flags=TRANSACTIONAL,
     )
     writer = client.sequenced_writer(transactional_id=told["transaction"], transaction_family=SINK)

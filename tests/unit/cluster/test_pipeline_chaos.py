@@ -56,7 +56,7 @@ def test_a_report_of_another_run_is_not_gone_on_with(
         {"audited": False},
         {"findings": {"RECORD_LOST": 1}},
         {"answer": ""},
-        {"answer": f"write: {points.ACCEPTED}; begin: Refused"},
+        {"answer": f"write: {points.NOT_REFUSED}; begin: Refused"},
     ],
 )
 def test_what_breaks_a_trial_breaks_the_run(tmp_path: Path, flaw: dict[str, object]) -> None:
