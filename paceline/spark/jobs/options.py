@@ -46,16 +46,16 @@ class Finder:
 
 
 _SHORT_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week")
+_PART = re.compile(rf"(\d+) *({'|'.join(_SHORT_UNITS)}|(?:{'|'.join(_UNITS)})s?)(?![a-z]) *")
 
 
 def interval(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """``30s`` or ``30 seconds``, as Spark says it; empty stays empty."""
-    found = re.fullmatch(r"(\d+) ?([a-z]+)", value)
-    if found is None:
-        if value:
-            raise click.BadParameter(f"{value!r}: expected an interval such as 30s or 10 minutes")
-        return value
-    return f"{found[1]} {_SHORT_UNITS.get(found[2], found[2])}"
+    """``30s`` or ``1 hour 30 minutes``, as Spark says it; empty stays empty."""
+    parts = _PART.findall(value)
+    if value and (_PART.sub("", value) or not parts):
+        raise click.BadParameter(f"{value!r}: expected an interval such as 30s or 10 minutes")
+    return " ".join(f"{count} {_SHORT_UNITS.get(unit, unit)}" for count, unit in parts)
 
 
 def _trigger(ctx: click.Context, param: click.Parameter, value: str) -> Mapping[str, Any]:

@@ -35,6 +35,8 @@ def test_aggregates() -> None:
         ("1 m", "1 minutes"),
         ("2 days", "2 days"),
         ("250ms", "250 milliseconds"),
+        ("1 hour 30 minutes", "1 hour 30 minutes"),
+        ("1h30m", "1 hours 30 minutes"),
     ],
 )
 def test_intervals_are_said_as_spark_says_them(given: str, told: str) -> None:
@@ -42,7 +44,7 @@ def test_intervals_are_said_as_spark_says_them(given: str, told: str) -> None:
     assert command.make_context("job", ["--window", given]).params == {"window": told}
 
 
-@pytest.mark.parametrize("given", ["soon", "5", "1.5h", "-1s"])
+@pytest.mark.parametrize("given", ["soon", "5", "1.5h", "-1s", "5 apples", "1 hour and more"])
 def test_what_is_no_interval_is_refused(given: str) -> None:
     command = click.Command("job", params=[click.Option(["--window"], callback=interval)])
     with pytest.raises(click.BadParameter, match="such as 30s"):
