@@ -26,8 +26,8 @@ from paceline_cluster.verification import verify_directories
 
 HISTORY = "history.jsonl"
 HEAL_S = 90.0
-"""A healed cluster is healthy within this, and the time to copy what a wiped node has lost, or that
-is a finding."""
+"""A healed cluster is healthy within this, and the time to copy what a wiped node has lost if one
+was wiped, or that is a finding."""
 _COPY_BYTES_PER_S = 1024 * 1024
 """How fast that is at least, beside the workload and with all nodes on one machine."""
 REST_S = 120.0
@@ -142,8 +142,11 @@ class _Run:
     async def _healed(self, fleet: Fleet, workload: Workload) -> None:
         self.say("healing")
         fleet.heal()
+        within_s = HEAL_S
+        if any(strike.kind == "wipe" and strike.nodes for strike in self.strikes):
+            within_s += await fleet.largest_node() / _COPY_BYTES_PER_S
         try:
-            await fleet.wait_healthy(HEAL_S + await fleet.largest_node() / _COPY_BYTES_PER_S)
+            await fleet.wait_healthy(within_s)
         except TooLate as error:
             self.problems.append(f"after all faults were taken back: {error}")
         with trio.move_on_after(REST_S) as scope:
