@@ -18,30 +18,21 @@ T = TypeVar("T")
 CLIENT_ID = "paceline-cli"
 
 
-def with_client(
-    ref: ClusterRef, work: Callable[[Client], Awaitable[T]], *, timeout_s: float = 30.0
-) -> T:
-    """Connect to the cluster, do ``work``, disconnect. Raises PacelineError, ClusterError.
-
-    ``timeout_s`` bounds each administrative call with its retries.
-    """
+def with_client(ref: ClusterRef, work: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect to the cluster, do ``work``, disconnect. Raises PacelineError, ClusterError."""
 
     async def run() -> T:
-        async with client_of(ref, timeout_s=timeout_s) as client:
+        async with client_of(ref) as client:
             return await work(client)
 
     return trio.run(run)
 
 
 @contextlib.asynccontextmanager
-async def client_of(ref: ClusterRef, *, timeout_s: float = 30.0) -> AsyncIterator[Client]:
+async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
     """A client of the cluster. Raises NobodyThere when nothing takes connections at its addresses,
     and as :func:`paceline.client.connect` does."""
-    settings = ClientSettings(
-        client_id=CLIENT_ID,
-        operation_timeout_s=timeout_s,
-        first_contact_timeout_s=ref.connect_timeout_s,
-    )
+    settings = ClientSettings(client_id=CLIENT_ID, first_contact_timeout_s=ref.connect_timeout_s)
     async with contextlib.AsyncExitStack() as stack:
         try:
             client = await stack.enter_async_context(connect(ref.bootstrap(), settings))
