@@ -271,25 +271,18 @@ def windows(
             spark.readStream.format("paceline").options(**given).load(), wanted
         )
 
-    common: dict[str, Any] = {"bootstrap": bootstrap, "trigger": trigger, "options": {}}
+    def output(name: str, topic: str) -> windowing.Output:
+        place = str(Path(checkpoint, name))
+        return windowing.Output(f"paceline-{name}", bootstrap, topic, place, trigger)
 
     def start() -> list[StreamingQuery]:
         read = rows()
         begin = windowing.start_early if early else windowing.start
-        outputs = [("windows", target, windowing.windowed(read, wanted), begin)]
+        queries = [begin(windowing.windowed(read, wanted), output("windows", target))]
         if dead_letter:
             bad = windowing.bad_rows(read, wanted)
-            outputs.append(("bad", dead_letter, bad, windowing.start))
-        return [
-            begin(
-                frame,
-                name=f"paceline-{name}",
-                topic=topic,
-                checkpoint=str(Path(checkpoint, name)),
-                **common,
-            )
-            for name, topic, frame, begin in outputs
-        ]
+            queries.append(windowing.start(bad, output("bad", dead_letter)))
+        return queries
 
     runner = Runner(report, title="windows", max_restarts=max_restarts)
     return _end(report, runner.run(start))

@@ -21,6 +21,7 @@ from paceline.spark.errors import OptionError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 RECORD = "record"
 HEADER = "paceline.window"
@@ -132,63 +133,47 @@ def bad_rows(rows: DataFrame, wanted: Windows) -> DataFrame:
     return bad.select("key", "value", headers.alias("headers"))
 
 
-def start(
-    rows: DataFrame,
-    *,
-    name: str,
-    topic: str,
-    bootstrap: str,
-    checkpoint: str,
-    trigger: Mapping[str, Any],
-    options: Mapping[str, str],
-) -> StreamingQuery:
-    """Write to a topic until the query ends."""
-    return (
-        rows.writeStream.format("paceline")
-        .queryName(name)
-        .outputMode("append")
-        .option("paceline.bootstrap.servers", bootstrap)
-        .option("topic", topic)
-        .option("includeHeaders", "true")
-        .options(**options)
-        .option("checkpointLocation", checkpoint)
-        .trigger(**trigger)
-        .start()
-    )
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the rows of a query go, its name, and how often (``trigger``, as Spark takes it)."""
+
+    name: str
+    bootstrap: str
+    topic: str
+    checkpoint: str
+    trigger: Mapping[str, Any]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of the sink."""
+        return {
+            "paceline.bootstrap.servers": self.bootstrap,
+            "topic": self.topic,
+            "includeHeaders": "true",
+        }
+
+    def start(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Run until the query ends."""
+        named = writer.queryName(self.name).option("checkpointLocation", self.checkpoint)
+        return named.trigger(**self.trigger).start()
 
 
-def start_early(
-    rows: DataFrame,
-    *,
-    name: str,
-    topic: str,
-    bootstrap: str,
-    checkpoint: str,
-    trigger: Mapping[str, Any],
-    options: Mapping[str, str],
-) -> StreamingQuery:
+def start(rows: DataFrame, output: Output) -> StreamingQuery:
+    """Write each row once."""
+    writer = rows.writeStream.format("paceline").outputMode("append")
+    return output.start(writer.options(**output.options))
+
+
+def start_early(rows: DataFrame, output: Output) -> StreamingQuery:
     """Write each micro-batch's changed windows, once each (spec spark 9.5: Spark has no update mode
-    for sinks like ours), until the query ends."""
-    sink = {
-        "paceline.bootstrap.servers": bootstrap,
-        "topic": topic,
-        "includeHeaders": "true",
-        **options,
-    }
+    for sinks like ours)."""
     query_id: Future[str] = Future()
 
     def write(frame: DataFrame, batch: int) -> None:
         named = {"txnAppId": query_id.result(), "txnVersion": str(batch)}
-        frame.write.format("paceline").options(**sink, **named).mode("append").save()
+        frame.write.format("paceline").options(**output.options, **named).mode("append").save()
 
-    query = (
-        rows.writeStream.foreachBatch(write)
-        .queryName(name)
-        .outputMode("update")
-        .option("checkpointLocation", checkpoint)
-        .trigger(**trigger)
-        .start()
-    )
+    query = output.start(rows.writeStream.foreachBatch(write).outputMode("update"))
     # The first batch may be there before this line: it waits for its name.
     query_id.set_result(str(query.id))
     return query
