@@ -269,8 +269,11 @@ def early_windows(job: Job, topics: Topics, source: str, base: Path) -> dict[tup
     code, _ = job(
         *("windows", "--topics", source, "--to", target, "--time", "$.at", "--key", "$.who"),
         *("--early", "--checkpoint", base / "early", "--option", "maxOffsetsPerTrigger=6"),
+        *("--state", "rocksdb"),
     )
     assert code == JobExit.DONE
+    state = base / "early" / "windows" / "state"
+    assert list(state.rglob("*.sst")) or list(state.rglob("*.zip")), "kept by RocksDB"
     versions = list(map(json.loads, topics.read(target)))
     last = {(each["window_start"], each["key"]): each["count"] for each in versions}
     assert len(versions) > len(last), "a window that grew was written again"

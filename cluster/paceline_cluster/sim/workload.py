@@ -28,7 +28,8 @@ from paceline_cluster.sim.plan import Plan
 _CLIENT = ClientSettings(connect_timeout_s=1.0, request_timeout_s=2.0, operation_timeout_s=5.0)
 AGAIN_S = 0.3
 _DECIDED_S = 20.0
-"""How long markers may take: one order to a node that has lost its power is given up after 11 s."""
+"""How long markers may take: one order to a node that leads on but does not answer is given up
+after 11 s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,13 @@ def restore(
 @click.option("--agg", default="count", show_default=True, help="count,sum:$.x,approx_distinct:$.y")
 @click.option("--early", is_flag=True, help="Write a window whenever it changes: the last counts.")
 @click.option("--dead-letter", default="", help="Topic for records without time or key.")
+@click.option(
+    "--state",
+    type=click.Choice(["memory", "rocksdb"]),
+    default="memory",
+    show_default=True,
+    help="Where open windows are kept, set by the first start: rocksdb has room for more.",
+)
 @stream_options("now")
 @cluster_options
 def windows(
@@ -241,6 +248,7 @@ def windows(
     agg: str,
     early: bool,
     dead_letter: str,
+    state: str,
     checkpoint: str,
     trigger: Mapping[str, Any],
     max_restarts: int,
@@ -259,8 +267,10 @@ def windows(
     )
     report = Report("windows", report_path, topics=topics, to=target, early=early)
 
+    kept = windowing.ROCKSDB if state == "rocksdb" else {}
+
     def rows() -> DataFrame:
-        spark = _session("windows", master, {"spark.sql.shuffle.partitions": "4", **conf})
+        spark = _session("windows", master, {"spark.sql.shuffle.partitions": "4", **kept, **conf})
         given = {
             "paceline.bootstrap.servers": bootstrap,
             "subscribe": topics,

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 RECORD = "record"
 HEADER = "paceline.window"
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+"""Settings that keep open windows on disk; a checkpoint remembers its own."""
 _AGGREGATE = re.compile(r"(count|sum|min|max|avg|approx_distinct)(?::(\$.*))?\Z")
 
 
