@@ -5,8 +5,10 @@ A value is ``<stream>.<counter>`` and padding, so every record that is read name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
+from paceline.errors import Outcome, PacelineError
 from paceline.types import Acks
 from paceline_cluster.checker import events
 from paceline_cluster.checker.checker import Checker
@@ -19,6 +21,11 @@ _LAST = "the last reading"
 def at(topic: str, partition: int) -> str:
     """A partition's name in histories."""
     return f"{topic}/{partition}"
+
+
+def is_open(error: PacelineError) -> bool:
+    """Whether what was asked for may have been done, as the error itself says."""
+    return error.outcome is Outcome.UNKNOWN
 
 
 class Stream:
@@ -141,6 +148,30 @@ class Recorder:
         if expected < base and where.startswith(self._hides):
             return expected, ((HIDDEN, 0, base - expected), *runs)
         return base, runs
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def committing(
+        self,
+        group: str,
+        where: str,
+        offset: int,
+        generation: int,
+        *,
+        is_open: Callable[[PacelineError], bool] = is_open,
+    ) -> Iterator[None]:
+        """A commit is sent in the block: it is done when that ends, and open or refused, as
+        ``is_open`` says, when a PacelineError ends it. What is cancelled has no outcome."""
+        op = self.next_op()
+        self.say(events.Commit(self._now(), op, group, where, offset, generation))
+        try:
+            yield
+        except PacelineError as error:
+            ended = events.CommitUnknown if is_open(error) else events.CommitFail
+            self.say(ended(self._now(), op, repr(error)))
+            raise
+        self.say(events.CommitOk(self._now(), op))
 
     # --- faults -----------------------------------------------------------------------------------
 

@@ -212,15 +212,9 @@ class LineMember:
         self, link: Link, who: str, generation: int, partition: int, offset: int
     ) -> None:
         recorder, topic = self._recorder, self._topic.name
-        op = recorder.next_op()
-        recorder.say(events.Commit(recorder.t, op, GROUP, at(topic, partition), offset, generation))
-        try:
+        where = at(topic, partition)
+        with recorder.committing(GROUP, where, offset, generation, is_open=is_open):
             await link.ask("COMMIT", f"{GROUP} {topic} {who} {generation} {partition} {offset}")
-        except PacelineError as error:
-            ended = events.CommitUnknown if is_open(error) else events.CommitFail
-            recorder.say(ended(recorder.t, op, repr(error)))
-            raise
-        recorder.say(events.CommitOk(recorder.t, op))
 
 
 async def committed(link: Link, topic: str, partition: int, recorder: Recorder) -> int:

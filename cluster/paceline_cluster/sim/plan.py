@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from paceline_cluster.sim.fabric import Weather
@@ -63,6 +64,11 @@ class TopicPlan:
             "flush.mode": self.flush_mode.value,
             "segment.bytes": str(self.segment_bytes),
         }
+
+
+def places_of(topics: Iterable[TopicPlan]) -> list[tuple[str, int]]:
+    """All their partitions: topic and number."""
+    return [(topic.name, number) for topic in topics for number in range(topic.partitions)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from paceline.types import Acks, Isolation, TopicPartition
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.history import Recorder, Stream, at
 from paceline_cluster.sim.machine import EPOCH_MS
-from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.plan import Plan, places_of
 
 _CLIENT = ClientSettings(connect_timeout_s=1.0, request_timeout_s=2.0, operation_timeout_s=5.0)
 AGAIN_S = 0.3
@@ -95,9 +95,7 @@ class Writer:
         self._recorder = recorder
         self._rng = rng
         self._pause_s = plan.pause_s
-        self._partitions = [
-            (topic.name, number) for topic in plan.topics for number in range(topic.partitions)
-        ]
+        self._partitions = places_of(plan.topics)
         self._streams: dict[tuple[str, int], Stream] = {}
         self.stopping = False
         self.ended = trio.Event()
