@@ -7,6 +7,7 @@ says that the time is over or the broker failed.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ import trio
 
 from paceline.errors import Outcome, PacelineError
 from paceline.wire.cursus.batch import MAGIC, CursusRecord, parse_batch
-from paceline.wire.cursus.errors import CursusError, parse_refusal
+from paceline.wire.cursus.errors import CursusError, class_of, parse_refusal
 from paceline.wire.cursus.frames import FrameReader, framed
+from paceline_cluster.sim.cluster import CURSUS_PORT, SimCluster
 from paceline_cluster.sim.guests.links import Address, Connection, Links
 
 _OPEN = frozenset(("request_timed_out", "request_cancelled", "broker_error"))
@@ -27,6 +29,11 @@ def is_open(error: PacelineError) -> bool:
     if isinstance(error, CursusError):
         return error.word in _OPEN
     return error.outcome is Outcome.UNKNOWN
+
+
+def is_fencing(error: PacelineError) -> bool:
+    """Whether somebody newer has taken the place of who asked."""
+    return isinstance(error, CursusError) and class_of(error.word) == "fencing"
 
 
 class Stored(NamedTuple):
@@ -84,6 +91,28 @@ class CursusLink(Connection):
 
 
 CursusLinks = Links[CursusLink]
+
+
+def cursus_links(cluster: SimCluster, host: str, rng: random.Random) -> CursusLinks:
+    """All connections of a client that lives on ``host``."""
+    return Links(cluster, host, CURSUS_PORT, CursusLink, rng)
+
+
+class AnyNode:
+    """One of the nodes, and the same one until it is of no use."""
+
+    def __init__(self, links: CursusLinks) -> None:
+        self._links = links
+        self._address: Address | None = None
+
+    async def link(self) -> CursusLink:
+        """A connection to it. Raises ConnectionLost, with nothing sent."""
+        self._address = self._address or self._links.anywhere()
+        return await self._links.to(self._address)
+
+    def forget(self) -> None:
+        """Go to any of them the next time."""
+        self._address = None
 
 
 def records_of(answer: bytes) -> list[CursusRecord]:

@@ -10,16 +10,17 @@ import trio
 from paceline.errors import PacelineError
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError
-from paceline_cluster.sim.cluster import CURSUS_PORT, SimCluster
+from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.guests.cursus import (
     CursusLink,
     CursusLinks,
+    cursus_links,
     leader_told,
     records_of,
 )
-from paceline_cluster.sim.guests.links import AGAIN_S, ANSWER_S, Address, Links
+from paceline_cluster.sim.guests.links import AGAIN_S, ANSWER_S, Address
 from paceline_cluster.sim.history import Recorder, at
-from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.plan import Plan, places_of
 
 _CLOSE = b"STREAM_CONTROL"
 _AT_ONCE = 40
@@ -34,17 +35,13 @@ class CursusReader:
         self.name = name
         self._recorder = recorder
         self._rng = rng
-        self._places = [
-            (topic.name, number)
-            for topic in (*plan.topics, plan.tallies)
-            for number in range(topic.partitions)
-        ]
+        self._places = places_of((*plan.topics, plan.tallies))
         self._lives = 0
 
     async def run(self, cluster: SimCluster, host: str) -> None:
         """Read until cancelled."""
         rng = self._rng
-        async with Links(cluster, host, CURSUS_PORT, CursusLink, rng) as links:
+        async with cursus_links(cluster, host, rng) as links:
             while True:
                 self._lives += 1
                 life = _Reading(

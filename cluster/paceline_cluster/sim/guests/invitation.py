@@ -6,23 +6,23 @@ import random
 from collections.abc import Callable
 
 from paceline.client.client import Client
-from paceline_cluster.sim.cluster import CURSUS_PORT, KAFKA_PORT, SimCluster
+from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.guests import cursus_member, kafka_member
-from paceline_cluster.sim.guests.cursus import CursusLink
+from paceline_cluster.sim.guests.cursus import cursus_links
 from paceline_cluster.sim.guests.cursus_member import CursusMember
 from paceline_cluster.sim.guests.cursus_reader import CursusReader
 from paceline_cluster.sim.guests.cursus_writer import CursusWriter
 from paceline_cluster.sim.guests.driven_member import DrivenMember, Owners, ask_committed
-from paceline_cluster.sim.guests.kafka import KafkaCluster, KafkaLink
+from paceline_cluster.sim.guests.kafka import kafka_cluster
 from paceline_cluster.sim.guests.kafka_member import KafkaMember
 from paceline_cluster.sim.guests.kafka_reader import KafkaReader
 from paceline_cluster.sim.guests.kafka_writer import KafkaWriter
-from paceline_cluster.sim.guests.links import Links, keep_on
+from paceline_cluster.sim.guests.links import keep_on
+from paceline_cluster.sim.guests.writer import GuestWriter
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import while_connected
 
-GuestWriter = CursusWriter | KafkaWriter
 GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember | DrivenMember
 _MEMBERS = 2
 
@@ -33,18 +33,20 @@ def invited(plan: Plan, recorder: Recorder) -> tuple[list[GuestWriter], list[Gue
     rng = random.Random(f"{plan.seed}/{plan.profile}/guests at work")
     fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
     writers: list[GuestWriter] = []
+
+    def add_writers(kind: type[CursusWriter] | type[KafkaWriter], name: str) -> None:
+        writers.append(kind(f"{name}0", plan, recorder, fork(), is_numbered=True))
+        is_numbered = rng.random() < 0.5
+        writers.append(kind(f"{name}1", plan, recorder, fork(), is_numbered=is_numbered))
+
     others: list[GuestReader] = []
     topic = plan.topics[0]
     if Guest.CURSUS in plan.guests:
-        writers.append(CursusWriter("cw0", plan, recorder, fork(), is_numbered=True))
-        others_numbered = rng.random() < 0.5
-        writers.append(CursusWriter("cw1", plan, recorder, fork(), is_numbered=others_numbered))
+        add_writers(CursusWriter, "cw")
         others.append(CursusReader("cr", plan, recorder, fork()))
         others += [CursusMember(f"cm{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
     if Guest.KAFKA in plan.guests:
-        writers.append(KafkaWriter("kw0", plan, recorder, fork(), is_idempotent=True))
-        is_idempotent = rng.random() < 0.5
-        writers.append(KafkaWriter("kw1", plan, recorder, fork(), is_idempotent=is_idempotent))
+        add_writers(KafkaWriter, "kw")
         others.append(KafkaReader("kr", plan, recorder, fork()))
         others += [KafkaMember(f"km{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
     if Guest.COORDINATOR in plan.guests:
@@ -61,7 +63,7 @@ async def last_questions(
     """Ask what the guests' groups have committed, until all is told."""
     topic = plan.topics[0]
     if Guest.CURSUS in plan.guests:
-        async with Links(cluster, host, CURSUS_PORT, CursusLink, rng) as cursus:
+        async with cursus_links(cluster, host, rng) as cursus:
 
             async def ask_cursus() -> None:
                 link = await cursus.to(
@@ -72,8 +74,7 @@ async def last_questions(
 
             await keep_on(ask_cursus)
     if Guest.KAFKA in plan.guests:
-        async with Links(cluster, host, KAFKA_PORT, KafkaLink, rng) as kafka:
-            known = KafkaCluster(kafka, rng)
+        async with kafka_cluster(cluster, host, rng) as known:
 
             async def ask_kafka() -> None:
                 link = await known.coordinator(kafka_member.GROUP)

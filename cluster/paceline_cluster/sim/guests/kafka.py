@@ -7,6 +7,8 @@ that nothing was done (``paceline.errors``, whose numbers they are).
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import TypeVar, cast
 
@@ -26,6 +28,7 @@ from paceline.wire.kafka.cluster import (
 )
 from paceline.wire.kafka.layout import Struct
 from paceline.wire.records import decode_records
+from paceline_cluster.sim.cluster import KAFKA_PORT, SimCluster
 from paceline_cluster.sim.guests.links import ANSWER_S, Address, Connection, Links
 from paceline_cluster.sim.history import Recorder, at
 
@@ -103,7 +106,7 @@ class KafkaCluster:
         return await self.links.to(found)
 
     async def _ask(self, topic: str) -> None:
-        link = await self.links.to(self.links.anywhere())
+        link = await self.links.to_any()
         request = MetadataRequest(
             topics=(MetadataRequestTopic(name=topic),), allow_auto_topic_creation=False
         )
@@ -116,10 +119,19 @@ class KafkaCluster:
 
     async def coordinator(self, group: str) -> KafkaLink:
         """A connection to a group's coordinator. Raises PacelineError."""
-        link = await self.links.to(self.links.anywhere())
+        link = await self.links.to_any()
         told = await link.ask(FindCoordinatorRequest(key=group), 2, FindCoordinatorResponse)
         raise_for(told.error_code, f"the coordinator of {group}")
         return await self.links.to(Address(told.host, told.port))
+
+
+@asynccontextmanager
+async def kafka_cluster(
+    cluster: SimCluster, host: str, rng: random.Random
+) -> AsyncIterator[KafkaCluster]:
+    """As a client that lives on ``host`` gets to know it."""
+    async with Links(cluster, host, KAFKA_PORT, KafkaLink, rng) as links:
+        yield KafkaCluster(links, rng)
 
 
 async def fetch(

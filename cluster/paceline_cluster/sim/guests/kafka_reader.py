@@ -7,11 +7,11 @@ import random
 import trio
 
 from paceline.errors import PacelineError
-from paceline_cluster.sim.cluster import KAFKA_PORT, SimCluster
-from paceline_cluster.sim.guests.kafka import KafkaCluster, KafkaLink, fetch
-from paceline_cluster.sim.guests.links import AGAIN_S, Links
+from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.guests.kafka import KafkaCluster, fetch, kafka_cluster
+from paceline_cluster.sim.guests.links import AGAIN_S
 from paceline_cluster.sim.history import Recorder, at
-from paceline_cluster.sim.plan import Plan
+from paceline_cluster.sim.plan import Plan, places_of
 
 _WAIT_MS = 400
 
@@ -23,16 +23,13 @@ class KafkaReader:
         self.name = name
         self._recorder = recorder
         self._rng = rng
-        self._places = [
-            (topic.name, number) for topic in plan.topics for number in range(topic.partitions)
-        ]
+        self._places = places_of(plan.topics)
         self._lives = 0
 
     async def run(self, cluster: SimCluster, host: str) -> None:
         """Read until cancelled."""
         rng = self._rng
-        async with Links(cluster, host, KAFKA_PORT, KafkaLink, rng) as links:
-            known = KafkaCluster(links, rng)
+        async with kafka_cluster(cluster, host, rng) as known:
             while True:
                 self._lives += 1
                 with trio.move_on_after(rng.uniform(2.0, 6.0)):

@@ -105,6 +105,10 @@ class Links(Generic[L]):
         """One of the nodes."""
         return Address(self._rng.choice(self._cluster.members).host, self._port)
 
+    async def to_any(self) -> L:
+        """A connection to one of the nodes. Raises ConnectionLost, with nothing sent."""
+        return await self.to(self.anywhere())
+
     async def to(self, address: Address) -> L:
         """A connection to a node. Raises ConnectionLost, with nothing sent."""
         link = self._open.get(address)
