@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 from paceline.types import Acks
-from paceline_cluster.sim.guests import kafka_member
+from paceline_cluster.sim.guests import member
 from paceline_cluster.sim.guests.kafka_member import GROUP
 from paceline_cluster.sim.plan import Guest
 from paceline_node.coordination.replica import MachineReplica
@@ -62,7 +62,7 @@ class _FewAcks:
 def _any_generation_commits() -> Iterator[None]:
     """Members doze off more often than usual, or this would take long to show."""
     with (
-        mock.patch.object(kafka_member, "_DOZE", 0.5),
+        mock.patch.object(member, "_DOZE", 0.5),
         mock.patch.object(KafkaGroups, "check_commit"),
     ):
         yield

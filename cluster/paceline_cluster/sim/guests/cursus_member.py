@@ -9,25 +9,25 @@ import random
 import trio
 
 from paceline.errors import PacelineError
-from paceline.wire.cursus.errors import CursusError, class_of
+from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.replies import parse_assignment
 from paceline_cluster.checker import events
-from paceline_cluster.sim.cluster import CURSUS_PORT, SimCluster
-from paceline_cluster.sim.guests.cursus import CursusLink, CursusLinks, fields_of, is_open
-from paceline_cluster.sim.guests.links import AGAIN_S, Address, Links
+from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.guests.cursus import (
+    CursusLink,
+    CursusLinks,
+    cursus_links,
+    fields_of,
+    is_fencing,
+    is_open,
+)
+from paceline_cluster.sim.guests.links import AGAIN_S, Address
+from paceline_cluster.sim.guests.member import be_many, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import TopicPlan
 
 GROUP = "cursors"
-_COMMIT = 0.5
-"""How likely a member commits what it has just read."""
 _BATCH_COMMIT = 0.5
-_LEAVE = 0.5
-"""How likely a member says that it goes."""
-_LEAVE_S = 1.0
-_DOZE = 0.04
-"""How likely a member is so long at work on what it has read that its session may end."""
-_DOZE_S = (1.0, 5.0)
 
 
 class CursusMember:
@@ -38,20 +38,15 @@ class CursusMember:
         self._topic = topic
         self._recorder = recorder
         self._rng = rng
-        self._lives = 0
 
     async def run(self, cluster: SimCluster, host: str) -> None:
         """Be one member after another, until cancelled."""
-        async with Links(cluster, host, CURSUS_PORT, CursusLink, self._rng) as links:
-            while True:
-                self._lives += 1
-                name = f"{self.name}.{self._lives}"
-                life = _Membership(name, self._topic, self._recorder, self._rng, links)
-                with trio.move_on_after(self._rng.uniform(2.0, 10.0)):
-                    await life.run()
-                if self._rng.random() < _LEAVE:
-                    with trio.move_on_after(_LEAVE_S):
-                        await life.leave()
+        async with cursus_links(cluster, host, self._rng) as links:
+
+            def begin(name: str) -> _Membership:
+                return _Membership(name, self._topic, self._recorder, self._rng, links)
+
+            await be_many(self.name, begin, self._rng)
 
 
 class _Membership:
@@ -85,7 +80,7 @@ class _Membership:
                     try:
                         await self._read(coordinator, assigned)
                     except CursusError as error:
-                        if class_of(error.word) != "fencing":
+                        if not is_fencing(error):
                             raise
             except PacelineError:
                 await trio.sleep(AGAIN_S)
@@ -125,16 +120,15 @@ class _Membership:
             self._recorder.seek(reader, at(self._topic, number), offset)
         while True:
             for number in partitions:
-                if await self._consume(reader, number, positions):
-                    if self._rng.random() < _DOZE:
-                        await trio.sleep(self._rng.uniform(*_DOZE_S))
-                    await self._commit(coordinator, {number: positions[number]})
+                has_read = await self._consume(reader, number, positions)
+                if has_read and await is_to_commit(self._rng):
+                    await self._commit(coordinator, number, positions[number])
             link = await self._links.to(coordinator)
             await link.ask(f"HEARTBEAT topic={self._topic} {self._who}")
             await trio.sleep(self._rng.uniform(0.0, 0.2))
 
     async def _consume(self, reader: str, number: int, positions: dict[int, int]) -> bool:
-        """Read some at the leader; whether to commit it. Leaders that move are asked for again."""
+        """Read some at the leader; whether there was any. Leaders that move are asked for again."""
         line = f"CONSUME topic={self._topic} partition={number} offset={positions[number]}"
         try:
             leader = await self._leader(number)
@@ -143,7 +137,7 @@ class _Membership:
             link = await self._links.to(leader)
             records = await link.consume(f"{line} {self._who} batch=20")
         except PacelineError as error:
-            if isinstance(error, CursusError) and class_of(error.word) == "fencing":
+            if is_fencing(error):
                 raise
             self._leaders.clear()
             return False
@@ -153,39 +147,30 @@ class _Membership:
         values = [record.payload for record in records]
         self._recorder.given(reader, where, records[0].offset, -1, values)
         positions[number] = records[-1].offset + 1
-        return self._rng.random() < _COMMIT
+        return True
 
     async def _leader(self, number: int) -> Address | None:
         if not self._leaders:
-            link = await self._links.to(self._links.anywhere())
+            link = await self._links.to_any()
             told = (await link.ask(f"METADATA topic={self._topic}"))["leaders"]
             self._leaders = [Address.parse(each) if each else None for each in told.split(",")]
         return self._leaders[number]
 
-    async def _commit(self, coordinator: Address, offsets: dict[int, int]) -> None:
-        recorder = self._recorder
+    async def _commit(self, coordinator: Address, number: int, offset: int) -> None:
         link = await self._links.to(coordinator)
-        ((number, offset),) = offsets.items()
-        op = recorder.next_op()
-        where = at(self._topic, number)
-        recorder.say(events.Commit(recorder.t, op, GROUP, where, offset, self._generation))
         if self._rng.random() < _BATCH_COMMIT:
             line = f"BATCH_COMMIT topic={self._topic} {self._who} P{number}:{offset}"
         else:
             place = f"topic={self._topic} partition={number} offset={offset}"
             line = f"COMMIT_OFFSET {place} {self._who}"
-        try:
+        where = at(self._topic, number)
+        with self._recorder.committing(GROUP, where, offset, self._generation, is_open=is_open):
             await link.ask(line)
-        except PacelineError as error:
-            ended = events.CommitUnknown if is_open(error) else events.CommitFail
-            recorder.say(ended(recorder.t, op, repr(error)))
-            raise
-        recorder.say(events.CommitOk(recorder.t, op))
 
 
 async def coordinator_of(links: CursusLinks, group: str) -> Address:
     """Where a group's coordinator is. Raises PacelineError."""
-    link = await links.to(links.anywhere())
+    link = await links.to_any()
     told = await link.ask(f"FIND_COORDINATOR group={group}")
     return Address(told["host"], int(told["port"]))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 
 import trio
 
@@ -13,11 +14,12 @@ from paceline.client.client import Client
 from paceline.client.coordinated_consumer import CoordinatedConsumer
 from paceline.client.driven import DrivenSettings
 from paceline.client.group_settings import RebalanceListener
-from paceline.errors import Outcome, PacelineError
+from paceline.errors import PacelineError
 from paceline.types import TopicPartition
 from paceline_cluster.checker import events
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.guests.member import LIFE_S, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import TopicPlan
 from paceline_cluster.sim.workload import values_of, while_connected
@@ -25,11 +27,8 @@ from paceline_cluster.sim.workload import values_of, while_connected
 GROUP = "driven"
 _SETTINGS = DrivenSettings(auto_commit=False, heartbeat_interval_ms=500, max_heartbeat_retries=4)
 """Silence is noticed later than another coordinator may be there."""
-_COMMIT = 0.5
-"""How likely a member commits what it has just read."""
-_DOZE = 0.04
-"""How likely it is long at work on that; its pings are answered meanwhile."""
 _DOZE_S = (0.5, 3.0)
+"""How long a member may be at work on what it has read; its pings are answered meanwhile."""
 
 
 class Owners:
@@ -74,7 +73,7 @@ class DrivenMember:
                 name = f"{self.name}.{self._lives}"
                 life = _Membership(name, self._topic, self._recorder, self._owners, self._rng)
                 try:
-                    with trio.move_on_after(self._rng.uniform(2.0, 10.0)):
+                    with trio.move_on_after(self._rng.uniform(*LIFE_S)):
                         await life.run(client)
                 except PacelineError:
                     await trio.sleep(AGAIN_S)
@@ -119,9 +118,7 @@ class _Membership(RebalanceListener):
                     batch.header.leader_epoch,
                     values_of(batch),
                 )
-                if self._rng.random() < _COMMIT:
-                    if self._rng.random() < _DOZE:
-                        await trio.sleep(self._rng.uniform(*_DOZE_S))
+                if await is_to_commit(self._rng, _DOZE_S):
                     await self._commit(consumer, batch.at, batch.end_offset)
 
     def _ask(self) -> None:
@@ -161,17 +158,9 @@ class _Membership(RebalanceListener):
         await self.revoked(partitions)
 
     async def _commit(self, consumer: CoordinatedConsumer, where: TopicPartition, to: int) -> None:
-        recorder = self._recorder
-        op = recorder.next_op()
-        recorder.say(events.Commit(recorder.t, op, GROUP, str(where), to, consumer.generation))
-        try:
+        commit = self._recorder.committing(GROUP, str(where), to, consumer.generation)
+        with suppress(PacelineError), commit:
             await consumer.commit({where: to})
-        except PacelineError as error:
-            is_open = error.outcome is Outcome.UNKNOWN
-            ended = events.CommitUnknown if is_open else events.CommitFail
-            recorder.say(ended(recorder.t, op, repr(error)))
-        else:
-            recorder.say(events.CommitOk(recorder.t, op))
 
 
 async def ask_committed(client: Client, topic: TopicPlan, recorder: Recorder) -> None:

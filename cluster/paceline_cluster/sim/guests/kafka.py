@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import trio
 
-from paceline.errors import ErrorCode, Outcome, PacelineError, error_for
+from paceline.errors import ErrorCode, error_for
 from paceline.wire.batch import iter_batches, verify
 from paceline.wire.kafka import apis
 from paceline.wire.kafka import records as wire
@@ -173,8 +173,3 @@ async def fetch(
             recorder.given(reader, at(*where), records[0].offset, header.leader_epoch, values)
             offset = records[-1].offset + 1
     return offset
-
-
-def is_open(error: PacelineError) -> bool:
-    """Whether what was asked for may have been done."""
-    return error.outcome is Outcome.UNKNOWN

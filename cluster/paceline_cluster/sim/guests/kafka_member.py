@@ -13,9 +13,16 @@ from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscript
 from paceline.wire.kafka import groups as wire
 from paceline.wire.kafka import offsets
 from paceline_cluster.checker import events
-from paceline_cluster.sim.cluster import KAFKA_PORT, SimCluster
-from paceline_cluster.sim.guests.kafka import KafkaCluster, KafkaLink, fetch, is_open, raise_for
-from paceline_cluster.sim.guests.links import AGAIN_S, Links
+from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.guests.kafka import (
+    KafkaCluster,
+    KafkaLink,
+    fetch,
+    kafka_cluster,
+    raise_for,
+)
+from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.guests.member import be_many, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import TopicPlan
 
@@ -24,15 +31,7 @@ _SESSION_MS = 2000
 _REBALANCE_MS = 3000
 _JOIN_S = 8.0
 """Longer than a rebalance may take."""
-_COMMIT = 0.5
-"""How likely a member commits what it has just read."""
 _STATIC = 0.4
-_LEAVE = 0.5
-"""How likely a member says that it goes."""
-_LEAVE_S = 1.0
-_DOZE = 0.04
-"""How likely a member is so long at work on what it has read that its session may end."""
-_DOZE_S = (1.0, 5.0)
 _AGAIN = frozenset(
     (
         ErrorCode.REBALANCE_IN_PROGRESS,
@@ -56,22 +55,16 @@ class KafkaMember:
         self._recorder = recorder
         self._rng = rng
         self._instance = name if rng.random() < _STATIC else None
-        self._lives = 0
 
     async def run(self, cluster: SimCluster, host: str) -> None:
         """Be one member after another, until cancelled."""
         rng = self._rng
-        async with Links(cluster, host, KAFKA_PORT, KafkaLink, rng) as links:
-            known = KafkaCluster(links, rng)
-            while True:
-                self._lives += 1
-                name = f"{self.name}.{self._lives}"
-                life = _Membership(name, self._instance, self._topic, self._recorder, rng, known)
-                with trio.move_on_after(rng.uniform(2.0, 10.0)):
-                    await life.run()
-                if rng.random() < _LEAVE:
-                    with trio.move_on_after(_LEAVE_S):
-                        await life.leave()
+        async with kafka_cluster(cluster, host, rng) as known:
+
+            def begin(name: str) -> _Membership:
+                return _Membership(name, self._instance, self._topic, self._recorder, rng, known)
+
+            await be_many(self.name, begin, rng)
 
 
 class _Membership:
@@ -181,9 +174,7 @@ class _Membership:
         while True:
             for number, offset in positions.items():
                 positions[number] = await self._fetch(reader, number, offset)
-                if positions[number] > offset and self._rng.random() < _COMMIT:
-                    if self._rng.random() < _DOZE:
-                        await trio.sleep(self._rng.uniform(*_DOZE_S))
+                if positions[number] > offset and await is_to_commit(self._rng):
                     await self._commit(link, number, positions[number])
             beat = wire.HeartbeatRequest(
                 group_id=GROUP,
@@ -207,10 +198,6 @@ class _Membership:
             return offset
 
     async def _commit(self, link: KafkaLink, number: int, offset: int) -> None:
-        recorder = self._recorder
-        op = recorder.next_op()
-        where = at(self._topic, number)
-        recorder.say(events.Commit(recorder.t, op, GROUP, where, offset, self._generation))
         part = offsets.OffsetCommitRequestTopicPartition(
             partition_index=number, committed_offset=offset
         )
@@ -221,14 +208,10 @@ class _Membership:
             group_instance_id=self._instance,
             topics=(offsets.OffsetCommitRequestTopic(name=self._topic, partitions=(part,)),),
         )
-        try:
+        where = at(self._topic, number)
+        with self._recorder.committing(GROUP, where, offset, self._generation):
             told = await link.ask(request, 7, offsets.OffsetCommitResponse)
             raise_for(told.topics[0].partitions[0].error_code, f"OFFSET_COMMIT {where}")
-        except PacelineError as error:
-            ended = events.CommitUnknown if is_open(error) else events.CommitFail
-            recorder.say(ended(recorder.t, op, repr(error)))
-            raise
-        recorder.say(events.CommitOk(recorder.t, op))
 
 
 async def committed(
