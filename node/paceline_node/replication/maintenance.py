@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 import trio
 
-from paceline.errors import StorageError, StorageFull
+from paceline.errors import StorageError
 from paceline_node.env import Env, is_full
 from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk
 from paceline_node.replication.log_directory import LogDirectory
@@ -109,8 +109,11 @@ class Maintenance:
             self._start_moved = trio.Event()
             try:
                 await self._write_starts()
-            except OSError as error:  # the next checkpoint tries again
+            except OSError as error:
                 self._no_checkpoints(error)
+                # A follower is told of the start with every fetch until it has written it down: to
+                # try again at the pace of checkpoints is enough.
+                await trio.sleep(self._settings.checkpoint_s)
 
     async def _write_starts(self) -> None:
         hosted = tuple(self._hosted())
@@ -131,10 +134,9 @@ class Maintenance:
         for partition in self._hosted():
             try:
                 deleted = partition.log.enforce_retention(now_ms, partition.high_watermark)
-            except StorageFull:
-                continue
             except StorageError:
-                self._log_failed(partition)
+                assert partition.log.failed is not None, f"{partition}: it has failed"
+                self._disk_error(partition.log.failed)
                 continue
             if deleted:
                 self._context.advanced(partition)
@@ -223,10 +225,6 @@ class Maintenance:
         self._context.admission.storage_full = full
         event = "disk is nearly full, writes are refused" if full else "disk has room again"
         self._log.warning(event, free_bytes=free, min_free_bytes=floor)
-
-    def _log_failed(self, partition: Partition) -> None:
-        if partition.log.failed is not None:
-            self._disk_error(partition.log.failed)
 
     def _disk_error(self, error: OSError) -> None:
         self._context.failed(error)

@@ -27,7 +27,7 @@ from paceline_node.replication.partition import (
     PartitionContext,
     PartitionKey,
 )
-from paceline_node.replication.replica import RegistrationGate, Role, Transition
+from paceline_node.replication.replica import RegistrationGate, Transition
 from paceline_node.settings.flush_mode import FlushMode, weakest
 from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
@@ -272,8 +272,7 @@ class PartitionTable:
         change = partition.apply(registration, image.brokers)
         if change in (Transition.NOTHING, Transition.ADOPTED):
             return
-        if change is not Transition.REMOVED:
-            self._role_changed(partition)
+        self._role_changed(partition)
         self._log.info(
             "role changed",
             partition=str(partition),
@@ -458,11 +457,3 @@ def log_settings(config: TopicConfig, *, index_interval_bytes: int) -> LogSettin
 def refs(keys: Iterable[PartitionKey]) -> tuple[PartitionRef, ...]:
     """Partitions as registration and damage reports name them."""
     return tuple(PartitionRef(topic_id, number) for topic_id, number in keys)
-
-
-def counts_by_role(partitions: Iterable[Partition]) -> Mapping[Role, int]:
-    """How many partitions this node leads, follows ..., for metrics."""
-    counts = dict.fromkeys(Role, 0)
-    for partition in partitions:
-        counts[partition.role] += 1
-    return counts

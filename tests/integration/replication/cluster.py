@@ -145,13 +145,17 @@ class TestNode:
 
 
 class TestCluster:
-    """Start, stop and address nodes; create topics; wait with a bound."""
+    """Start, stop and address nodes; create topics; wait with a bound. ``floors`` are the weaker
+    flush modes that were written down, while ``hold_floor`` is set."""
 
     __test__ = False
 
     def __init__(self, root: Path, nursery: trio.Nursery, settings: ReplicationSettings) -> None:
         self.authority = Authority()
         self.nodes: dict[int, TestNode] = {}
+        self.floors: list[FlushMode] = []
+        self.hold_floor = trio.Event()
+        self.hold_floor.set()
         self._root = root
         self._nursery = nursery
         self._settings = settings
@@ -242,9 +246,6 @@ class TestCluster:
         controller = DirectController(self.authority, node_id)
         failures: list[OSError] = []
 
-        async def lower_floor(mode: FlushMode) -> None:
-            await trio.lowlevel.checkpoint()
-
         manager = ReplicaManager(
             env,
             ReplicationIdentity(CLUSTER, node_id, directory_id),
@@ -253,11 +254,15 @@ class TestCluster:
             controller,
             session_valid=lambda: True,
             disk_failed=failures.append,
-            lower_floor=lower_floor,
+            lower_floor=self._lower_floor,
             metrics=Metrics(version="test"),
             settings=self._settings,
         )
         return links, controller, manager, failures
+
+    async def _lower_floor(self, mode: FlushMode) -> None:
+        await self.hold_floor.wait()
+        self.floors.append(mode)
 
     async def _register(
         self,
@@ -336,10 +341,9 @@ class TestCluster:
             lambda: all(self._in_place(name, number, replicas) for number in range(partitions))
         )
 
-    def alter_topic(self, name: str, **configs: str) -> None:
-        named: dict[str, str | None] = {
-            key.replace("_", "."): value for key, value in configs.items()
-        }
+    def alter_topic(self, name: str, **configs: str | None) -> None:
+        """Set or, with None, unset configuration keys."""
+        named = {key.replace("_", "."): value for key, value in configs.items()}
         self.authority.decide(None, admin.AlterTopic(name, named))
 
     def _in_place(self, topic: str, number: int, replicas: int) -> bool:

@@ -87,11 +87,8 @@ class MemoryCluster(TestCluster):
 
     def follower(self, topic: str = "t") -> TestNode:
         """A node that follows."""
-        return next(n for n in self.nodes.values() if not n.partition(topic).is_leader)
-
-    def leading(self, topic: str = "t") -> TestNode:
-        """The node that leads."""
-        return self.nodes[self.registration(topic).leader]
+        registration = self.registration(topic)
+        return next(self.nodes[n] for n in registration.replicas if n != registration.leader)
 
 
 def rot(cluster: MemoryCluster, node: TestNode, offset: int) -> None:

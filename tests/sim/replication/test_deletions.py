@@ -33,7 +33,7 @@ async def test_while_a_new_segment_is_flushed(autojump_clock: trio.testing.MockC
         node, disk = cluster.nodes[0], cluster.disks[0]
         disk.hang()
         leader.log.seal()
-        leader._context.request_flush(leader.log)
+        node.manager.flusher.request(leader.log)
         await trio.sleep(0.1)
         cluster.authority.decide(None, DeleteTopic("t"))
         await trio.sleep(0.2)

@@ -1,0 +1,115 @@
+"""Offsets that a client asks for: by time, by name, by epoch, so many bytes ahead; and what is
+refused (spec spark 7, spec replication 3.2)."""
+
+from __future__ import annotations
+
+import pytest
+import trio.testing
+
+from paceline.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
+from paceline.types import Isolation, LeaderEpoch, OffsetSpec
+from paceline_node.replication.lookups import ahead, epoch_end, find_offset
+from tests.integration.replication.cluster import batch, produce
+from tests.sim.replication.memory_cluster import RECORDS, memory_cluster
+
+END = len(RECORDS)
+
+
+async def test_names_and_times(autojump_clock: trio.testing.MockClock) -> None:
+    async with memory_cluster(1) as cluster:
+        leader = await cluster.written(RECORDS, replicas=1)
+        leader.trim(3)
+        assert find_offset(leader, OffsetSpec.EARLIEST).offset == 3
+        for isolation in Isolation:
+            assert find_offset(leader, OffsetSpec.LATEST, isolation).offset == END
+        assert find_offset(leader, 1000)[:2] == (3, 1000)
+        assert find_offset(leader, 1001).offset == -1
+        assert find_offset(leader, OffsetSpec.MAX_TIMESTAMP)[:2] == (3, 1000)
+        with pytest.raises(InvalidRequest, match="neither a time nor an offset's name"):
+            find_offset(leader, -99)
+
+
+async def test_an_empty_log_has_ends_but_no_times(autojump_clock: trio.testing.MockClock) -> None:
+    async with memory_cluster(1) as cluster:
+        leader = await cluster.written([], replicas=1)
+        assert find_offset(leader, OffsetSpec.EARLIEST).offset == 0
+        assert find_offset(leader, OffsetSpec.LATEST).offset == 0
+        assert find_offset(leader, OffsetSpec.MAX_TIMESTAMP).offset == -1
+        assert ahead(leader, 0, 1000).offset == 0
+
+
+async def test_followers_answer_nothing_about_offsets(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster() as cluster:
+        await cluster.written(RECORDS)
+        follower = cluster.follower().partition("t")
+        for ask in (
+            lambda: find_offset(follower, OffsetSpec.LATEST),
+            lambda: epoch_end(follower, LeaderEpoch(0)),
+            lambda: ahead(follower, 0, 1),
+            lambda: follower.read(0, 1),
+        ):
+            with pytest.raises(NotLeader):
+                ask()
+        with pytest.raises(OffsetNotAvailable, match="has not reached this follower"):
+            follower.read(END + 1, 1, from_follower=True)
+
+
+async def test_a_fresh_leader_says_no_end_that_may_be_too_low(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It holds a record of the old leader that it does not know to be committed."""
+    async with memory_cluster() as cluster:
+        old = await cluster.written(RECORDS)
+        fresh = cluster.follower()
+        others = [cluster.host_of(n) for n in cluster.nodes if n != fresh.node_id]
+        await produce(old, batch(b"committed"))
+        partition = fresh.partition("t")
+        assert (partition.high_watermark, partition.log_end_offset) == (END, END + 1)
+        for other in others:
+            cluster.fabric.cut(other, cluster.host_of(fresh.node_id))
+        cluster.elect("t", fresh.node_id)
+        assert partition.is_leader
+        with pytest.raises(OffsetNotAvailable, match="not confirmed yet"):
+            find_offset(partition, OffsetSpec.LATEST)
+        for other in others:
+            cluster.fabric.heal(other, cluster.host_of(fresh.node_id))
+        await cluster.wait(lambda: partition.replica.high_watermark_is_true)
+        assert find_offset(partition, OffsetSpec.LATEST).offset == END + 1
+
+
+async def test_where_epochs_end(autojump_clock: trio.testing.MockClock) -> None:
+    async with memory_cluster() as cluster:
+        await cluster.written(RECORDS)
+        cluster.elect("t", cluster.follower().node_id)
+        moved = cluster.leader("t")
+        assert moved is not None
+        assert epoch_end(moved, LeaderEpoch(0))[::2] == (END, 0)
+        assert epoch_end(moved, LeaderEpoch(1))[::2] == (END, 1), "nothing was written in it yet"
+        with pytest.raises(UnknownLeaderEpoch):
+            epoch_end(moved, LeaderEpoch(2))
+        with pytest.raises(FencedLeaderEpoch):
+            moved.read(0, 1, current_leader_epoch=0)
+        with pytest.raises(UnknownLeaderEpoch):
+            moved.read(0, 1, current_leader_epoch=2)
+        with pytest.raises(OffsetOutOfRange):
+            moved.read(END + 1, 1)
+
+
+async def test_bytes_ahead_over_segments(autojump_clock: trio.testing.MockClock) -> None:
+    """At least one batch, else as many whole ones as fit, over the segments' borders."""
+    async with memory_cluster(1) as cluster:
+        leader = await cluster.written([b"x" * 400] * 9, replicas=1, segment_bytes="1024")
+        size = leader.log.segments[0].size // leader.log.segments[0].next_offset
+        reached = [ahead(leader, 1, size * count).offset for count in range(10)]
+        assert reached == [2, 2, 3, 4, 5, 6, 7, 8, 9, 9]
+        assert ahead(leader, 9, 1).offset == 9
+        assert ahead(leader, 12, 1).offset == 12
