@@ -3,6 +3,8 @@ lost, and the next round does the work (storage/README.md, compaction)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import trio
 import trio.testing
@@ -11,9 +13,10 @@ from paceline.wire.batch import build_batch
 from paceline.wire.native.admin import DeleteTopic
 from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition
+from paceline_node.storage.cleaner import CleanerLimits
 from tests.integration.replication.cluster import produce
 from tests.integration.replication.test_compaction import last_values
-from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster, rot
+from tests.sim.replication.memory_cluster import QUIET, MemoryCluster, memory_cluster, rot
 
 KEYS = 4
 COUNT = 30
@@ -49,6 +52,39 @@ async def test_the_dirtiest_log_is_compacted_and_clean_then(
         await compactions.compact_due()
         assert compactions.dirtiest() == 0.0
         assert leader.log.size_bytes < size / 2
+        assert last_values(leader) == LAST
+
+
+FEW_KEYS = replace(
+    QUIET, compaction=replace(QUIET.compaction, limits=CleanerLimits(max_keys=KEYS - 1))
+)
+
+
+async def test_more_keys_than_fit_in_memory_take_several_rounds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster(1, settings=FEW_KEYS) as cluster:
+        leader = await keyed(cluster)
+        compactions = cluster.nodes[0].manager.compactions
+        await compactions.compact_due()
+        assert compactions.statistics.rounds > 1
+        assert compactions.dirtiest() == 0.0
+        assert last_values(leader) == LAST
+
+
+async def test_a_policy_changed_between_two_rounds_ends_compaction(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster(1, settings=FEW_KEYS) as cluster:
+        leader = await keyed(cluster)
+        node, disk = cluster.nodes[0], cluster.disks[0]
+        disk.read_delay_s = lambda: 0.1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.manager.compactions.compact_due)
+            await trio.sleep(0.05)
+            cluster.alter_topic("t", cleanup_policy="delete")
+        assert node.manager.compactions.statistics.rounds == 1
+        assert leader.log.compaction.cleaned_offset < leader.log.segments[-1].base_offset
         assert last_values(leader) == LAST
 
 

@@ -43,6 +43,7 @@ async def test_an_empty_log_has_ends_but_no_times(autojump_clock: trio.testing.M
         assert find_offset(leader, OffsetSpec.LATEST).offset == 0
         assert find_offset(leader, OffsetSpec.MAX_TIMESTAMP).offset == -1
         assert ahead(leader, 0, 1000).offset == 0
+        assert epoch_end(leader, LeaderEpoch(0))[::2] == (0, 0)
 
 
 async def test_followers_answer_nothing_about_offsets(

@@ -336,3 +336,27 @@ async def test_a_weaker_flush_mode_holds_once_the_floor_is_written_down(
         disk.heal()
         await cluster.wait(lambda: leader.log.durable_offset == len(RECORDS) + 2)
         assert leader.config.flush_mode is FlushMode.GROUP
+
+
+async def test_in_mode_interval_records_count_before_they_are_on_any_disk(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster() as cluster:
+        leader = await cluster.written(
+            RECORDS, flush_mode="interval", flush_interval_ms="200", min_insync_replicas="3"
+        )
+        await trio.sleep(1)
+        partitions = [node.partition("t") for node in cluster.nodes.values()]
+        assert all(each.log.durable_offset == len(RECORDS) for each in partitions)
+        maintenance = cluster.nodes[leader.leader].manager.maintenance
+        assert 0 < maintenance.flush_intervals() <= 0.2
+        for disk in cluster.disks.values():
+            disk.hang()
+        await produce(leader, batch(b"fast"))
+        assert leader.high_watermark == len(RECORDS) + 1
+        assert all(each.log.durable_offset == len(RECORDS) for each in partitions)
+        for disk in cluster.disks.values():
+            disk.heal()
+        await cluster.wait(
+            lambda: all(each.log.durable_offset == len(RECORDS) + 1 for each in partitions)
+        )
