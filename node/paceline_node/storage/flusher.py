@@ -155,9 +155,13 @@ class Flusher:
         disk = self._env.disk
         await disk.sync([file for _, ticket in group for file in ticket.files])
         for log, ticket in group:
-            # A log closed meanwhile may have no directory of that name any more.
-            if ticket.directory is not None and not log.closed:
+            if ticket.directory is None:
+                continue
+            try:
                 await disk.fsync_dir(ticket.directory)
+            except OSError:
+                if not log.closed:  # else there may be no directory of that name any more
+                    raise
 
     def _fail(self, error: OSError) -> None:
         self.error = error
