@@ -24,8 +24,9 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Outcome:
     elif request.want_fence:
         if not broker.fenced:
             elections.fence(draft, broker.node_id)
-    elif _may_unfence(broker, request):
+    elif _may_unfence(broker, request, context):
         elections.unfence(draft, broker.node_id)
+        context.sessions.unfenced(broker.node_id)
     _note_degraded(draft, broker, request)
     after = draft.broker(broker.node_id)
     assert after is not None
@@ -42,8 +43,15 @@ def _caught_up(broker: Broker, request: HeartbeatRequest) -> bool:
     return request.image_offset >= broker.broker_epoch
 
 
-def _may_unfence(broker: Broker, request: HeartbeatRequest) -> bool:
-    return broker.fenced and not broker.in_controlled_shutdown and _caught_up(broker, request)
+def _may_unfence(broker: Broker, request: HeartbeatRequest, context: Context) -> bool:
+    """One that was fenced while it ran must have learned of it, or it would go on in the roles that
+    it has lost; a new process has none before its registration."""
+    if not broker.fenced or broker.in_controlled_shutdown:
+        return False
+    if not broker.activated:
+        return _caught_up(broker, request)
+    point = context.sessions.fence_point(broker.node_id, context.image.offset)
+    return request.image_offset >= point
 
 
 def _take_offline(draft: Draft, broker: Broker) -> None:

@@ -117,7 +117,7 @@ class Lifecycle:
         self._log = structlog.get_logger().bind(node=identity.node_id)
         self.state = BrokerState.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
-        self._last_answer = env.now()
+        self._renewed_at = env.now()
         self._answered = trio.Event()
         self._running = trio.Event()
         self._drain = trio.Event()
@@ -157,7 +157,7 @@ class Lifecycle:
             else:
                 self.broker_epoch = reply.broker_epoch
                 self.state = BrokerState.CATCHING_UP
-                self._last_answer = self._env.now()
+                self._renewed_at = self._env.now()
                 return reply.broker_epoch
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -172,9 +172,9 @@ class Lifecycle:
     async def _watch_session(self) -> None:
         while True:
             while self.session_valid:
-                left_s = self._last_answer + self._timing.session_s - self._env.now()
+                left_s = self._renewed_at + self._timing.session_s - self._env.now()
                 await trio.sleep(max(left_s, _SHORTEST_SLEEP_S))
-            self._log.warning("no controller answers; this node serves no writes")
+            self._log.warning("no session with a controller; this node serves no writes")
             self._answered = trio.Event()
             self._session_lost()
             await self._answered.wait()
@@ -184,7 +184,7 @@ class Lifecycle:
             started = self._env.now()
             await self._heartbeat()
             pause_s = self._timing.heartbeat_s - (self._env.now() - started)
-            if self.state in (BrokerState.CATCHING_UP, BrokerState.DRAINING):
+            if self.state in (BrokerState.CATCHING_UP, BrokerState.FENCED, BrokerState.DRAINING):
                 # Each answer moves things on: unfencing, or the next 200 partitions led elsewhere.
                 pause_s = min(pause_s, _EAGER_S)
             with trio.move_on_after(max(0.0, pause_s)):
@@ -204,6 +204,7 @@ class Lifecycle:
             offline=self._health.offline,
             degraded=self._health.degraded,
         )
+        asked_at = self._env.now()
         try:
             reply = await self._controller.call(
                 request, HeartbeatResponse, timeout_s=self._timing.session_s / 2
@@ -214,8 +215,11 @@ class Lifecycle:
         except PacelineError as error:
             self._log.debug("heartbeat unanswered", reason=str(error))
             return
-        self._last_answer = self._env.now()
-        self._answered.set()
+        # One that was fenced may have been deposed without having learned of it: until it is
+        # unfenced, which takes an image that shows it, it must not believe in its roles.
+        if not (reply.fenced and self._running.is_set()):
+            self._renewed_at = asked_at  # the controller heard of it no earlier, so waits no less
+            self._answered.set()
         self._note(reply)
 
     def _note(self, reply: HeartbeatResponse) -> None:
@@ -244,9 +248,9 @@ class Lifecycle:
 
     @property
     def session_valid(self) -> bool:
-        """Whether a heartbeat was answered within one session; a leader without it fences itself
-        (spec replication 4.1; SETTLED R9)."""
-        return self._env.now() - self._last_answer < self._timing.session_s
+        """Whether a heartbeat that began within one session was answered, and not by "fenced"; a
+        leader without it fences itself (spec replication 4.1; SETTLED R9)."""
+        return self._env.now() - self._renewed_at < self._timing.session_s
 
     async def wait_running(self) -> None:
         """Return once the controller has unfenced this broker."""

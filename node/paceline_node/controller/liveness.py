@@ -24,6 +24,7 @@ class _Session:
     heard_at: float = float("-inf")
     image_offset: int = 0
     shutdown_point: int | None = None
+    fence_point: int | None = None
 
 
 class Sessions:
@@ -81,6 +82,22 @@ class Sessions:
         if session.shutdown_point is None:
             session.shutdown_point = offset
         return session.shutdown_point
+
+    def fence_point(self, node: NodeId, offset: int) -> int:
+        """The metadata offset from which an image shows that ``node``, which is fenced, leads
+        nothing: ``offset`` when first asked since :meth:`unfenced`."""
+        session = self._sessions.get(node)
+        if session is None:
+            return offset
+        if session.fence_point is None:
+            session.fence_point = offset
+        return session.fence_point
+
+    def unfenced(self, node: NodeId) -> None:
+        """``node`` may lead again."""
+        session = self._sessions.get(node)
+        if session is not None:
+            session.fence_point = None
 
     def next_expiry(self, nodes: Iterable[NodeId]) -> float:
         """When :meth:`due` may next name one of ``nodes``; infinity for none."""

@@ -191,9 +191,12 @@ class ProducerTransactions:
             if found.commits != commits:
                 raise InvalidTransactionState(f"{key}: it ended as {found.state.name}")
         else:
-            check_identity(key, found.next_identity, who)
+            found = self.identified(key, who)
             if not bumps:
                 raise InvalidTransactionState(f"{key}: no transaction is open")
+            # Nothing was begun, as far as is known here. Whoever leads no more, and has not heard
+            # of what was begun where it is led now, must not say so: it cannot commit this.
+            self._context.put(key, _emptied(found, self._context.wall_ms()))
         now = self._context.store.transactions[key]
         return Ended(now.next_identity, not now.state.is_prepared)
 
@@ -249,6 +252,25 @@ def begun(found: Transaction, wall_ms: int) -> Transaction:
         partitions=(),
         groups=(),
         offsets=(),
+        staged=0,
+        offset_count=0,
+        reason="",
+    )
+
+
+def _emptied(found: Transaction, wall_ms: int) -> Transaction:
+    """``found``, in which nothing is open, with nothing known of what was before."""
+    identity = found.next_identity
+    return replace(
+        found,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        next_producer_id=-1,
+        next_producer_epoch=-1,
+        ended_producer_id=-1,
+        ended_producer_epoch=-1,
+        state=State.EMPTY,
+        changed_ms=wall_ms,
         staged=0,
         offset_count=0,
         reason="",

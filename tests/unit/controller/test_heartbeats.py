@@ -63,6 +63,20 @@ def test_fenced_broker_is_unfenced_without_a_new_epoch() -> None:
     assert all(0 not in p.isr for p in bench.image.partitions()), "only a leader re-admits it"
 
 
+def test_whoever_was_fenced_while_it_ran_is_unfenced_once_its_image_shows_that() -> None:
+    """Else it would believe in roles that it has lost."""
+    bench = three()
+    before = bench.image.offset
+    bench.fence(0)
+    assert bench.heartbeat(0, image_offset=before).fenced
+    there = bench.image.offset
+    bench.create("later")
+    assert bench.heartbeat(0, image_offset=there - 1).fenced
+    assert not bench.heartbeat(0, image_offset=there).fenced, "it need not know of all that is new"
+    bench.fence(0)
+    assert bench.heartbeat(0, image_offset=there).fenced, "fenced anew, it has anew to learn of it"
+
+
 def test_last_member_leaves_the_isr_and_leads_again_from_the_elr() -> None:
     bench = three(partitions=1)
     for node in (2, 1, 0):

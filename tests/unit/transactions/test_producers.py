@@ -93,6 +93,16 @@ def test_without_a_new_epoch_an_empty_end_is_refused() -> None:
     assert desk.engine.producers.end(KEY, who, commits=True, bumps=True) == (who, True)
 
 
+def test_an_empty_end_is_written_so_that_nobody_says_it_who_leads_no_more() -> None:
+    """Another coordinator may know of what was begun."""
+    desk = Desk()
+    who = desk.init()
+    for _ in range(2):
+        written = len(desk.batches)
+        assert desk.engine.producers.end(KEY, who, commits=True, bumps=True) == (who, True)
+        assert len(desk.batches) > written
+
+
 def test_nothing_is_added_while_the_end_is_under_way() -> None:
     desk = Desk()
     who = desk.init()
