@@ -126,7 +126,7 @@ async def more(story: Story, *, records: int = 10, commits: int = 0) -> None:
 
     goal = count() + commits
     await story.acknowledged(records, within=20)
-    await story.until("commits", lambda: count() >= goal, within=20)
+    await story.until("commits", lambda: count() >= goal, within=60)
 
 
 def reset_clients(story: Story, machine: Machine) -> None:
