@@ -81,7 +81,9 @@ FOUND = (
         reset,
         "stored twice",
     ),
-    GuestMutant("reads go to the log end", readable_to_the_log_end, all_of(depose, depose, depose), ""),
+    GuestMutant(
+        "reads go to the log end", readable_to_the_log_end, all_of(depose, depose, depose), ""
+    ),
     GuestMutant(
         "commits of any generation count",
         _any_generation_commits,

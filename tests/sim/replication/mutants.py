@@ -328,11 +328,14 @@ EARLY = (
     Mutant("sticky ELR", MIXED, 5, _set(partition_change, "_membership", _sticky_elr)),
     Mutant("no maximal ISR", MIXED, 5, _set(LeaderState, "_recount", _recount_committed_isr_only)),
     Mutant(
-        "expand without ack >= HW", MIXED, 5, _set(LeaderState, "may_join", _may_join(without="hw"))
+        "expand without ack >= HW",
+        MIXED,
+        10,
+        _set(LeaderState, "may_join", _may_join(without="hw")),
     ),
     Mutant("truncate to HW", MIXED, 5, _truncated_to_high_watermark),
 )
-"""Found within 1 to 5 seeds of profile mixed."""
+"""Found within 1 to 6 seeds of profile mixed."""
 
 MIDDLE = (
     Mutant(
