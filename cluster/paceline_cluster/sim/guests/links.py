@@ -52,7 +52,8 @@ class Connection:
         with trio.move_on_after(within_s):
             try:
                 told = await talk()
-            except trio.BrokenResourceError:
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                # Closed: it was of no use any more, and another was opened in its place.
                 raise ConnectionLost(f"{what}: the connection broke") from None
             self.is_usable = True
             return told
