@@ -77,10 +77,11 @@ async def test_what_was_stored_before_the_disk_was_full_is_told(tmp_path: Path, 
             disk.write_error = 0
             rest = await stored_at_last(client, sent._replace(records=records[stored:]))
             if rest["last_offset"] != COUNT - 1:
-                # The client asked for the leader's word only, and the leader gave way.
+                # The client asked for the leader's word only, and the leader gave way: what the
+                # next one has not fetched of the first part is lost.
                 assert acks is Acks.LEADER
                 assert await nodes.leader("t", 0) != leader
-                assert rest["last_offset"] == COUNT - 1 - stored
+                assert COUNT - 1 - stored <= rest["last_offset"] < COUNT - 1
                 return
             again = await stored_at_last(client, sent)
             assert rest["last_offset"] == again["last_offset"] == COUNT - 1
