@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -80,11 +81,13 @@ class Inspection:
         return Description(key, self._listing(key).state, group, members)
 
     def _described(self, key: GroupKey, group: Group, member: Member) -> DescribedMember:
-        heard_at = self._engine.sessions.heard_at(key, member.member_id)
+        silent_s = self._engine.now() - self._engine.sessions.heard_at(key, member.member_id)
+        if math.isinf(silent_s):  # its session is over, and its leaving not written yet
+            silent_s = member.session_timeout_ms / 1000
         return DescribedMember(
             member,
             member.metadata(group.protocol),
-            max(0.0, self._engine.now() - heard_at),
+            max(0.0, silent_s),
             _assigned(group, member),
         )
 
