@@ -40,6 +40,7 @@ EXIT_DISK_FAILED = 69
 _HAND_OVER_S = 2.0
 _CLOSE_S = 1.0
 _LOOK_AGAIN_S = 0.1
+_ASK_AGAIN_S = 1.0
 T = TypeVar("T")
 
 
@@ -258,15 +259,21 @@ class Node:
         peers = self._settings.cluster.bootstrap
 
         async def ask() -> None:
-            reply = await ask_to_join(
-                self._env,
-                identity,
-                secret,
-                (me.host, me.port),
-                [*((peer.host, peer.port) for peer in peers), *metadata.quorum.addresses.values()],
-                until=lambda reply: reply.admitted,
-            )
-            peering.introduce(reply.members)
+            while True:
+                reply = await ask_to_join(
+                    self._env,
+                    identity,
+                    secret,
+                    (me.host, me.port),
+                    [
+                        *((peer.host, peer.port) for peer in peers),
+                        *metadata.quorum.addresses.values(),
+                    ],
+                    until=lambda reply: reply.admitted,
+                )
+                peering.introduce(reply.members)
+                # What a leader let in may be lost with its leadership.
+                await trio.sleep(_ASK_AGAIN_S)
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)

@@ -19,7 +19,7 @@ from paceline_node.app.joining import JoinHandler
 from paceline_node.controller.client import EXCHANGES, Exchange
 from paceline_node.controller.image import Image
 from paceline_node.controller.quorum import Quorum
-from paceline_node.controller.raft_types import Config
+from paceline_node.controller.raft_types import Config, MemberId
 from paceline_node.controller.service import Controller
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
@@ -44,12 +44,13 @@ class Peering:
         limits: ServerLimits,
     ) -> None:
         self._env = env
-        self._node_id = identity.node_id
+        self._identity = identity
         self._bootstrap = {
             NodeId(peer.node_id): (peer.host, peer.port)
             for peer in bootstrap
             if peer.node_id is not None
         }
+        self._introduced: dict[NodeId, tuple[str, int]] = {}
         self._members: dict[NodeId, tuple[str, int]] = {}
         self._told: dict[NodeId, tuple[str, int]] = {}
         self._brokers: dict[NodeId, tuple[str, int]] = {}
@@ -94,9 +95,9 @@ class Peering:
 
     def introduce(self, members: Sequence[QuorumMember]) -> None:
         """Where the quorum's members are, as one of them told this node when it asked to be let
-        in: it must answer them before it has heard of the newest configuration."""
-        for member in members:
-            self._members[member.node_id] = (member.host, member.port)
+        in. It must answer them until the quorum's configuration lists it: those that it is sent
+        before are older, and may not know who leads now."""
+        self._introduced = {member.node_id: (member.host, member.port) for member in members}
         self._set_addresses()
 
     def _moved(self, node: NodeId, address: tuple[str, int]) -> None:
@@ -111,6 +112,8 @@ class Peering:
         for node, address in self._members.items():
             if address != before.get(node):
                 self._told.pop(node, None)
+        if MemberId(self._identity.node_id, self._identity.directory_id.bytes) in config.member_ids:
+            self._introduced.clear()
         self._set_addresses()
 
     def _on_image(self, old: Image, new: Image) -> None:
@@ -126,8 +129,14 @@ class Peering:
 
     def _set_addresses(self) -> None:
         # A node that moved has the quorum know its address before it can register again.
-        known = {**self._bootstrap, **self._brokers, **self._members, **self._told}
-        known.pop(self._node_id, None)
+        known = {
+            **self._bootstrap,
+            **self._brokers,
+            **self._members,
+            **self._introduced,
+            **self._told,
+        }
+        known.pop(self._identity.node_id, None)
         self.links.set_addresses(known)
 
     # --- life and death -------------------------------------------------------------------------

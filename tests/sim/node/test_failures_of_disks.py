@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from paceline_cluster.sim.machine import Machine
+from paceline_node.controller.raft_types import Member
 from paceline_node.controller.topic_config import FlushMode
 from tests.sim.node.story import Story, plan_of, play
 
@@ -221,6 +222,84 @@ def test_row_34_voter_disk_lost() -> None:
         await story.acknowledged()
 
     play(script)
+
+
+def test_an_emptied_node_answers_a_leader_that_old_metadata_does_not_name() -> None:
+    """What it is sent first is the oldest snapshot, and who leads now was no member then."""
+
+    async def script(story: Story) -> None:
+        first, late = story.machines[0], story.machines[4]
+        story.wipe(first)
+        story.start(first)
+
+        def younger() -> Machine | None:
+            return next((m for m in story.machines[3:] if votes(story, m)), None)
+
+        await story.until("a younger one votes", lambda: younger() is not None, 20)
+        leader = younger()
+        assert leader is not None
+        while story.controller is not leader:
+            old = story.controller
+            if old is not None:
+                old.stop()
+                await story.until("stopped", lambda old=old: not old.is_up)
+                story.start(old)
+            await story.until("another controller", lambda: story.controller is not None)
+        if late is leader:
+            late = story.machines[3]
+        await story.in_sync()
+        story.wipe(late)
+        story.start(late)
+        await story.until("it serves", lambda: serves(late), 5)
+
+    play(script, plan_of(nodes=5))
+
+
+def test_an_emptied_node_asks_again_when_it_was_let_in_by_a_leader_that_lost_its_power() -> None:
+    """Nobody but that leader ever had the change, and the next one knows nothing of it."""
+
+    async def script(story: Story) -> None:
+        await story.until("a controller", lambda: story.controller is not None)
+        old = story.controller
+        assert old is not None
+        voters = [m for m in story.machines[:3] if m is not old]
+        late = story.machines[4]
+        directory = story.broker(late).directory_id
+        story.wipe(late)
+        await trio.sleep(0.2)
+        story.cut([old], voters)
+        story.cut(voters, [old])
+        story.start(late)
+
+        def let_in() -> bool:
+            listed = {m.directory_id for m in members(old) if m.node_id == late.number}
+            return bool(listed) and directory not in listed
+
+        await story.until("let in", let_in, 1.0)
+        await trio.sleep(0.3)  # it asks, and is told so
+        await story.until("another controller", lambda: story.controller in voters)
+        story.heal()
+        await story.until("it serves", lambda: serves(late), 5)
+
+    play(script, plan_of(nodes=5))
+
+
+def members(machine: Machine) -> tuple[Member, ...]:
+    assert machine.node is not None
+    assert machine.node.broker is not None
+    return machine.node.broker.metadata.quorum.config.members
+
+
+def votes(story: Story, machine: Machine) -> bool:
+    controller = story.controller
+    broker = None if controller is None else (controller.node and controller.node.broker)
+    if not broker:
+        return False
+    return machine.number in {voter.node_id for voter in broker.metadata.quorum.voters}
+
+
+def serves(machine: Machine) -> bool:
+    return machine.life is not None and machine.is_up and machine.life.is_serving
 
 
 def test_row_40_min_isr_changes_while_replicas_leave() -> None:
