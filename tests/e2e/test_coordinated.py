@@ -71,6 +71,12 @@ def shares(cluster: Cluster, group: str) -> list[int]:
     return sorted(member["partitions"] for member in described["members"])
 
 
+def lags(cluster: Cluster, group: str) -> list[int]:
+    """Records of each partition that the group has not said to have read."""
+    described = cluster.json("group", "describe", group, *FAMILY)
+    return [each["lag"] for each in described["partitions"]]
+
+
 class Readers:
     """Two members of the command line and one of a program."""
 
@@ -142,6 +148,8 @@ def test_a_driven_group_survives_a_member_its_coordinator_and_a_leader(
             wait_until("reading has begun", lambda: len(readers.union()) > LINES // 20)
             strike(cluster, topic, group, readers, source)
         wait_until("every record is read", lambda: len(readers.union()) >= LINES)
+        # Members tell how far they are when they are pinged, and not once more when they go.
+        wait_until("every position is told", lambda: not any(lags(cluster, group)))
         assert readers.members[1].stop() == 0
         readers.program.stop()
         assert not readers.program.is_alive()
@@ -154,8 +162,7 @@ def test_a_driven_group_survives_a_member_its_coordinator_and_a_leader(
         assert offsets == list(range(len(offsets))), f"partition {partition} has gaps"
     assert watch.looks > 10
     assert watch.falls == []
-    described = cluster.json("group", "describe", group, *FAMILY)
-    assert [each["lag"] for each in described["partitions"]] == [0] * PARTITIONS
+    assert lags(cluster, group) == [0] * PARTITIONS
 
 
 class Listening(ScriptedConsumer):

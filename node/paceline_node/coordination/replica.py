@@ -19,6 +19,7 @@ its session with the controller ends. Synchronous and free of I/O but for the lo
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -220,6 +221,21 @@ class MachineReplica:
         except PacelineError:
             return False
         return True
+
+    def ring(self, now: float) -> None:
+        """Let the machine do what is due at ``now``, if it may decide: a process that was suspended
+        may have been deposed, and must not send a word to the members of another's group."""
+        if self._alarm() <= now and self.serves:
+            self.machine.on_alarm()
+
+    def next_ring(self, now: float, retry_s: float) -> float:
+        """When to call :meth:`ring` again; ``retry_s`` from now for a machine that may not decide
+        at the moment. inf: not before it is heard of again."""
+        alarm = self._alarm()
+        return alarm if alarm > now or self.serves else now + retry_s
+
+    def _alarm(self) -> float:
+        return self.machine.next_alarm() if self.phase is Phase.LEADING else math.inf
 
     def write(self, scope: Scope, entries: Sequence[Entry]) -> None:
         """Append and fold (see :class:`~paceline_node.coordination.machine.Journal`)."""

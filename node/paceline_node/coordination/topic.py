@@ -289,17 +289,13 @@ class StateTopic(Generic[M]):
 
     def _ring(self) -> None:
         now = self._env.now()
-        for replica, machine in list(self._replicas.values()):
-            if replica.phase is Phase.LEADING and machine.next_alarm() <= now:
-                machine.on_alarm()
+        for replica, _ in list(self._replicas.values()):
+            replica.ring(now)
 
     async def _sleep(self) -> None:
-        alarms = (
-            machine.next_alarm()
-            for replica, machine in self._replicas.values()
-            if replica.phase is Phase.LEADING
-        )
-        self._wake_at = min(alarms, default=math.inf)
+        now = self._env.now()
+        rings = (replica.next_ring(now, _RETRY_S) for replica, _ in self._replicas.values())
+        self._wake_at = min(rings, default=math.inf)
         if self._broken:
             self._wake_at = min(self._wake_at, self._env.now() + _RETRY_S)
         with trio.move_on_at(self._wake_at):

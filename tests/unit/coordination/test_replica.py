@@ -26,6 +26,8 @@ class Register:
         self.journal: Journal | None = None
         self.resigned: list[PacelineError] = []
         self.began_empty: bool | None = None
+        self.alarm = float("inf")
+        self.rung = 0
 
     def apply(self, entry: Entry) -> None:
         if entry.value is None:
@@ -44,10 +46,11 @@ class Register:
         self.resigned.append(error)
 
     def next_alarm(self) -> float:
-        return float("inf")
+        return self.alarm
 
     def on_alarm(self) -> None:
-        raise AssertionError("it asked for no alarm")
+        self.rung += 1
+        self.alarm += 10.0
 
     def put(self, key: bytes, value: bytes | None) -> None:
         assert self.journal is not None
@@ -216,3 +219,25 @@ def test_a_deferred_answer_comes_once_before_or_after_it_is_asked_for() -> None:
     assert notes == ["called", "called"]
     with pytest.raises(AssertionError):
         late.deliver(3)
+
+
+def test_alarms_ring_while_the_machine_may_decide_and_no_longer() -> None:
+    """A coordinator that was suspended goes on before it hears that another one has taken over."""
+    three = Three()
+    replica, machine = three.replicas[0], three.machines[0]
+    machine.alarm = 10.0
+    replica.ring(9.9)
+    assert (machine.rung, replica.next_ring(9.9, 0.1)) == (0, 10.0)
+    replica.ring(10.0)
+    assert (machine.rung, replica.next_ring(10.0, 0.1)) == (1, 20.0)
+    three.cluster.nodes[0].session_valid = False
+    assert replica.next_ring(19.9, 0.1) == 20.0
+    replica.ring(20.0)
+    assert machine.rung == 1
+    assert replica.next_ring(20.0, 0.1) == pytest.approx(20.1)
+    three.cluster.nodes[0].session_valid = True
+    replica.ring(20.1)
+    assert machine.rung == 2
+    three.elect(1)
+    replica.ring(40.0)
+    assert (machine.rung, replica.next_ring(40.0, 0.1)) == (2, float("inf"))

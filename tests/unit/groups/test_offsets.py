@@ -197,6 +197,10 @@ def test_describing_says_how_long_a_member_was_silent() -> None:
     [member] = described.members
     assert member.silent_s == pytest.approx(3)
     assert member.assigned == (("t", (0, 1)),)
+    # Its session is over and its leaving not written yet: it was silent for a session at least.
+    desk.engine.sessions.forget(v1_key("g"), member.member.member_id)
+    [member] = Inspection(desk.engine).describe(v1_key("g")).members
+    assert member.silent_s == pytest.approx(member.member.session_timeout_ms / 1000)
     assert Inspection(desk.engine).describe(KAFKA).state == "Dead"
 
 
