@@ -4,7 +4,8 @@ One :class:`LeaderFetcher` per leader, with one request in flight. It has no tas
 applied where it arrives. After a large answer the next request leaves at once, so that a fetch is
 waiting at the leader while this node flushes, and what the flush made durable is told by a one-way
 REPLICA_ACK, sent once for all partitions of the flush. After a small one the next request waits for
-the flush and tells it too: one frame instead of two, and company for the records to come.
+the flush and tells it too: one frame instead of two, and company for the records to come. Unless
+the leader has more already: a replica that is behind asks at once.
 """
 
 from __future__ import annotations
@@ -217,6 +218,7 @@ class LeaderFetcher:
         self._retry: Deadline | None = None
         self._held: Deadline | None = None
         self._flush_comes = False
+        self._is_behind = False
         self._pace = FetchPace(owner.settings.max_bytes, owner.settings.patience_s)
         self._asked_at = 0.0
 
@@ -366,7 +368,7 @@ class LeaderFetcher:
             self._lost(error)
             return
         self._backoff.reset()
-        if self._flush_comes and len(answer.payload) <= _HOLD_BYTES:
+        if self._flush_comes and not self._is_behind and len(answer.payload) <= _HOLD_BYTES:
             self._held = self._owner.deadlines.after(_HOLD_S, self.fetch)
         else:
             self.fetch()
@@ -385,7 +387,7 @@ class LeaderFetcher:
 
     def _apply(self, fetched: ReplicaFetched, payload: memoryview) -> None:
         position = 0
-        self._flush_comes = False
+        self._flush_comes = self._is_behind = False
         for answer in fetched.partitions:
             records = payload[position : position + answer.records_bytes]
             position += answer.records_bytes
@@ -418,6 +420,7 @@ class LeaderFetcher:
             followed.backoff.reset()
             self._changed[partition.key] = None
             partition.on_fetched()
+            self._is_behind |= answer.log_end_offset > partition.log_end_offset
             if outcome is not FetchOutcome.IDLE:
                 self._owner.request_flush(partition)
                 self._flush_comes = partition.replica.counts_durable

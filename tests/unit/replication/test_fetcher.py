@@ -10,6 +10,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
+from paceline.wire.batch import stamp
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFetched
@@ -28,7 +29,7 @@ from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import PartitionIdentity
 from tests.sim.replication.build import broker
 from tests.unit.peers.memory_network import CLUSTER, SECRET, MemoryNetwork, identity
-from tests.unit.storage.world import SMALL, env_on
+from tests.unit.storage.world import SMALL, batch, env_on
 
 LEADER, FOLLOWER = NodeId(2), NodeId(1)
 PORT = 7002
@@ -53,10 +54,12 @@ class Leader:
     def requests(self) -> list[ReplicaFetch]:
         return [ReplicaFetch.unpack(frame.body) for _, frame in self._seen]
 
-    def answer(self, number: int) -> None:
-        """Tell in answer to request ``number`` what each partition that it names held."""
+    def answer(self, number: int, records: bytes = b"", end: int = 0) -> None:
+        """Answer request ``number``: each partition that it names ends at ``end``, and ``records``
+        lie where the last one is asked from."""
         session, frame = self._seen[number]
         request = ReplicaFetch.unpack(frame.body)
+        last = request.partitions[-1] if request.partitions else None
         told = tuple(
             FetchedPartition(
                 named.topic_id,
@@ -64,17 +67,17 @@ class Leader:
                 0,
                 EPOCH,
                 LEADER,
+                named.fetch_offset,
                 0,
                 0,
-                0,
-                0,
+                end,
                 LeaderEpoch(-1),
                 -1,
-                0,
+                len(records) if named is last else 0,
             )
             for named in request.partitions
         )
-        session.respond(frame, ReplicaFetched(request.nonce, told))
+        session.respond(frame, ReplicaFetched(request.nonce, told), records)
 
 
 class Follower:
@@ -162,3 +165,26 @@ async def test_a_request_after_one_given_up_names_all_positions_anew(
     leader.answer(2)
     await trio.testing.wait_all_tasks_blocked()
     assert leader.requests()[-1].incremental
+
+
+@pytest.mark.parametrize(("end", "asks_at_once"), [(1, False), (2, True)])
+async def test_a_replica_that_is_behind_asks_for_more_before_it_has_flushed(
+    nursery: trio.Nursery, autojump_clock: MockClock, end: int, asks_at_once: bool
+) -> None:
+    """One that has all there is waits for its flush, to tell of it in the same request."""
+    network = MemoryNetwork()
+    leader, follower = Leader(network), Follower(network)
+    await leader.start(nursery)
+    await follower.start(nursery)
+    partition = await follower.partition(0)
+    follower.fetchers.follow(partition)
+    await trio.testing.wait_all_tasks_blocked()
+
+    records = batch()
+    stamp(records, 0, 0, EPOCH)
+    leader.answer(0, bytes(records), end)
+    await trio.testing.wait_all_tasks_blocked()
+    assert partition.log_end_offset == 1
+    assert len(leader.requests()) == (2 if asks_at_once else 1)
+    await trio.sleep(0.1)
+    assert len(leader.requests()) == 2
