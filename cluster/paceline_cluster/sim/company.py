@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,10 +56,12 @@ class Finite(Worker, Protocol):
 
 @dataclass(frozen=True)
 class Company:
-    """``writers`` are told to stop and come to an end; ``others`` are cancelled."""
+    """``writers`` are told to stop and come to an end, the ``crowd`` among them before the others;
+    ``others`` are cancelled."""
 
     writers: Sequence[Finite]
     others: Sequence[Worker]
+    crowd: Sequence[Finite]
 
     @property
     def all(self) -> Sequence[Worker]:
@@ -73,6 +75,7 @@ def gather(plan: Plan, recorder: Recorder, judge: SegmentJudge, rng: random.Rand
     for number in range(plan.writers):
         kind = KINDS[0] if number == 0 else rng.choice(KINDS)
         writers.append(Writer(f"w{number}", kind, plan, recorder, fork()))
+    crowd = writers[plan.writers - plan.crowd :]
     for number in range(plan.line_writers):
         writers.append(LineWriter(f"l{number}", plan, recorder, fork()))
     for number in range(plan.copiers):
@@ -99,7 +102,13 @@ def gather(plan: Plan, recorder: Recorder, judge: SegmentJudge, rng: random.Rand
     guest_writers, guest_readers = invited(plan, recorder)
     writers += guest_writers
     others += guest_readers
-    return Company(writers, others)
+    return Company(writers, others, crowd)
+
+
+def stop(workers: Iterable[Finite]) -> None:
+    """Have them come to an end."""
+    for worker in workers:
+        worker.stopping = True
 
 
 async def read_everything(

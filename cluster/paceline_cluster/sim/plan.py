@@ -10,6 +10,7 @@ import enum
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.profiles import Profile
@@ -19,6 +20,7 @@ LEDGER = "ledger"
 COPIES = "copies"
 TALLIES = "tallies"
 _GUEST_PAUSE_S = 0.2
+_CROWD_FETCH_BYTES = 4096
 
 
 class Guest(enum.Enum):
@@ -75,7 +77,8 @@ def places_of(topics: Iterable[TopicPlan]) -> list[tuple[str, int]]:
 class Plan:
     """A whole run. ``writers``, ``readers`` and so on are counts of clients (``line_``: of V1);
     where there are ``streamers``, others use segments too. Each of ``guests`` brings a few clients.
-    ``pause_s`` bounds a writer's pause between two writes. ``spares`` are machines that have a disk
+    ``pause_s`` bounds a writer's pause between two writes. ``crowd`` of the writers go when all is
+    healed: they write more than replicas that are behind can bear. ``spares`` are machines that have a disk
     but no process until a fault starts one. ``losses`` is how many machines may have lost data at a
     time; above min ISR - 1 the cluster need not become whole again, but must not lie."""
 
@@ -99,6 +102,7 @@ class Plan:
     transactors: int = 0
     streamers: int = 0
     copiers: int = 0
+    crowd: int = 0
     guests: tuple[Guest, ...] = ()
 
     @property
@@ -156,8 +160,38 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
     """The plan of a seed. Swarm: each run leaves some kinds of faults out."""
     rng = random.Random(f"{seed}/{profile.name}")
     nodes = rng.choice(profile.nodes)
+    topics = _topics(rng, profile)
+    length = profile.seconds if seconds is None else seconds
+    company = _company(seed, profile)
+    return Plan(
+        seed=seed,
+        profile=profile.name,
+        nodes=nodes,
+        voters=3 if nodes < 5 or rng.random() < 0.7 else 5,
+        topics=topics,
+        weather=_weather(rng, profile),
+        settings=_settings(rng, profile),
+        writers=rng.randint(2, 4) + profile.crowd,
+        readers=rng.randint(1, 2),
+        pause_s=0.002 if profile.crowd else rng.choice((0.05, 0.1, 0.3)),
+        seconds=length,
+        faults=_faults(seed, profile, length),
+        members=company.members,
+        line_writers=company.line_writers,
+        line_members=company.line_members,
+        spares=profile.spares,
+        losses=profile.losses,
+        transactors=company.transactors,
+        streamers=company.streamers,
+        copiers=company.copiers,
+        crowd=profile.crowd,
+        guests=_guests(seed, profile, is_busy=bool(company.streamers or company.transactors)),
+    )
+
+
+def _topics(rng: random.Random, profile: Profile) -> tuple[TopicPlan, ...]:
     mode = rng.choice(profile.flush_modes)
-    topics = tuple(
+    return tuple(
         TopicPlan(
             name=name,
             partitions=rng.choice((1, 1, 2, 3)),
@@ -168,51 +202,53 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         )
         for name in ("orders", "visits")[: rng.choice((1, 2))]
     )
-    length = profile.seconds if seconds is None else seconds
-    company = random.Random(f"{seed}/{profile.name}/company")
+
+
+def _weather(rng: random.Random, profile: Profile) -> Weather:
+    if not profile.rough:
+        return Weather(slow_share=0.0)
+    return Weather(
+        latency_s=rng.choice(((0.0001, 0.001), (0.0005, 0.005), (0.005, 0.02))),
+        slow_share=rng.choice((0.0, 0.001, 0.02)),
+        slow_s=rng.choice((0.05, 0.3)),
+        split_share=rng.choice((0.0, 0.0, 0.1)),
+    )
+
+
+def _settings(rng: random.Random, profile: Profile) -> dict[str, str]:
+    snapshot_records = rng.choice((20, 100, 5000))
+    fetch_bytes = rng.choice((1024, 4096, 1024 * 1024))
+    if profile.crowd:
+        # Fetched by the KiB over a slow network, nothing would ever be in sync.
+        fetch_bytes = max(fetch_bytes, _CROWD_FETCH_BYTES)
+    return {
+        "raft.snapshot_records": str(snapshot_records),
+        "replication.fetch_partition_bytes": str(fetch_bytes),
+    }
+
+
+class _Company(NamedTuple):
+    """How many clients there are of each kind."""
+
+    members: int
+    line_writers: int
+    line_members: int
+    transactors: int
+    copiers: int
+    streamers: int
+
+
+def _company(seed: int, profile: Profile) -> _Company:
+    rng = random.Random(f"{seed}/{profile.name}/company")
     members, line_writers, line_members, transactors = (
-        company.choice(counts) for counts in ((0, 1, 2), (0, 1, 1), (0, 1, 2), (0, 1, 1, 2))
+        rng.choice(counts) for counts in ((0, 1, 2), (0, 1, 1), (0, 1, 2), (0, 1, 1, 2))
     )
     transactors, copiers = (1, 2) if transactors == 2 else (transactors, 0)
-    streamers = company.choice((0, 1, 1))
+    streamers = rng.choice((0, 1, 1))
     if streamers and transactors:
         # Each costs about as much as all else.
-        transactors, copiers, streamers = company.choice(
-            ((transactors, copiers, 0), (0, 0, streamers))
-        )
-    return Plan(
-        seed=seed,
-        profile=profile.name,
-        nodes=nodes,
-        voters=3 if nodes < 5 or rng.random() < 0.7 else 5,
-        topics=topics,
-        weather=Weather(
-            latency_s=rng.choice(((0.0001, 0.001), (0.0005, 0.005), (0.005, 0.02))),
-            slow_share=rng.choice((0.0, 0.001, 0.02)),
-            slow_s=rng.choice((0.05, 0.3)),
-            split_share=rng.choice((0.0, 0.0, 0.1)),
-        )
-        if profile.rough
-        else Weather(slow_share=0.0),
-        settings={
-            "raft.snapshot_records": str(rng.choice((20, 100, 5000))),
-            "replication.fetch_partition_bytes": str(rng.choice((1024, 4096, 1024 * 1024))),
-        },
-        writers=rng.randint(2, 4) + profile.crowd,
-        readers=rng.randint(1, 2),
-        pause_s=0.002 if profile.crowd else rng.choice((0.05, 0.1, 0.3)),
-        seconds=length,
-        faults=_faults(seed, profile, length),
-        members=members,
-        line_writers=line_writers,
-        line_members=line_members,
-        spares=profile.spares,
-        losses=profile.losses,
-        transactors=transactors,
-        streamers=streamers,
-        copiers=copiers,
-        guests=_guests(seed, profile, is_busy=bool(streamers or transactors)),
-    )
+        transactors, copiers, streamers = rng.choice(((transactors, copiers, 0), (0, 0, streamers)))
+    return _Company(members, line_writers, line_members, transactors, copiers, streamers)
 
 
 def _guests(seed: int, profile: Profile, *, is_busy: bool) -> tuple[Guest, ...]:

@@ -17,7 +17,7 @@ from paceline_cluster.checker.findings import Outcome as Judgement
 from paceline_cluster.sim import loop
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import Shape, SimCluster
-from paceline_cluster.sim.company import Company, Worker, gather, read_everything
+from paceline_cluster.sim.company import Company, Worker, gather, read_everything, stop
 from paceline_cluster.sim.copier import judge_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
@@ -215,6 +215,7 @@ class Run:
             return
         self.timeline.note("healing")
         self.faults.heal()
+        stop(company.crowd)
         if not await health.within(LIVE_S, health.is_whole):
             if self.plan.may_halt and health.has_halted():
                 self.timeline.note(f"halted: {health.complaint()}")
@@ -222,8 +223,7 @@ class Run:
             self.oracle.fail("V3", f"not whole {LIVE_S} s after: {health.complaint()}")
             return
         await trio.sleep(_CALM)
-        for writer in company.writers:
-            writer.stopping = True
+        stop(company.writers)
         clients.cancel_scope.deadline = trio.current_time() + FINISH_S + 1.0
         await self._finish(company)
 
