@@ -78,9 +78,10 @@ class Plan:
     """A whole run. ``writers``, ``readers`` and so on are counts of clients (``line_``: of V1);
     where there are ``streamers``, others use segments too. Each of ``guests`` brings a few clients.
     ``pause_s`` bounds a writer's pause between two writes. ``crowd`` of the writers go when all is
-    healed: they write more than replicas that are behind can bear. ``spares`` are machines that have a disk
-    but no process until a fault starts one. ``losses`` is how many machines may have lost data at a
-    time; above min ISR - 1 the cluster need not become whole again, but must not lie."""
+    healed: they write more than replicas that are behind can bear. ``spares`` are machines that
+    have a disk but no process until a fault starts one. ``losses`` is how many machines may have
+    lost data at a time; above min ISR - 1 the cluster need not become whole again, but must not
+    lie."""
 
     seed: int
     profile: str

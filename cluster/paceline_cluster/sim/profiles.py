@@ -14,8 +14,8 @@ _BOTH = (FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH, FlushMode.INTERVAL)
 class Profile:
     """``faults`` are weights by kind (``faults.py``), one strikes every ``slot_s`` seconds; where
     ``rough`` is off, the network is perfect besides. ``spares`` are machines that may join,
-    ``losses`` how many may have lost data at a time, ``crowd`` how many writers without pause come
-    on top of the others."""
+    ``losses`` how many may have lost data at a time, ``crowd`` how many writers come on
+    top of the others until all is healed; where there is one, nobody pauses."""
 
     name: str
     about: str

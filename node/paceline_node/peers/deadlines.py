@@ -49,8 +49,13 @@ class Deadlines:
 
     def after(self, seconds: float, expired: Callable[[], None]) -> Deadline:
         """Call ``expired`` (sync, must not raise) in ``seconds`` unless cancelled before."""
+        return self.at(trio.current_time() + seconds, expired)
+
+    def at(self, deadline: float, expired: Callable[[], None]) -> Deadline:
+        """Call ``expired`` (sync, must not raise) at ``deadline``, a time of trio's clock, or soon
+        if that has passed; unless cancelled before."""
         self._count += 1
-        entry = Deadline(self, trio.current_time() + seconds, self._count, expired)
+        entry = Deadline(self, deadline, self._count, expired)
         heapq.heappush(self._heap, entry)
         if self._scope is not None and entry.at < self._scope.deadline:
             self._scope.deadline = entry.at

@@ -88,9 +88,9 @@ class Partition:
         self._pending = PendingProduces(
             str(self), context.env.now, context.deadlines, self._succeed
         )
-        self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
+        self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
         self.trims = Trims(self.replica)
-        self._stable_readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
+        self._stable_readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
         self.gate = TransactionGate()
         self._ack_watchers = AckWatchers(self.acked)
 
@@ -540,10 +540,6 @@ class Partition:
         """This replica ends: tell everyone who waits; who holds it still finds no leader here."""
         self.replica.give_up()
         self._lose_waiters(Transition.REMOVED)
-
-
-def _never(deadline: float) -> None:
-    raise AssertionError("readers keep their own deadlines")
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -7,12 +7,13 @@ Nobody waits across a leader epoch: the partition fails everyone first (I14).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from paceline.errors import PacelineError, RequestTimedOut
 from paceline.types import NO_EPOCH, LeaderEpoch
-from paceline_node.peers.deadlines import Deadlines
+from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.replication.waiters import OffsetWaiters
 
 
@@ -75,9 +76,11 @@ class PendingProduces:
         self._now = now
         self._deadlines = deadlines
         self._succeed = succeed
-        self._committing: OffsetWaiters[PendingProduce] = OffsetWaiters(self._arm)
-        self._syncing: OffsetWaiters[PendingProduce] = OffsetWaiters(self._arm)
+        self._committing: OffsetWaiters[PendingProduce] = OffsetWaiters()
+        self._syncing: OffsetWaiters[PendingProduce] = OffsetWaiters()
         self._simulated: list[tuple[float, PendingProduce]] = []
+        self._alarm: Deadline | None = None
+        self._alarm_at = math.inf
 
     def __len__(self) -> int:
         return len(self._committing) + len(self._syncing) + len(self._simulated)
@@ -86,11 +89,13 @@ class PendingProduces:
         """Answer once the high watermark is above the request's last offset."""
         deadline = self._now() + timeout_s
         self._committing.add(request.last_offset, request, self._succeed, deadline)
+        self._arm(deadline)
 
     def wait_durable(self, request: PendingProduce, timeout_s: float) -> None:
         """Answer once this node's disk has the request's last offset."""
         deadline = self._now() + timeout_s
         self._syncing.add(request.last_offset, request, self._succeed, deadline)
+        self._arm(deadline)
 
     def wait_simulated(self, request: PendingProduce, timeout_s: float) -> None:
         """Answer once :meth:`settle_simulated` finds it committed with enough replicas."""
@@ -132,14 +137,27 @@ class PendingProduces:
         _tell([request for _, request in simulated], error)
 
     def _arm(self, deadline: float) -> None:
-        self._deadlines.after(max(0.0, deadline - self._now()), self._expire)
+        """One alarm for all who wait, however they do, at the earliest of their deadlines."""
+        if deadline < self._alarm_at:
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm_at = deadline
+            self._alarm = self._deadlines.at(deadline, self._expire)
 
     def _expire(self) -> None:
+        self._alarm, self._alarm_at = None, math.inf
         now = self._now()
         error = RequestTimedOut(f"{self._name}: not acknowledged in time; outcome unknown")
         expired = [*self._committing.expire(now), *self._syncing.expire(now)]
         expired += [request for deadline, request in self._simulated if deadline <= now]
         self._simulated = [entry for entry in self._simulated if entry[0] > now]
+        self._arm(
+            min(
+                self._committing.earliest_deadline(),
+                self._syncing.earliest_deadline(),
+                *(deadline for deadline, _ in self._simulated),
+            )
+        )
         _tell(expired, error)
 
 

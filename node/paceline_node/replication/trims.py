@@ -18,7 +18,7 @@ class Trims:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        self._waiters: OffsetWaiters[Callable[[], None]] = OffsetWaiters(_never)
+        self._waiters: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
 
     @property
     def low_watermark(self) -> int:
@@ -53,10 +53,6 @@ class Trims:
         """Nobody waits across leader epochs."""
         for callback in self._waiters.drain():
             callback()
-
-
-def _never(deadline: float) -> None:
-    raise AssertionError("whoever waits keeps an own deadline")
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
 """Callbacks that wait for an offset of one partition: producers, long polls, status requests.
 
 No task and no timer per waiter. Everything is synchronous: whoever moves an offset calls
-:meth:`OffsetWaiters.advance`, and each callback runs there and then, once. Timeouts cost one armed
-deadline for all waiters together, re-armed only when it has passed.
+:meth:`OffsetWaiters.advance`, and each callback runs there and then, once. Whoever gives deadlines
+calls :meth:`OffsetWaiters.expire` when the earliest has passed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from typing import Generic, TypeVar
 from paceline.types import NodeId
 
 T = TypeVar("T")
-
-Arm = Callable[[float], None]
-"""Asks to be called back (``expire``) at this time; asking again for another time is fine."""
 
 
 class Waiter(Generic[T]):
@@ -34,11 +31,9 @@ class Waiter(Generic[T]):
 class OffsetWaiters(Generic[T]):
     """Waiters ordered by offset; equal ones in the order they came."""
 
-    def __init__(self, arm: Arm) -> None:
+    def __init__(self) -> None:
         self._heap: list[tuple[int, int, Waiter[T]]] = []  # (offset, order of coming, waiter)
         self._count = 0
-        self._arm = arm
-        self._armed_for = math.inf
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -50,9 +45,6 @@ class OffsetWaiters(Generic[T]):
         self._count += 1
         waiter = Waiter(data, deadline, done)
         heapq.heappush(self._heap, (offset, self._count, waiter))
-        if deadline < self._armed_for:
-            self._armed_for = deadline
-            self._arm(deadline)
         return waiter
 
     def cancel(self, waiter: Waiter[T]) -> None:
@@ -80,10 +72,11 @@ class OffsetWaiters(Generic[T]):
         expired = sorted(entry for entry in self._heap if entry[2].deadline <= now)
         if expired:
             self._keep([entry for entry in self._heap if entry[2].deadline > now])
-        self._armed_for = min((entry[2].deadline for entry in self._heap), default=math.inf)
-        if self._armed_for != math.inf:
-            self._arm(self._armed_for)
         return _taken(expired)
+
+    def earliest_deadline(self) -> float:
+        """Of those who wait; inf without one."""
+        return min((entry[2].deadline for entry in self._heap), default=math.inf)
 
     def _keep(self, entries: list[tuple[int, int, Waiter[T]]]) -> None:
         heapq.heapify(entries)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import trio
 import trio.testing
@@ -18,14 +20,12 @@ from paceline_node.replication.waiters import AckWatchers, OffsetWaiters
 from paceline_node.storage.producers import ProducerTable
 
 
-def waiters() -> tuple[OffsetWaiters[str], list[str], list[float]]:
-    told: list[str] = []
-    armed: list[float] = []
-    return OffsetWaiters(armed.append), told, armed
+def waiters() -> tuple[OffsetWaiters[str], list[str]]:
+    return OffsetWaiters(), []
 
 
 def test_waiters_are_called_by_offset_then_by_age_once() -> None:
-    waiting, told, _ = waiters()
+    waiting, told = waiters()
     for offset, name in ((5, "five"), (3, "three"), (5, "five too"), (9, "nine")):
         waiting.add(offset, name, told.append)
     waiting.advance(3)
@@ -37,7 +37,7 @@ def test_waiters_are_called_by_offset_then_by_age_once() -> None:
 
 
 def test_cancelled_waiters_are_not_called() -> None:
-    waiting, told, _ = waiters()
+    waiting, told = waiters()
     waiter = waiting.add(1, "gone", told.append)
     waiting.add(2, "here", told.append)
     waiting.cancel(waiter)
@@ -48,7 +48,7 @@ def test_cancelled_waiters_are_not_called() -> None:
 
 
 def test_a_callback_may_wait_again() -> None:
-    waiting, told, _ = waiters()
+    waiting, told = waiters()
 
     def again(name: str) -> None:
         told.append(name)
@@ -60,14 +60,15 @@ def test_a_callback_may_wait_again() -> None:
     assert told == ["x", "x", "x"]
 
 
-def test_one_deadline_is_armed_for_all() -> None:
-    waiting, told, armed = waiters()
+def test_those_whose_deadline_has_passed_are_taken_out_untold() -> None:
+    waiting, told = waiters()
+    assert waiting.earliest_deadline() == math.inf
     waiting.add(1, "late", told.append, 9.0)
     waiting.add(2, "early", told.append, 4.0)
     waiting.add(3, "middle", told.append, 6.0)
-    assert armed == [9.0, 4.0]
+    assert waiting.earliest_deadline() == 4.0
     assert waiting.expire(5.0) == ["early"]
-    assert armed == [9.0, 4.0, 6.0]
+    assert waiting.earliest_deadline() == 6.0
     waiting.advance(2)
     assert told == ["late"]
     assert waiting.drain() == ["middle"]
@@ -112,6 +113,34 @@ async def test_pending_produces_end_each_in_one_way(
             "never": RequestTimedOut,
         }
         assert len(pending) == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_pending_produces_cost_one_deadline_however_many_wait(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Under load there is always somebody who waits, in each of the ways."""
+    deadlines = Deadlines()
+    timed_out: list[float] = []
+
+    def request() -> PendingProduce:
+        return PendingProduce(
+            0, 9, 2, lambda _: timed_out.append(trio.current_time()), is_duplicate=False
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        pending = PendingProduces("t/0", trio.current_time, deadlines, lambda _: None)
+        asked: list[float] = []
+        for turn in range(60):
+            wait = (pending.wait_committed, pending.wait_durable, pending.wait_simulated)[turn % 3]
+            wait(request(), 1.0)
+            asked.append(trio.current_time())
+            assert len(deadlines) == 1
+            await trio.sleep(0.1)
+        await trio.sleep(2.0)
+        assert timed_out == pytest.approx([at + 1.0 for at in asked])
+        assert len(deadlines) == len(pending) == 0
         nursery.cancel_scope.cancel()
 
 
