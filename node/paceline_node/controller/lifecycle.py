@@ -8,6 +8,7 @@ This is the broker's side; the controller's is ``registration.py`` and ``livenes
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -93,7 +94,8 @@ class Lifecycle:
 
     ``image_offset`` returns the metadata offset applied here; ``caught_up`` whether logs are
     recovered and the image holds this registration, so that roles may be taken. ``session_lost``
-    is called each time that a session ends without an answer, at the moment it does.
+    is called each time that a session ends, for want of an answer or because the answer was
+    "fenced", at the moment it does.
     """
 
     def __init__(
@@ -118,7 +120,8 @@ class Lifecycle:
         self.state = BrokerState.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
         self._renewed_at = env.now()
-        self._answered = trio.Event()
+        self._renewed = trio.Event()
+        self._ended = trio.Event()
         self._running = trio.Event()
         self._drain = trio.Event()
         self._may_stop = trio.Event()
@@ -173,11 +176,13 @@ class Lifecycle:
         while True:
             while self.session_valid:
                 left_s = self._renewed_at + self._timing.session_s - self._env.now()
-                await trio.sleep(max(left_s, _SHORTEST_SLEEP_S))
+                self._ended = trio.Event()
+                with trio.move_on_after(max(left_s, _SHORTEST_SLEEP_S)):
+                    await self._ended.wait()
             self._log.warning("no session with a controller; this node serves no writes")
-            self._answered = trio.Event()
+            self._renewed = trio.Event()
             self._session_lost()
-            await self._answered.wait()
+            await self._renewed.wait()
 
     async def _send_heartbeats(self) -> None:
         while not self._may_stop.is_set():
@@ -215,11 +220,14 @@ class Lifecycle:
         except PacelineError as error:
             self._log.debug("heartbeat unanswered", reason=str(error))
             return
-        # One that was fenced may have been deposed without having learned of it: until it is
-        # unfenced, which takes an image that shows it, it must not believe in its roles.
-        if not (reply.fenced and self._running.is_set()):
+        if reply.fenced and self._running.is_set():
+            # It may have been deposed without having learned of it: until it is unfenced, which
+            # takes an image that shows it, it must not believe in its roles.
+            self._renewed_at = -math.inf
+            self._ended.set()
+        else:
             self._renewed_at = asked_at  # the controller heard of it no earlier, so waits no less
-            self._answered.set()
+            self._renewed.set()
         self._note(reply)
 
     def _note(self, reply: HeartbeatResponse) -> None:
@@ -248,8 +256,8 @@ class Lifecycle:
 
     @property
     def session_valid(self) -> bool:
-        """Whether a heartbeat that began within one session was answered, and not by "fenced"; a
-        leader without it fences itself (spec replication 4.1; SETTLED R9)."""
+        """Whether a heartbeat that began within one session was answered, and none since by
+        "fenced"; a leader without it fences itself (spec replication 4.1; SETTLED R9)."""
         return self._env.now() - self._renewed_at < self._timing.session_s
 
     async def wait_running(self) -> None:

@@ -89,6 +89,31 @@ async def test_whoever_is_told_that_it_was_fenced_has_no_session(autojump_clock:
         nursery.cancel_scope.cancel()
 
 
+async def test_to_hear_of_being_fenced_ends_the_session_at_once(autojump_clock: object) -> None:
+    """Another may lead already, whatever is left of the time."""
+    controller, lost = Controller(), list[float]()
+    lifecycle = broker(controller, lambda: lost.append(trio.current_time()))
+    await lifecycle.register(())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lifecycle.run)
+        await lifecycle.wait_running()
+        controller.fenced = True
+        controller.question = trio.Event()
+        await controller.question.wait()
+        asked = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
+        assert lifecycle.state is BrokerState.FENCED
+        assert not lifecycle.session_valid
+        assert lost == [asked]
+        controller.fenced = False
+        await trio.sleep(0.1)
+        assert lifecycle.session_valid
+        await trio.sleep(2 * SESSION_S)
+        assert lifecycle.session_valid
+        assert lost == [asked]
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_session_counts_from_the_question_not_from_the_answer(
     autojump_clock: object,
 ) -> None:
