@@ -190,6 +190,8 @@ class ProducerTransactions:
         elif who == found.ended_identity and (found.state.is_prepared or found.state.is_complete):
             if found.commits != commits:
                 raise InvalidTransactionState(f"{key}: it ended as {found.state.name}")
+            if not bumps:
+                self.confirm(key, found)
         else:
             found = self.identified(key, who)
             if not bumps:
@@ -199,6 +201,12 @@ class ProducerTransactions:
             self._context.put(key, _emptied(found, self._context.wall_ms()))
         now = self._context.store.transactions[key]
         return Ended(now.next_identity, not now.state.is_prepared)
+
+    def confirm(self, key: TransactionKey, found: Transaction) -> None:
+        """Write again how ``found`` ended, where who asks may mean a later transaction under the
+        same identity: whoever leads no more, and has not heard of that, cannot commit this. Raises
+        what writing raises."""
+        self._context.put(key, replace(found, changed_ms=self._context.wall_ms()))
 
     def _decide(
         self,
@@ -259,14 +267,9 @@ def begun(found: Transaction, wall_ms: int) -> Transaction:
 
 
 def _emptied(found: Transaction, wall_ms: int) -> Transaction:
-    """``found``, in which nothing is open, with nothing known of what was before."""
-    identity = found.next_identity
+    """``found``, in which nothing is open or left to do, with nothing known of what was before."""
     return replace(
         found,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.epoch,
-        next_producer_id=-1,
-        next_producer_epoch=-1,
         ended_producer_id=-1,
         ended_producer_epoch=-1,
         state=State.EMPTY,

@@ -117,6 +117,7 @@ class StagedTransactions:
             )
         if found.state is State.EMPTY or found.commits != commits:
             raise InvalidTransactionState(f"{key}: the transaction is {found.state.name}")
+        self._producers.confirm(key, found)
         return Ended(found.next_identity, not found.state.is_prepared)
 
     def identified(self, key: TransactionKey, wire_epoch: int) -> Transaction:

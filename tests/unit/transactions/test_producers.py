@@ -103,6 +103,27 @@ def test_an_empty_end_is_written_so_that_nobody_says_it_who_leads_no_more() -> N
         assert len(desk.batches) > written
 
 
+def test_a_repeated_end_is_written_where_it_may_be_that_of_another_transaction() -> None:
+    """One that keeps its epoch may have begun another since, of which only the coordinator of that
+    knows; who coordinates no more must not say that it ended as the last one here did."""
+    desk = Desk()
+    who = desk.init()
+    producers = desk.engine.producers
+    producers.add_partitions(KEY, who, [P0])
+    producers.end(KEY, who, commits=True, bumps=False)
+    for complete in (False, True):
+        written = len(desk.batches)
+        assert producers.end(KEY, who, commits=True, bumps=False) == (who, complete)
+        assert len(desk.batches) > written
+        desk.check_fold()
+        desk.refuses = True
+        with pytest.raises(CoordinatorNotAvailable):
+            producers.end(KEY, who, commits=True, bumps=False)
+        desk.refuses = False
+        if not complete:
+            desk.finish()
+
+
 def test_nothing_is_added_while_the_end_is_under_way() -> None:
     desk = Desk()
     who = desk.init()

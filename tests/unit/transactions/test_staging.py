@@ -8,6 +8,7 @@ import pytest
 
 from paceline.errors import (
     ConcurrentTransactions,
+    CoordinatorNotAvailable,
     InvalidTransactionState,
     ProducerFenced,
     TransactionNotFound,
@@ -100,6 +101,25 @@ def test_the_end_may_be_repeated_but_not_turned() -> None:
             assert ended.complete
         with pytest.raises(InvalidTransactionState):
             staging.end(KEY, 0, commits=False)
+        if not complete:
+            desk.finish(KEY)
+
+
+def test_a_repeated_end_is_written_for_it_may_be_that_of_another_transaction() -> None:
+    """A client keeps its epoch; only the coordinator of a later transaction knows of that."""
+    desk = opened()
+    desk.engine.staging.end(KEY, 0, commits=True)
+    for complete in (False, True):
+        desk.refuses = True
+        with pytest.raises(CoordinatorNotAvailable):
+            desk.engine.staging.end(KEY, 0, commits=True)
+        desk.refuses = False
+        written = len(desk.batches)
+        ended = desk.engine.staging.end(KEY, 0, commits=True)
+        assert ended is not None
+        assert ended.complete is complete
+        assert len(desk.batches) > written
+        desk.check_fold()
         if not complete:
             desk.finish(KEY)
 
