@@ -58,7 +58,6 @@ _ID_BYTES_MAX = 255
 _STREAMS_MAX = 1000
 _FLAPS, _FLAP_S = 3, 10.0
 _MARGIN_S = 1.0
-_LOOK_AGAIN_S = 0.5
 _NO_LISTS: Mapping[str, Set[str]] = MappingProxyType({})
 _STATES = {
     State.PENDING: "PreparingRebalance",
@@ -350,9 +349,6 @@ class CoordinatorGroups:
         if room is None or self._is_closing:
             return math.inf
         now = self._context.now()
-        if not self._context.journal.serves:
-            self._suspend(room)
-            return now + _LOOK_AGAIN_S
         self._dialogue.on_alarm(room)
         if room.looks_again:
             self._look_again(room)
@@ -378,8 +374,7 @@ class CoordinatorGroups:
             self._await_members(lost, group)
         else:
             lost.timer = self._context.now()
-        if room.consumers or room.state is not State.RECOVERING:
-            self._rooms[room.key] = lost
+        self._rooms[room.key] = lost
 
     def _look_at(self, room: Room) -> None:
         self._context.alarms.ask(room.key, room.next_alarm())

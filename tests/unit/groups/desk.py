@@ -57,9 +57,9 @@ class Desk:
     # --- the world --------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, with every alarm on its time."""
+        """Let time pass, with every alarm on its time, as long as it ``serves``."""
         end = self.time + seconds
-        while (alarm := self.engine.next_alarm()) <= end:
+        while self.serves and (alarm := self.engine.next_alarm()) <= end:
             assert alarm > self.time - 1e-6 or alarm <= self.time
             self.time = max(self.time, alarm)
             self.engine.on_alarm()

@@ -70,6 +70,7 @@ def test_a_failover_in_every_state_of_a_round_loses_nobody() -> None:
 def test_without_a_session_nobody_is_pinged_and_all_channels_close() -> None:
     crew, (a,) = stable("a")
     crew.desk.serves = False
+    crew.engine.coordinator.leaderless()
     crew.desk.advance(3.0)
     assert a.ended
     assert pings(a) == []
