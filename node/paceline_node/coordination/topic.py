@@ -37,8 +37,8 @@ R = TypeVar("R")
 
 
 class PartitionLog:
-    """A hosted partition as a machine's log. ``session_valid``: whether a controller has answered
-    within a session, without which another node may lead already."""
+    """A hosted partition as a machine's log. ``session_valid``: whether this node has a session
+    with a controller, without which another node may lead already."""
 
     def __init__(self, partition: Partition, session_valid: Callable[[], bool]) -> None:
         self._partition = partition
@@ -66,7 +66,7 @@ class PartitionLog:
 
     def check_serving(self) -> None:
         if not self._session_valid():
-            raise NotLeader(f"{self._partition}: no controller has answered for a session")
+            raise NotLeader(f"{self._partition}: no session with a controller")
 
     def read(self, offset: int, max_bytes: int, end: int) -> bytes | None:
         found = self._partition.log.locate(offset, max_bytes, end)

@@ -14,7 +14,7 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class Admission:
-    """Why this node takes no writes at present: no controller within a session (4.1 step 1; see
+    """Why this node takes no writes at present: no session with a controller (4.1 step 1; see
     ``serve.without.controller``, SETTLED R9), or too little room on its disk (2.2 rule 4)."""
 
     session_valid: Callable[[], bool] = _always
@@ -27,6 +27,6 @@ class Admission:
             raise StorageFull("the disk is below its free-space floor (disk.min_free)")
 
     def check_session(self) -> None:
-        """Raises NotLeader without a controller."""
+        """Raises NotLeader without a session."""
         if not self.session_valid():
-            raise NotLeader("no controller has answered for a session; another node may lead now")
+            raise NotLeader("no session with a controller; another node may lead now")

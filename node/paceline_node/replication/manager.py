@@ -77,9 +77,9 @@ class ReplicationSettings:
 class ReplicaManager:
     """All replicas of one node.
 
-    ``session_valid``: whether a controller answered within a session (4.1 step 1). ``disk_failed``
-    is called once with the error of the data directory: the node must end. ``lower_floor`` writes
-    a weaker flush floor to the incarnation file (2.2 rule 5).
+    ``session_valid``: whether this node has a session with a controller (4.1 step 1).
+    ``disk_failed`` is called once with the error of the data directory: the node must end.
+    ``lower_floor`` writes a weaker flush floor to the incarnation file (2.2 rule 5).
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class ReplicaManager:
         self.serving.closed(session)
 
     def session_lost(self) -> None:
-        """No controller has answered for a session: another node may lead what this one led, so
+        """The session with the controller is over: another node may lead what this one led, so
         nothing more can be promised here to those who wait."""
         for partition in self.table.partitions:
             partition.session_lost()

@@ -421,7 +421,7 @@ class Partition:
 
     def session_lost(self) -> None:
         """This node fences itself: nothing more can be promised to those who wait for others."""
-        text = f"{self}: no controller has answered for a session; outcome unknown"
+        text = f"{self}: no session with a controller any more; outcome unknown"
         self._pending.fail_committing(LeaderChangedAfterAppend(text))
 
     def _lose_waiters(self, change: Transition) -> None:

@@ -91,7 +91,7 @@ class StatusService:
         if self._quorum().leader < 0:
             reasons.append("no active controller is known")
         if not self._lifecycle.session_valid:
-            reasons.append("no controller has answered a heartbeat for a session")
+            reasons.append("no session with a controller")
         if self._lifecycle.degraded:
             reasons.append("the disk is slow or nearly full")
         return tuple(reasons)
