@@ -107,6 +107,7 @@ class StreamTransport:
 
 
 _NOBODY = frozenset({errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH})
+_NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 def dial_error(where: Endpoint, error: OSError) -> ConnectionLost:
@@ -125,12 +126,14 @@ def dial_error(where: Endpoint, error: OSError) -> ConnectionLost:
 
 
 def _cause_of(error: OSError) -> OSError:
-    """Trio groups what the system said about each address of a host; they mostly agree, so the
-    first stands for all."""
+    """Trio groups what the system said about each address of a host. What may pass stands for all;
+    an address of a family that this machine lacks (::1 of localhost, often) for none but itself."""
     cause = error.__cause__
-    if isinstance(cause, BaseExceptionGroup) and isinstance(cause.exceptions[0], OSError):
-        return cause.exceptions[0]
-    return error
+    if not isinstance(cause, BaseExceptionGroup):
+        return error
+    causes = [each for each in cause.exceptions if isinstance(each, OSError)]
+    causes.sort(key=lambda each: (each.errno in _NO_SUCH_FAMILY, each.errno in _NOBODY))
+    return causes[0] if causes else error
 
 
 def text_of(error: BaseException) -> str:

@@ -66,6 +66,14 @@ async def test_whoever_is_ready_to_wait_longer_than_for_an_operation_may(
         nursery.cancel_scope.cancel()
 
 
+def tried(*numbers: int) -> OSError:
+    """What trio raises when it has tried several addresses of a host."""
+    error = OSError("all attempts to connect to localhost:7400 failed")
+    causes = [OSError(number, "") for number in numbers]
+    error.__cause__ = ExceptionGroup("all attempts to connect to localhost:7400 failed", causes)
+    return error
+
+
 @pytest.mark.parametrize(
     ("failure", "kind"),
     [
@@ -74,6 +82,12 @@ async def test_whoever_is_ready_to_wait_longer_than_for_an_operation_may(
         (socket.gaierror(socket.EAI_NONAME, "name or service not known"), Unreachable),
         (socket.gaierror(socket.EAI_AGAIN, "temporary failure in name resolution"), ConnectionLost),
         (OSError(errno.EMFILE, ""), ConnectionLost),
+        (tried(errno.ECONNREFUSED, errno.ECONNREFUSED), Unreachable),
+        # ::1 of localhost where IPv6 is switched off
+        (tried(errno.EADDRNOTAVAIL, errno.ECONNREFUSED), Unreachable),
+        (tried(errno.EAFNOSUPPORT, errno.EMFILE), ConnectionLost),
+        (tried(errno.ECONNREFUSED, errno.EMFILE), ConnectionLost),
+        (tried(errno.EADDRNOTAVAIL), ConnectionLost),
     ],
 )
 async def test_only_what_means_that_nobody_is_there_ends_it_early(
