@@ -88,9 +88,13 @@ class TransactionalOffsets:
         *,
         commits: bool,
     ) -> None:
-        """The producer's transaction ``serial`` ended: commit what is pending, or drop it; then
-        commit ``held``, each unless the group is further already. Idempotent. Raises what writing
-        raises."""
+        """The producer's transaction ``serial`` ended: commit what is pending in it, or drop it;
+        then commit ``held``, each unless the group is further already. Idempotent. Raises what
+        writing raises.
+
+        What is still pending in an earlier one came after that had been settled, let in by a
+        coordinator that did not know yet that it had lost its power: it is dropped, whatever
+        became of that one."""
         for ticket in [each for each in self._tickets if each.producer_id == producer_id]:
             if ticket.key == key:
                 self.drop(ticket)
@@ -99,7 +103,7 @@ class TransactionalOffsets:
         for name, pending in self._context.store.pending.get(key, {}).items():
             if name.producer_id != producer_id or pending.serial > serial:
                 continue
-            if commits:
+            if commits and pending.serial == serial:
                 offset = Offset(pending.offset, pending.leader_epoch, pending.metadata, now_ms)
                 entries.append(offset_entry(key, name.topic, name.partition, offset))
             entries.append(pending_entry(name, None))

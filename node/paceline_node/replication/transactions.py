@@ -13,6 +13,7 @@ from typing import NamedTuple
 from paceline.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
+    NotCoordinator,
     TransactionCoordinatorFenced,
 )
 from paceline.wire.batch_header import BatchHeader
@@ -22,14 +23,19 @@ from paceline_node.storage.producers import ProducerState, ProducerTable
 
 class Ticket:
     """Says that the coordinator knows of the transaction, if it was asked after this was made and
-    has said so."""
+    has said so, in ``coordinator_epoch``."""
 
-    __slots__ = ("is_valid", "producer_epoch", "producer_id")
+    __slots__ = ("coordinator_epoch", "is_valid", "producer_epoch", "producer_id")
 
     def __init__(self, producer_id: int, producer_epoch: int) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.coordinator_epoch = -1
         self.is_valid = True
+
+    def confirm(self, coordinator_epoch: int) -> None:
+        """The coordinator has said so."""
+        self.coordinator_epoch = coordinator_epoch
 
 
 class MarkerOrder(NamedTuple):
@@ -86,8 +92,8 @@ class TransactionGate:
         self._marked.clear()
 
     def check(self, producers: ProducerTable, header: BatchHeader, ticket: Ticket | None) -> None:
-        """Whether a new batch fits its producer's transaction here. Raises InvalidTransactionState
-        with nothing appended."""
+        """Whether a new batch fits its producer's transaction here. Raises InvalidTransactionState,
+        or NotCoordinator when another coordinator must be asked, with nothing appended."""
         state = producers.producer(header.producer_id) if header.producer_id >= 0 else None
         is_open = state is not None and state.is_open
         if not header.is_transactional:
@@ -113,6 +119,13 @@ class TransactionGate:
             raise InvalidTransactionState(
                 f"producer {header.producer_id} epoch {header.producer_epoch}: its coordinator "
                 "has not confirmed the transaction, or ended it meanwhile"
+            )
+        if state is not None and ticket.coordinator_epoch < state.coordinator_epoch:
+            # Whoever says so lost its power before the end of the producer's last transaction, and
+            # does not know of that: the one it speaks of may be over.
+            raise NotCoordinator(
+                f"producer {header.producer_id}: its transaction is confirmed by coordinator epoch "
+                f"{ticket.coordinator_epoch}, the last one was ended by {state.coordinator_epoch}"
             )
 
     def is_open(self, producers: ProducerTable, header: BatchHeader) -> bool:
@@ -149,7 +162,7 @@ def check_all(
     ticket: Ticket | None,
 ) -> None:
     """:meth:`TransactionGate.check` for the first batch of a request, whose others must be of the
-    same kind. Raises InvalidTransactionState."""
+    same kind. Raises InvalidTransactionState, NotCoordinator."""
     first = headers[0]
     gate.check(producers, first, ticket)
     for header in headers[1:]:

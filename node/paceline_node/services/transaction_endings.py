@@ -33,7 +33,7 @@ from paceline.errors import (
     TransactionCoordinatorFenced,
     error_for,
 )
-from paceline.types import NodeId
+from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer import transactions as wire
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
@@ -165,7 +165,7 @@ class TransactionEndings:
         """All steps of one ending; whether there is nothing left to do. Raises PacelineError."""
         ending = await self._perform(lambda engine: engine.ending(key))  # committed, then
         replica = self.machines.replica(PARTITION)
-        coordinator_epoch = -1 if replica is None else replica.led_epoch
+        coordinator_epoch = LeaderEpoch(-1 if replica is None else replica.led_epoch)
         if ending is None:
             return True
         if coordinator_epoch < 0:
@@ -173,7 +173,7 @@ class TransactionEndings:
         await self._at("transaction.prepared")
         image = await self._store.wait_offset(ending.metadata_offset, _WORK_S)
         if ending.staged:
-            await self._append_staged(ending)
+            await self._append_staged(ending, coordinator_epoch)
             await self._at("transaction.staged")
         await self._mark(ending, _still_there(image, ending.partitions), coordinator_epoch)
         await self._at("transaction.marked")
@@ -197,7 +197,7 @@ class TransactionEndings:
 
     # --- staged records ---------------------------------------------------------------------------
 
-    async def _append_staged(self, ending: Ending) -> None:
+    async def _append_staged(self, ending: Ending, coordinator_epoch: LeaderEpoch) -> None:
         """Everything staged, committed in its partitions. Raises PacelineError."""
         targets = sorted({TopicPartition(each.topic, each.partition) for each in ending.staged})
         for where in _still_there(self._store.image, targets):
@@ -206,7 +206,11 @@ class TransactionEndings:
                 if known.leader < 0:
                     raise NotLeader(f"{where} has no leader")
                 order = wire.AppendStaged(
-                    where.topic, where.partition, known.leader_epoch, int(_WORK_S * 1000)
+                    where.topic,
+                    where.partition,
+                    known.leader_epoch,
+                    coordinator_epoch,
+                    int(_WORK_S * 1000),
                 )
                 try:
                     await self.partners.append_staged(known.leader, order, batch)
@@ -216,7 +220,7 @@ class TransactionEndings:
     # --- markers ----------------------------------------------------------------------------------
 
     async def _mark(
-        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: int
+        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
     ) -> None:
         """A marker in each partition, committed. Raises TransactionCoordinatorFenced, or whatever
         has kept the node from coordinating on."""
@@ -245,7 +249,7 @@ class TransactionEndings:
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     async def _mark_once(
-        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: int
+        self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
     ) -> dict[TopicPartition, PacelineError]:
         """Ask every leader once, all at a time; those that failed."""
         image = self._store.image

@@ -58,11 +58,11 @@ class TransactionOffsets:
         ticket = await self._groups.perform(group, begin)
         try:
             member = GroupRef(group.family.value, group.group, group.subject)
-            serial = await self._partners.verify(key, who, member, adds=adds)
+            verified = await self._partners.verify(key, who, member, adds=adds)
 
             def stage(engine: GroupEngine) -> None:
                 check(engine)
-                engine.transactional.stage(ticket, who.epoch, serial, commits)
+                engine.transactional.stage(ticket, who.epoch, verified.serial, commits)
 
             await self._groups.perform(group, stage)
         finally:

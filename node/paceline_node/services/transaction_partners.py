@@ -16,7 +16,7 @@ from paceline.errors import (
     PacelineError,
     UnknownTopicOrPartition,
 )
-from paceline.types import Acks, NodeId
+from paceline.types import Acks, LeaderEpoch, NodeId
 from paceline.wire.batch import iter_batches
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
@@ -91,8 +91,8 @@ class TransactionPartners:
         member: TopicPartition | GroupRef,
         *,
         adds: bool,
-    ) -> int:
-        """Ask the coordinator; the transaction's serial. Raises as
+    ) -> wire.TransactionVerified:
+        """Ask the coordinator for the transaction's serial. Raises as
         :meth:`ProducerTransactions.verify`; NotCoordinator, CoordinatorLoadInProgress,
         CoordinatorNotAvailable, RequestTimedOut: ask again."""
         group = None
@@ -119,9 +119,9 @@ class TransactionPartners:
             )
         except LeaderChangedAfterAppend as error:
             raise CoordinatorNotAvailable(str(error)) from error
-        return wire.TransactionVerified.unpack(frame.body).serial
+        return wire.TransactionVerified.unpack(frame.body)
 
-    async def _verify(self, request: wire.VerifyTransaction) -> int:
+    async def _verify(self, request: wire.VerifyTransaction) -> wire.TransactionVerified:
         key = TransactionKey(Family(request.family), request.name)
         who = ProducerIdentity(request.producer_id, request.producer_epoch)
         image = self._store.image
@@ -133,18 +133,20 @@ class TransactionPartners:
             group = request.group
             member = GroupRef(group.family, group.group, group.subject)
 
-        def command(engine: TransactionEngine) -> int:
+        def command(engine: TransactionEngine) -> wire.TransactionVerified:
             if request.adds and isinstance(member, TopicPartition):
                 engine.producers.add_partitions(key, who, [member], image.offset)
             elif request.adds and isinstance(member, GroupRef):
                 engine.producers.add_group(key, who, member)
-            return engine.producers.verify(key, who, member)
+            serial = engine.producers.verify(key, who, member)
+            replica = self._transactions.replica(PARTITION)
+            assert replica is not None, "its machine leads"
+            return wire.TransactionVerified(serial, LeaderEpoch(replica.led_epoch))
 
         return await self._transactions.perform(PARTITION, EVERYTHING, command, commit_s=_COMMIT_S)
 
     async def _on_verify(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
-        serial = await self._verify(wire.VerifyTransaction.unpack(frame.body))
-        return wire.TransactionVerified(serial), b""
+        return await self._verify(wire.VerifyTransaction.unpack(frame.body)), b""
 
     # --- markers ----------------------------------------------------------------------------------
 
@@ -276,6 +278,7 @@ class TransactionPartners:
         headers = [header for _, header in iter_batches(batches)]
         # The coordinator itself asks: nobody else has to confirm the transaction.
         ticket = found.gate.ticket(headers[0].producer_id, headers[0].producer_epoch)
+        ticket.confirm(order.coordinator_epoch)
         answer: Answer[ProduceResult] = Answer()
         try:
             found.produce(

@@ -106,12 +106,13 @@ class TransactionalProduce:
         ticket = partition.gate.ticket(producer_id, epoch)
         refusal: PacelineError | None = None
         try:
-            await self._partners.verify(
+            verified = await self._partners.verify(
                 key,
                 ProducerIdentity(producer_id, epoch),
                 TopicPartition(partition.topic, partition.partition),
                 adds=adds,
             )
+            ticket.confirm(verified.coordinator_epoch)
         except PacelineError as error:
             refusal = error
         finally:

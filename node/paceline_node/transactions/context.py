@@ -132,14 +132,16 @@ class TransactionContext:
             )
 
 
+_COMPLETE = {State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
 _STEPS = {
-    State.EMPTY: {State.EMPTY, State.ONGOING},
+    State.EMPTY: {State.EMPTY, State.ONGOING, *_COMPLETE},
     State.ONGOING: {State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT},
     State.PREPARE_COMMIT: {State.PREPARE_COMMIT, State.COMPLETE_COMMIT},
     State.PREPARE_ABORT: {State.PREPARE_ABORT, State.COMPLETE_ABORT},
-    State.COMPLETE_COMMIT: {State.COMPLETE_COMMIT, State.EMPTY, State.ONGOING},
-    State.COMPLETE_ABORT: {State.COMPLETE_ABORT, State.EMPTY, State.ONGOING},
+    State.COMPLETE_COMMIT: {State.EMPTY, State.ONGOING, *_COMPLETE},
+    State.COMPLETE_ABORT: {State.EMPTY, State.ONGOING, *_COMPLETE},
 }
+"""To a complete state without a prepared one: the end of a transaction with nothing in it."""
 
 
 def check_step(key: TransactionKey, before: Transaction | None, after: Transaction) -> None:

@@ -20,7 +20,7 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.endings import NOBODY, completion, prepared
+from paceline_node.transactions.endings import NOBODY, completed, completion, prepared
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import GroupRef, State, TopicPartition, Transaction
 
@@ -181,26 +181,39 @@ class ProducerTransactions:
         found = self._context.find(key)
         if found is None:
             raise InvalidProducerMapping(f"{key}: no producer is known")
-        if found.state is State.ONGOING:
-            check_identity(key, found.identity, who)
-            following = _after(found.identity, spare) if bumps else NOBODY
-            if following is None:
-                return None
-            self._decide(key, found, commits=commits, following=following)
-        elif who == found.ended_identity and (found.state.is_prepared or found.state.is_complete):
+        decided = found.state.is_prepared or found.state.is_complete
+        if decided and who == found.ended_identity:
             if found.commits != commits:
                 raise InvalidTransactionState(f"{key}: it ended as {found.state.name}")
             if not bumps:
                 self.confirm(key, found)
         else:
             found = self.identified(key, who)
-            if not bumps:
+            is_open = found.state is State.ONGOING
+            if not (is_open or bumps):
                 raise InvalidTransactionState(f"{key}: no transaction is open")
-            # Nothing was begun, as far as is known here. Whoever leads no more, and has not heard
-            # of what was begun where it is led now, must not say so: it cannot commit this.
-            self._context.put(key, _emptied(found, self._context.wall_ms()))
+            following = _after(found.identity, spare) if bumps else NOBODY
+            if following is None:
+                return None
+            if is_open:
+                self._decide(key, found, commits=commits, following=following)
+            else:
+                self._end_empty(key, found, commits=commits, following=following)
         now = self._context.store.transactions[key]
         return Ended(now.next_identity, not now.state.is_prepared)
+
+    def _end_empty(
+        self, key: TransactionKey, found: Transaction, *, commits: bool, following: ProducerIdentity
+    ) -> None:
+        """Nothing was begun, as far as is known here, so nobody has to be told; it counts all the
+        same. It is written, for whoever leads no more, and has not heard of what was begun where it
+        is led now, must not say that it ended. And it has a new epoch follow: a write that was
+        given up and comes late would be taken into the next transaction."""
+        now_ms = self._context.wall_ms()
+        decided = prepared(
+            begun(found, now_ms), commits=commits, wall_ms=now_ms, next_identity=following
+        )
+        self._context.put(key, completed(decided, now_ms))
 
     def confirm(self, key: TransactionKey, found: Transaction) -> None:
         """Write again how ``found`` ended, where who asks may mean a later transaction under the
@@ -260,20 +273,6 @@ def begun(found: Transaction, wall_ms: int) -> Transaction:
         partitions=(),
         groups=(),
         offsets=(),
-        staged=0,
-        offset_count=0,
-        reason="",
-    )
-
-
-def _emptied(found: Transaction, wall_ms: int) -> Transaction:
-    """``found``, in which nothing is open or left to do, with nothing known of what was before."""
-    return replace(
-        found,
-        ended_producer_id=-1,
-        ended_producer_epoch=-1,
-        state=State.EMPTY,
-        changed_ms=wall_ms,
         staged=0,
         offset_count=0,
         reason="",

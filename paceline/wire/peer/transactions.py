@@ -41,7 +41,10 @@ class VerifyTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionVerified(Message):
+    """``coordinator_epoch``: the leadership in which the coordinator says so."""
+
     serial: int
+    coordinator_epoch: LeaderEpoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class AppendStaged(Message):
     topic: str
     partition: int
     leader_epoch: LeaderEpoch
+    coordinator_epoch: LeaderEpoch
     timeout_ms: int
 
 

@@ -30,7 +30,7 @@ def test_all_or_nothing_whatever_happens() -> None:
     assert elections > SEEDS
 
 
-@pytest.mark.parametrize("rule", ["verification", "void"])
+@pytest.mark.parametrize("rule", ["verification", "void", "coordinator epoch"])
 def test_a_rule_left_out_is_noticed(rule: str) -> None:
     for seed in range(MUTANT_SEEDS):
         try:

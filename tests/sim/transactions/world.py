@@ -67,6 +67,9 @@ class Written:
     told: str = ""
 
 
+NEWEST = 2**31 - 1
+
+
 class World:
     """One run from a seed."""
 
@@ -113,6 +116,10 @@ class World:
             return
         node = self.rng.choice(leading)
         self.send(lambda: self._arrive(node, command, heard))
+
+    def epoch_of(self, engine: TransactionEngine) -> int:
+        """The leadership in which the node of ``engine`` coordinates."""
+        return next(node.replica.led_epoch for node in self.nodes if node.engine is engine)
 
     def _arrive(
         self,
@@ -332,6 +339,7 @@ class Producer:
         self.turn = 0
         self.tries = 0
         self.commits = False
+        self.is_unsure = False
         self.is_stopped = False
 
     @property
@@ -351,7 +359,8 @@ class Producer:
             self._init()
         elif self.left:
             if self.tries > 1 and self.world.rng.random() < 0.5:
-                self.left, self.commits = [], False  # the write may arrive all the same
+                self.left, self.commits = [], False
+                self.is_unsure = True  # the write may arrive all the same
                 self._end()
                 return
             self.tries += 1
@@ -392,6 +401,7 @@ class Producer:
         self.added = set()
         self.left = [rng.randrange(PARTITIONS) for _ in range(rng.randrange(1, 5))]
         self.tries = 0
+        self.is_unsure = False
         self.commits = rng.random() < 0.7
 
     def _give_up(self, error: PacelineError) -> None:
@@ -433,15 +443,18 @@ class Producer:
             def verified(answer: object) -> None:
                 if isinstance(answer, PacelineError):
                     world.send(lambda: heard(answer))
-                else:
-                    append(ticket)
+                    return
+                assert isinstance(answer, int)
+                ticket.confirm(NEWEST if world.breaks == "coordinator epoch" else answer)
+                append(ticket)
 
             world.ask(verify, verified)
 
         def verify(engine: TransactionEngine) -> object:
             if self.bumps:
                 engine.producers.add_partitions(self.key, identity, [place.at])
-            return engine.producers.verify(self.key, identity, place.at)
+            engine.producers.verify(self.key, identity, place.at)
+            return world.epoch_of(engine)
 
         if not self.bumps and number not in self.added:
             world.ask(
@@ -482,4 +495,8 @@ class Producer:
             self._give_up(answer)
         elif isinstance(answer, Ended):
             self.mine.told = "commit" if self.commits else "abort"
-            self._go_on(answer.identity)
+            if self.is_unsure and not self.bumps:
+                # Under the same identity the next transaction would take the write in (KIP-360).
+                self.identity = None
+            else:
+                self._go_on(answer.identity)

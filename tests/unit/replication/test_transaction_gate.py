@@ -7,6 +7,7 @@ import pytest
 from paceline.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
+    NotCoordinator,
     TransactionCoordinatorFenced,
 )
 from paceline.wire.batch import build_batch
@@ -69,6 +70,18 @@ def test_a_ticket_opens_a_transaction_and_an_open_one_needs_none() -> None:
     assert gate.is_open(in_transaction(), header(sequence=1))
     assert not gate.is_open(ProducerTable(), header())
     assert not gate.is_open(in_transaction(), header(epoch=1))
+
+
+def test_a_coordinator_that_lost_its_power_before_the_last_end_opens_nothing() -> None:
+    """It would say that the transaction, which its successor has ended, is open."""
+    gate = TransactionGate()
+    table = ended(coordinator_epoch=4)
+    ticket = gate.ticket(7, 0)
+    ticket.confirm(3)
+    with pytest.raises(NotCoordinator, match="coordinator epoch 3, the last one was ended by 4"):
+        gate.check(table, header(sequence=1), ticket)
+    ticket.confirm(4)
+    gate.check(table, header(sequence=1), ticket)
 
 
 @pytest.mark.parametrize("end", ["dropped", "void", "clear"])

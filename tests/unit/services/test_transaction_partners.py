@@ -71,7 +71,7 @@ async def mark(partners: TransactionPartners) -> object:
 
 
 async def append(partners: TransactionPartners) -> object:
-    order = wire.AppendStaged("orders", 0, LeaderEpoch(0), 10_000)
+    order = wire.AppendStaged("orders", 0, LeaderEpoch(0), LeaderEpoch(0), 10_000)
     await partners.append_staged(SILENT, order, bytearray(b"batches"))
     return None
 

@@ -90,17 +90,22 @@ def test_without_a_new_epoch_an_empty_end_is_refused() -> None:
     who = desk.init()
     with pytest.raises(InvalidTransactionState):
         desk.engine.producers.end(KEY, who, commits=True, bumps=False)
-    assert desk.engine.producers.end(KEY, who, commits=True, bumps=True) == (who, True)
 
 
-def test_an_empty_end_is_written_so_that_nobody_says_it_who_leads_no_more() -> None:
-    """Another coordinator may know of what was begun."""
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_empty_end_has_a_new_epoch_follow(commits: bool) -> None:
+    """A write that was given up, and comes late, would be taken into the next transaction."""
     desk = Desk()
     who = desk.init()
-    for _ in range(2):
-        written = len(desk.batches)
-        assert desk.engine.producers.end(KEY, who, commits=True, bumps=True) == (who, True)
-        assert len(desk.batches) > written
+    producers = desk.engine.producers
+    ended = producers.end(KEY, who, commits=commits, bumps=True)
+    assert ended == ((who.producer_id, who.epoch + 1), True)
+    with pytest.raises(ProducerFenced):
+        producers.add_partitions(KEY, who, [P0])
+    assert producers.end(KEY, who, commits=commits, bumps=True) == ended
+    with pytest.raises(InvalidTransactionState):
+        producers.end(KEY, who, commits=not commits, bumps=True)
+    producers.add_partitions(KEY, ended.identity, [P0])
 
 
 def test_a_repeated_end_is_written_where_it_may_be_that_of_another_transaction() -> None:
