@@ -13,9 +13,14 @@ import paceline_cluster.testing
 HANG_S = 120.0
 
 
-def _pytest(folder: Path, text: str, *words: str) -> tuple[int, str]:
+INI = "[pytest]\nfilterwarnings = error\n"
+
+
+def _pytest(
+    folder: Path, text: str, *words: str, ini: str = INI + "trio_mode = true\n"
+) -> tuple[int, str]:
     (folder / "test_it.py").write_text(text)
-    (folder / "pytest.ini").write_text("[pytest]\ntrio_mode = true\nfilterwarnings = error\n")
+    (folder / "pytest.ini").write_text(ini)
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *words],
         cwd=folder,
@@ -35,7 +40,7 @@ def test_the_plugin_is_registered() -> None:
 def test_the_example_of_the_readme_passes(tmp_path: Path) -> None:
     readme = Path(paceline_cluster.testing.__file__).parent / "README.md"
     [example, *_] = re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
-    code, output = _pytest(tmp_path, example)
+    code, output = _pytest(tmp_path, example, ini=INI)  # a reader has configured no trio_mode
     assert code == 0, output
     assert "3 passed" in output
 
