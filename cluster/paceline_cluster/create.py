@@ -151,10 +151,20 @@ def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry
         dir=folder,
         listeners={name: f"{host}:{port}" for name, (host, port) in plan.listeners.items()},
     )
-    settings = {**_voters_setting(spec), **spec.settings}
+    own = _voters_setting(spec)
+    state.write_file(entry.config_path, node_config.text(plan, folder, spec.nodes, own))
+    check_config(entry.config_path, spec.settings)
+    settings = {**own, **spec.settings}
     state.write_file(entry.config_path, node_config.text(plan, folder, spec.nodes, settings))
-    check_config(entry.config_path)
     return entry
+
+
+def voters_of(current: ClusterState) -> int:
+    """How many nodes of a cluster that exists vote, by its first node's configuration. Raises
+    BadSetting."""
+    asked = check_config(current.nodes[0].config_path).raft.voters
+    count = len(current.nodes)
+    return asked if asked <= count else voter_count(count, None)
 
 
 def _voters_setting(spec: ClusterSpec) -> dict[str, str]:
@@ -165,10 +175,12 @@ def _voters_setting(spec: ClusterSpec) -> dict[str, str]:
     return {"raft.voters": str(spec.voters)}
 
 
-def check_config(path: Path) -> Settings:
-    """What a node would make of its configuration file. Raises BadSetting with all problems."""
+def check_config(path: Path, settings: Mapping[str, str] | None = None) -> Settings:
+    """What a node would make of its configuration file with the ``settings`` of a command line over
+    it. Raises BadSetting with all problems, each with the place that its writer knows."""
+    flags = [f"{key}={value}" for key, value in (settings or {}).items()]
     try:
-        return load(file=path, environ=os.environ)
+        return load(file=path, environ=os.environ, flags=flags)
     except InvalidSettings as error:
         raise BadSetting("; ".join(error.problems)) from None
 
@@ -182,16 +194,9 @@ def change_settings(directory: Path, settings: Mapping[str, str]) -> ClusterStat
         current = state.load(directory)
         texts = {}
         for entry in current.nodes:
-            new = entry.config_path.with_suffix(".checked")
-            text = node_config.with_settings(
-                entry.config_path.read_text(encoding="utf-8"), settings
-            )
-            new.write_text(text, encoding="utf-8")
-            try:
-                check_config(new)
-            finally:
-                new.unlink()
-            texts[entry.config_path] = text
+            check_config(entry.config_path, settings)
+            old = entry.config_path.read_text(encoding="utf-8")
+            texts[entry.config_path] = node_config.with_settings(old, settings)
         for path, text in texts.items():
             state.write_file(path, text)
         changed = ClusterState(current.cluster_id, current.nodes, dict(settings))

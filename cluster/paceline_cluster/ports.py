@@ -30,6 +30,7 @@ BASE_PORTS: dict[str, int] = {
     **({"pravega": 9090} if has_http2() else {}),
 }
 STEP = 1000
+NUMBERS = range(1, 65536)
 _LOWEST = 20_000
 """Below lie the ports of much that others run, and those that tests here number themselves."""
 _LOWEST_AT_NEED = 10_240
@@ -54,6 +55,11 @@ def require_free(ports: Mapping[int, NodePorts], *, remedy: str = CHOOSE_OTHERS)
     """Raise BadSetting naming the first port that cannot be bound, and what to do about it."""
     for node, listeners in ports.items():
         for name, port in listeners.items():
+            if port not in NUMBERS:
+                raise BadSetting(
+                    f"port {port} ({name} listener of node {node}): expected a number from "
+                    f"{NUMBERS[0]} to {NUMBERS[-1]}; {remedy}"
+                )
             problem = _bind_problem(port)
             if problem is not None:
                 raise BadSetting(
@@ -63,8 +69,6 @@ def require_free(ports: Mapping[int, NodePorts], *, remedy: str = CHOOSE_OTHERS)
 
 
 def _bind_problem(port: int) -> str | None:
-    if not 0 < port < 65536:
-        return "is no port number"
     try:
         _bind(port).close()
     except OSError as error:

@@ -45,6 +45,18 @@ def test_up_again_shows_the_running_cluster(shared_cluster: Cluster) -> None:
         "up", "--detach", "--dir", str(shared_cluster.dir), "--nodes", "5", exit_code=69
     )
     assert b"has 3 nodes, not 5" in other.stderr
+    for words, said in (
+        (("--voters", "1"), b"has 3 voters, not 1; "),
+        (("--port-offset", "50"), b" (v1 listener of node 0), not 9142; "),
+    ):
+        other = shared_cluster.run(
+            "up", "--detach", "--dir", str(shared_cluster.dir), *words, exit_code=69
+        )
+        assert said in other.stderr
+    shared_cluster.run(  # what is there already is no difference
+        *("up", "--detach", "--any-port", "--nodes", "3", "--voters", "3"),
+        *("--dir", str(shared_cluster.dir)),
+    )
 
 
 def test_topics(shared_cluster: Cluster) -> None:

@@ -51,9 +51,19 @@ class UpOptions:
     help=f"Where the cluster lives (default: ${DIRECTORY_VARIABLE}, the cluster that was up last, "
     "or one in the user's data folder).",
 )
-@click.option("--any-port", is_flag=True, help="Take free ports instead of the documented ones.")
-@click.option("--port-offset", type=int, default=0, metavar="N", help="Add N to every port.")
-@click.option("--voters", type=click.Choice(["1", "3", "5"]), help="Nodes that vote (1 or 3).")
+@click.option(
+    "--any-port",
+    is_flag=True,
+    help="For a new cluster: take free ports instead of the documented ones.",
+)
+@click.option(
+    "--port-offset", type=int, default=0, metavar="N", help="Add N to every documented port."
+)
+@click.option(
+    "--voters",
+    type=click.Choice(["1", "3", "5"]),
+    help="How many nodes vote (default: 3, or 1 of fewer than three nodes).",
+)
 @click.option(
     "--set",
     "settings",
@@ -136,7 +146,7 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
     count = DEFAULT_NODES if options.nodes is None else options.nodes
     chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
     async with chosen as plan:
-        printer.say(f"starting {count} nodes in {options.directory}")
+        _say_starting(printer, count, options.directory)
         spec = create.local_spec(plan, settings=options.settings, voters=options.voters)
         yield await create.create(options.directory, spec)
 
@@ -146,11 +156,11 @@ def _existing(options: UpOptions, printer: Printer) -> ClusterState:
     for, saying how to change it."""
     directory = options.directory
     current = launch.adopt_strays(directory)
-    if options.nodes not in (None, len(current.nodes)):
+    asked, found = _differences(current, options)
+    if asked:
         raise Refused(
-            f"the cluster in {directory} has {len(current.nodes)} nodes, not {options.nodes}; "
-            f"start another one with --dir, or remove this one with 'paceline purge --dir "
-            f"{directory}' and run 'up' again"
+            f"the cluster in {directory} has {found}, not {asked}; start another one with --dir, "
+            f"or remove this one with 'paceline purge --dir {directory}' and run 'up' again"
         )
     stopped = [
         entry for entry in current.nodes if launch.process_state(entry) is ProcessState.STOPPED
@@ -167,7 +177,37 @@ def _existing(options: UpOptions, printer: Printer) -> ClusterState:
         current = create.change_settings(directory, changed)
     needed = {entry.id: _port_numbers(entry.listeners) for entry in stopped}
     ports.require_free(needed, remedy="run 'paceline purge' and 'up' with other ports")
+    if stopped:
+        _say_starting(printer, len(stopped), directory)
     return current
+
+
+def _say_starting(printer: Printer, count: int, directory: Path) -> None:
+    printer.say(f"starting {_nodes(count)} in {directory}")
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _differences(current: ClusterState, options: UpOptions) -> tuple[str, str]:
+    """What was asked for that cannot be changed any more, and what there is instead; nothing where
+    they agree."""
+    count = len(current.nodes)
+    if options.nodes not in (None, count):
+        return str(options.nodes), _nodes(count)
+    if options.voters is not None:
+        voters = create.voters_of(current)
+        if options.voters != voters:
+            return str(options.voters), "1 voter" if voters == 1 else f"{voters} voters"
+    if options.port_offset:
+        wanted = ports.fixed_ports([each.id for each in current.nodes], offset=options.port_offset)
+        for entry in current.nodes:
+            for name, number in _port_numbers(entry.listeners).items():
+                asked = wanted[entry.id].get(name, number)
+                if asked != number:
+                    return str(asked), f"port {number} ({name} listener of node {entry.id})"
+    return "", ""
 
 
 def _port_numbers(listeners: dict[str, str]) -> ports.NodePorts:

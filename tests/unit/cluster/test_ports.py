@@ -40,7 +40,7 @@ def test_port_in_use_is_named_with_the_way_out() -> None:
 
 @pytest.mark.parametrize("port", [0, -5, 65536, 70_092])
 def test_impossible_port(port: int) -> None:
-    with pytest.raises(BadSetting, match="no port number"):
+    with pytest.raises(BadSetting, match=r"expected a number from 1 to 65535; choose other"):
         ports.require_free({0: {"v1": port}})
 
 
