@@ -67,9 +67,6 @@ class Written:
     told: str = ""
 
 
-NEWEST = 2**31 - 1
-
-
 class World:
     """One run from a seed."""
 
@@ -100,22 +97,26 @@ class World:
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def send(self, message: Callable[[], None]) -> None:
+    def send(self, message: Callable[[], None], *, copies_max: int = 2) -> None:
         """It arrives some time, perhaps much later, perhaps twice, perhaps never."""
-        copies = self.rng.choices((0, 1, 2), weights=(6, 90, 4))[0]
+        copies = min(copies_max, self.rng.choices((0, 1, 2), weights=(6, 90, 4))[0])
         for _ in range(copies):
             queue = self.late if self.rng.random() < 0.08 else self.messages
             queue.append(message)
 
     def ask(
-        self, command: Callable[[TransactionEngine], object], heard: Callable[[object], None]
+        self,
+        command: Callable[[TransactionEngine], object],
+        heard: Callable[[object], None],
+        *,
+        copies_max: int = 2,
     ) -> None:
         """Ask a node that believes to coordinate; it is told, or nothing is heard."""
         leading = [node for node in self.nodes if node.replica.phase is Phase.LEADING]
         if not leading:
             return
         node = self.rng.choice(leading)
-        self.send(lambda: self._arrive(node, command, heard))
+        self.send(lambda: self._arrive(node, command, heard), copies_max=copies_max)
 
     def epoch_of(self, engine: TransactionEngine) -> int:
         """The leadership in which the node of ``engine`` coordinates."""
@@ -339,7 +340,9 @@ class Producer:
         self.turn = 0
         self.tries = 0
         self.commits = False
+        self.ends = 0
         self.is_unsure = False
+        """Whether something that was given up, or asked again, may come late."""
         self.is_stopped = False
 
     @property
@@ -360,7 +363,7 @@ class Producer:
         elif self.left:
             if self.tries > 1 and self.world.rng.random() < 0.5:
                 self.left, self.commits = [], False
-                self.is_unsure = True  # the write may arrive all the same
+                self.is_unsure = True
                 self._end()
                 return
             self.tries += 1
@@ -401,6 +404,7 @@ class Producer:
         self.added = set()
         self.left = [rng.randrange(PARTITIONS) for _ in range(rng.randrange(1, 5))]
         self.tries = 0
+        self.ends = 0
         self.is_unsure = False
         self.commits = rng.random() < 0.7
 
@@ -445,7 +449,7 @@ class Producer:
                     world.send(lambda: heard(answer))
                     return
                 assert isinstance(answer, int)
-                ticket.confirm(NEWEST if world.breaks == "coordinator epoch" else answer)
+                ticket.confirm(answer)
                 append(ticket)
 
             world.ask(verify, verified)
@@ -483,11 +487,14 @@ class Producer:
         identity, commits = self.identity, self.commits
         assert identity is not None
         self.mine.sent_commit |= commits
+        self.is_unsure |= self.ends > 0
+        self.ends += 1
         self.world.ask(
             lambda engine: engine.producers.end(
                 self.key, identity, commits=commits, bumps=self.bumps, spare=5
             ),
             self._answers()(self._ended),
+            copies_max=2 if self.bumps else 1,
         )
 
     def _ended(self, answer: object) -> None:
@@ -496,7 +503,8 @@ class Producer:
         elif isinstance(answer, Ended):
             self.mine.told = "commit" if self.commits else "abort"
             if self.is_unsure and not self.bumps:
-                # Under the same identity the next transaction would take the write in (KIP-360).
+                # Under the same identity a late write would be taken into the next transaction,
+                # and a late end would end it (KIP-360, KIP-890).
                 self.identity = None
             else:
                 self._go_on(answer.identity)
