@@ -90,6 +90,16 @@ class MemoryCluster(TestCluster):
         registration = self.registration(topic)
         return next(self.nodes[n] for n in registration.replicas if n != registration.leader)
 
+    def outsider(self, topic: str = "t") -> TestNode:
+        """A node without a replica."""
+        replicas = self.registration(topic).replicas
+        return next(node for number, node in self.nodes.items() if number not in replicas)
+
+
+def fill(disk: MemoryDisk) -> None:
+    """Leave no room on a disk; setting ``capacity_bytes`` to None makes room again."""
+    disk.capacity_bytes = disk.total_bytes() - disk.free_bytes()
+
 
 def rot(cluster: MemoryCluster, node: TestNode, offset: int) -> None:
     """Rot the record at ``offset`` of a node's replica."""

@@ -3,6 +3,8 @@ lost, and the next round does the work (storage/README.md, compaction)."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -16,11 +18,18 @@ from paceline_node.replication.partition import Partition
 from paceline_node.storage.cleaner import CleanerLimits
 from tests.integration.replication.cluster import produce
 from tests.integration.replication.test_compaction import last_values
-from tests.sim.replication.memory_cluster import QUIET, MemoryCluster, memory_cluster, rot
+from tests.sim.replication.memory_cluster import (
+    QUIET,
+    MemoryCluster,
+    fill,
+    memory_cluster,
+    rot,
+)
 
 KEYS = 4
 COUNT = 30
-LAST = {b"key %d" % (each % KEYS): b"%4d" % each * 20 for each in range(COUNT)}
+KEYED = [(b"key %d" % (each % KEYS), b"%4d" % each * 20) for each in range(COUNT)]
+LAST = dict(KEYED)
 
 
 async def keyed(cluster: MemoryCluster) -> Partition:
@@ -34,11 +43,29 @@ async def keyed(cluster: MemoryCluster) -> Partition:
     )
     leader = cluster.leader("t")
     assert leader is not None
-    for each in range(COUNT):
-        key, value = b"key %d" % (each % KEYS), b"%4d" % each * 20
+    for each, (key, value) in enumerate(KEYED):
         await produce(leader, build_batch([Record(-1, 1_000 + each, key, value)]))
     await cluster.wait(lambda: cluster.all_at("t", COUNT))
     return leader
+
+
+@contextlib.asynccontextmanager
+async def while_compacting(cluster: MemoryCluster, after_s: float) -> AsyncIterator[None]:
+    """The block runs ``after_s`` after compaction has begun, on a disk whose every read and sync
+    takes 0.1 s. Leaving it waits for the end."""
+    disk = cluster.disks[0]
+    disk.read_delay_s = disk.sync_delay_s = lambda: 0.1
+    ended = trio.Event()
+
+    async def compact() -> None:
+        await cluster.nodes[0].manager.compactions.compact_due()
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(compact)
+        await trio.sleep(after_s)
+        assert not ended.is_set()
+        yield
 
 
 async def test_the_dirtiest_log_is_compacted_and_clean_then(
@@ -77,13 +104,9 @@ async def test_a_policy_changed_between_two_rounds_ends_compaction(
 ) -> None:
     async with memory_cluster(1, settings=FEW_KEYS) as cluster:
         leader = await keyed(cluster)
-        node, disk = cluster.nodes[0], cluster.disks[0]
-        disk.read_delay_s = lambda: 0.1
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(node.manager.compactions.compact_due)
-            await trio.sleep(0.05)
+        async with while_compacting(cluster, 0.05):
             cluster.alter_topic("t", cleanup_policy="delete")
-        assert node.manager.compactions.statistics.rounds == 1
+        assert cluster.nodes[0].manager.compactions.statistics.rounds == 1
         assert leader.log.compaction.cleaned_offset < leader.log.segments[-1].base_offset
         assert last_values(leader) == LAST
 
@@ -94,7 +117,7 @@ async def test_compaction_without_room_is_given_up_until_there_is_some(
     async with memory_cluster(1) as cluster:
         leader = await keyed(cluster)
         node, disk = cluster.nodes[0], cluster.disks[0]
-        disk.capacity_bytes = disk.total_bytes() - disk.free_bytes()
+        fill(disk)
         await node.manager.compactions.compact_due()
         assert leader.log.compaction.cleaned_offset == 0
         assert last_values(leader) == LAST
@@ -131,32 +154,25 @@ async def test_a_topic_deleted_while_it_is_compacted_goes_quietly(
 ) -> None:
     async with memory_cluster(1) as cluster:
         await keyed(cluster)
-        node, disk = cluster.nodes[0], cluster.disks[0]
-        disk.read_delay_s = disk.sync_delay_s = lambda: 0.1
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(node.manager.compactions.compact_due)
-            await trio.sleep(0.1 * step - 0.05)
+        node = cluster.nodes[0]
+        async with while_compacting(cluster, 0.1 * step - 0.05):
             cluster.authority.decide(None, DeleteTopic("t"))
         await trio.sleep(2)
         assert not node.disk.list("topics")
         assert not node.failures
 
 
-async def test_a_log_reset_while_it_is_compacted_is_what_it_was_reset_to(
+async def test_a_log_trimmed_while_it_is_compacted_begins_where_it_was_trimmed(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with memory_cluster(1) as cluster:
         leader = await keyed(cluster)
-        node, disk = cluster.nodes[0], cluster.disks[0]
-        disk.read_delay_s = lambda: 0.1
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(node.manager.compactions.compact_due)
-            await trio.sleep(0.25)
-            cleaned = leader.log.segments[-1].base_offset
-            leader.trim(cleaned)
-        assert leader.log_start_offset == cleaned
+        async with while_compacting(cluster, 0.25):
+            leader.trim(COUNT - 1)
+        assert leader.log_start_offset == COUNT - 1
         assert leader.log_end_offset == COUNT
-        assert not node.failures
+        assert last_values(leader) == dict(KEYED[-1:])
+        assert not cluster.nodes[0].failures
 
 
 async def test_policy_changed_to_delete_ends_compaction(

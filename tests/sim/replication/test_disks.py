@@ -14,7 +14,6 @@ import trio.testing
 from paceline.errors import CorruptMessage, StorageError, StorageFull
 from paceline.types import Acks
 from paceline.wire.native.admin import DeleteTopic
-from paceline_node.replication.partition import Partition
 from paceline_node.storage import layout
 from paceline_node.storage.memory import MemoryDisk
 from tests.integration.replication.cluster import TestNode, batch, produce
@@ -23,16 +22,13 @@ from tests.sim.replication.memory_cluster import (
     QUIET,
     RECORDS,
     MemoryCluster,
+    fill,
     memory_cluster,
     rot,
 )
 
 SMALL = "1024"
 END = len(RECORDS)
-
-
-def fill(disk: MemoryDisk) -> None:
-    disk.capacity_bytes = disk.total_bytes() - disk.free_bytes()
 
 
 async def comes_back(cluster: MemoryCluster, node: TestNode, expected: list[bytes]) -> None:
@@ -50,17 +46,27 @@ async def comes_back(cluster: MemoryCluster, node: TestNode, expected: list[byte
     assert values(again.partition("t"), from_follower=True) == expected
 
 
-async def is_whole(cluster: MemoryCluster, node: TestNode, repaired: int = 1) -> None:
+async def is_whole(cluster: MemoryCluster, node: TestNode, expected: list[bytes] = RECORDS) -> None:
+    """The node's replica was repaired, once; it is in sync and has everything."""
     repairs = node.manager.repairs
-    await cluster.wait(lambda: repairs.repaired_count == repaired)
+    await cluster.wait(lambda: repairs.repaired_count == 1)
     await cluster.wait(lambda: node.node_id in cluster.registration("t").isr)
     assert not repairs.damaged
     assert not node.partition("t").log.damaged
-    assert values(node.partition("t"), from_follower=True) == RECORDS
+    assert values(node.partition("t"), from_follower=True) == expected
     assert not node.failures
 
 
 # --- damage and its repair ------------------------------------------------------------------------
+
+
+async def rotten(cluster: MemoryCluster, *offsets: int, **configs: str) -> TestNode:
+    """A follower, records of which have rotted; nobody has noticed yet."""
+    await cluster.written(RECORDS, min_insync_replicas="2", **configs)
+    node = cluster.follower()
+    for offset in offsets:
+        rot(cluster, node, offset)
+    return node
 
 
 @pytest.mark.parametrize(
@@ -77,25 +83,20 @@ async def test_a_repair_on_a_failing_disk_ends_the_node(
     operation: str, path: str, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with memory_cluster() as cluster:
-        await cluster.written(RECORDS, min_insync_replicas="2")
-        node = cluster.follower()
-        rot(cluster, node, 5)
+        node = await rotten(cluster, 5)
         cluster.disks[node.node_id].fail_next(operation, path=path)
         node.manager.repairs.suspect(node.partition("t"), 5)
         await comes_back(cluster, node, RECORDS)
 
 
-@pytest.mark.parametrize("segment_bytes", [SMALL, "1000000"])
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed segment", "active segment"])
 async def test_damage_on_a_full_disk_is_told_and_repaired_once_there_is_room(
-    segment_bytes: str, autojump_clock: trio.testing.MockClock
+    is_sealed: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """In a sealed segment, and in the active one."""
     async with memory_cluster() as cluster:
-        await cluster.written(RECORDS, min_insync_replicas="2", segment_bytes=segment_bytes)
-        if segment_bytes == SMALL:
-            cluster.follower().partition("t").log.seal()
-        node = cluster.follower()
-        rot(cluster, node, 5)
+        node = await rotten(cluster, 5)
+        if is_sealed:
+            node.partition("t").log.seal()
         disk = cluster.disks[node.node_id]
         fill(disk)
         node.manager.repairs.suspect(node.partition("t"), 5)
@@ -111,26 +112,28 @@ async def test_damage_on_a_full_disk_is_told_and_repaired_once_there_is_room(
 async def test_damage_is_told_again_until_a_controller_answers(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Until then nothing is repaired: whoever counts this replica must stop to do so first."""
+    """Until then nothing is repaired: whoever counts this replica must stop to do so first. It
+    follows nobody, so that it is not counted for anything new."""
     async with memory_cluster() as cluster:
-        await cluster.written(RECORDS, min_insync_replicas="2")
-        node = cluster.follower()
-        rot(cluster, node, 5)
+        node = await rotten(cluster, 5)
+        leader = cluster.leader("t")
+        assert leader is not None
         node.controller.cut = True
         node.manager.repairs.suspect(node.partition("t"), 5)
+        await cluster.wait(lambda: bool(node.manager.repairs.damaged))
+        await produce(leader, batch(b"more"), acks=Acks.LEADER)
         await trio.sleep(5)
+        assert node.partition("t").log_end_offset == END
         assert len(node.manager.repairs.damaged) == 1
         assert node.manager.repairs.repaired_count == 0
         node.controller.cut = False
-        await is_whole(cluster, node)
+        await is_whole(cluster, node, [*RECORDS, b"more"])
 
 
 async def test_a_repair_waits_for_its_leader(autojump_clock: trio.testing.MockClock) -> None:
     async with memory_cluster() as cluster:
-        leader = await cluster.written(RECORDS, min_insync_replicas="2")
-        node = cluster.follower()
-        here, there = cluster.host_of(node.node_id), cluster.host_of(leader.leader)
-        rot(cluster, node, 5)
+        node = await rotten(cluster, 5)
+        here, there = cluster.host_of(node.node_id), cluster.host_of(node.partition("t").leader)
         cluster.fabric.cut(here, there)
         node.manager.repairs.suspect(node.partition("t"), 5)
         await trio.sleep(15)
@@ -139,27 +142,36 @@ async def test_a_repair_waits_for_its_leader(autojump_clock: trio.testing.MockCl
         await is_whole(cluster, node)
 
 
-async def test_a_damaged_segment_between_whole_ones_is_filled_in_several_pieces(
+async def test_a_damaged_segment_is_filled_in_several_pieces(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """Two holes in one segment, each longer than what one answer carries."""
     pieces = replace(QUIET, repairs=replace(QUIET.repairs, range_max_bytes=100))
     async with memory_cluster(settings=pieces) as cluster:
-        await cluster.written(RECORDS, min_insync_replicas="2")
-        node = cluster.follower()
-        for offset in (2, 3, 4, 8, 9):
-            rot(cluster, node, offset)
+        node = await rotten(cluster, 2, 3, 4, 8, 9)
         node.manager.repairs.suspect(node.partition("t"), 5)
         await is_whole(cluster, node)
+
+
+async def test_several_damaged_segments_are_repaired_one_after_the_other(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    sizable = [b"%d" % each * 400 for each in range(9)]
+    async with memory_cluster() as cluster:
+        await cluster.written(sizable, min_insync_replicas="2", segment_bytes=SMALL)
+        node = cluster.follower()
+        assert len(node.partition("t").log.segments) > 3
+        for offset in (1, 4, 8):
+            rot(cluster, node, offset)
+            node.manager.repairs.suspect(node.partition("t"), offset)
+        await is_whole(cluster, node, sizable)
 
 
 async def test_damage_of_a_topic_that_goes_is_forgotten(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with memory_cluster() as cluster:
-        await cluster.written(RECORDS, min_insync_replicas="2")
-        node = cluster.follower()
-        rot(cluster, node, 5)
+        node = await rotten(cluster, 5)
         node.controller.cut = True
         repairs = node.manager.repairs
         repairs.suspect(node.partition("t"), 5)
@@ -332,6 +344,7 @@ async def test_retention_on_a_failing_disk_ends_the_node(
         await trio.sleep(61)
         cluster.disks[0].fail_next("create", path=".log")
         cluster.nodes[0].manager.maintenance.enforce_retention()
+        assert cluster.nodes[0].failures, "known before anybody writes"
         with pytest.raises(StorageError):
             await produce(leader, batch(b"refused"))
         await comes_back(cluster, cluster.nodes[0], RECORDS)
@@ -463,7 +476,7 @@ async def test_a_leader_whose_append_fails_ends_and_nothing_acknowledged_is_lost
     acks: Acks, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with memory_cluster() as cluster:
-        leader: Partition = await cluster.written(RECORDS, min_insync_replicas="2")
+        leader = await cluster.written(RECORDS, min_insync_replicas="2")
         node = cluster.nodes[leader.leader]
         cluster.disks[node.node_id].fail_next("write", path=".log")
         with pytest.raises(StorageError):
