@@ -66,9 +66,7 @@ def epoch_end(partition: Partition, epoch: LeaderEpoch) -> FoundOffset:
     partition.replica.check_leading()
     log = partition.log
     found = log.epochs.end_offset_for(epoch, log.log_end_offset)
-    if found is None:
-        if epoch == partition.leader_epoch:
-            return FoundOffset(log.log_end_offset, -1, epoch)  # nothing was written in it yet
+    if found is None:  # its own epoch is in a leader's table from the start
         raise UnknownLeaderEpoch(f"{partition}: epoch {epoch}, this is {partition.leader_epoch}")
     return FoundOffset(found.end, -1, found.epoch)
 

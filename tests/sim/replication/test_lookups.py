@@ -4,6 +4,7 @@ refused (spec spark 7, spec replication 3.2)."""
 from __future__ import annotations
 
 import pytest
+import trio
 import trio.testing
 
 from paceline.errors import (
@@ -14,7 +15,10 @@ from paceline.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from paceline.types import Isolation, LeaderEpoch, OffsetSpec
+from paceline.types import Acks, Isolation, LeaderEpoch, OffsetSpec
+from paceline.wire.batch import build_batch, validate_client_batches
+from paceline.wire.batch_header import TRANSACTIONAL
+from paceline.wire.records import Record
 from paceline_node.replication.lookups import ahead, epoch_end, find_offset
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, memory_cluster
@@ -24,16 +28,65 @@ END = len(RECORDS)
 
 async def test_names_and_times(autojump_clock: trio.testing.MockClock) -> None:
     async with memory_cluster(1) as cluster:
-        leader = await cluster.written(RECORDS, replicas=1)
-        leader.trim(3)
-        assert find_offset(leader, OffsetSpec.EARLIEST).offset == 3
-        for isolation in Isolation:
-            assert find_offset(leader, OffsetSpec.LATEST, isolation).offset == END
-        assert find_offset(leader, 1000)[:2] == (3, 1000)
-        assert find_offset(leader, 1001).offset == -1
-        assert find_offset(leader, OffsetSpec.MAX_TIMESTAMP)[:2] == (3, 1000)
+        leader = await cluster.written([], replicas=1)
+        for time_ms in (9000, 1000, 2000, 3000, 2000, 3000):
+            await produce(leader, build_batch([Record(-1, time_ms, None, b"value")]))
+        leader.trim(1)
+        assert find_offset(leader, OffsetSpec.EARLIEST).offset == 1
+        assert find_offset(leader, OffsetSpec.LATEST).offset == 6
+        assert find_offset(leader, 0)[:2] == (1, 1000)
+        assert find_offset(leader, 2000)[:2] == (2, 2000)
+        assert find_offset(leader, 2001)[:2] == (3, 3000)
+        assert find_offset(leader, 3001).offset == -1
+        assert find_offset(leader, OffsetSpec.MAX_TIMESTAMP)[:2] == (3, 3000)
         with pytest.raises(InvalidRequest, match="neither a time nor an offset's name"):
             find_offset(leader, -99)
+
+
+async def test_what_is_not_committed_has_no_time_yet(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster() as cluster:
+        leader = await cluster.written(RECORDS)
+        for disk in cluster.disks.values():
+            disk.hang()
+        async with trio.open_nursery() as nursery:
+            late = build_batch([Record(-1, 5000, None, b"late")])
+            nursery.start_soon(produce, leader, late)
+            await trio.sleep(0.1)
+            assert leader.log_end_offset == END + 1
+            assert find_offset(leader, OffsetSpec.LATEST).offset == END
+            assert find_offset(leader, 5000).offset == -1
+            assert find_offset(leader, OffsetSpec.MAX_TIMESTAMP).timestamp_ms == 1000
+            for disk in cluster.disks.values():
+                disk.heal()
+        assert find_offset(leader, 5000)[:2] == (END, 5000)
+
+
+async def test_records_of_an_open_transaction_are_read_by_those_who_ask_for_all(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster(1) as cluster:
+        leader = await cluster.written(RECORDS, replicas=1)
+        undecided = build_batch(
+            [Record(-1, 5000, None, b"undecided")],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            flags=TRANSACTIONAL,
+        )
+        leader.produce(
+            undecided,
+            validate_client_batches(undecided, allowed_attributes=TRANSACTIONAL),
+            acks=Acks.ALL,
+            timeout_s=1.0,
+            done=lambda _: None,
+            ticket=leader.gate.ticket(7, 0),
+        )
+        await cluster.wait(lambda: leader.high_watermark == END + 1)
+        ends = [find_offset(leader, OffsetSpec.LATEST, each).offset for each in Isolation]
+        assert ends == [END + 1, END]
+        assert find_offset(leader, 5000, Isolation.READ_COMMITTED).offset == -1
 
 
 async def test_an_empty_log_has_ends_but_no_times(autojump_clock: trio.testing.MockClock) -> None:
