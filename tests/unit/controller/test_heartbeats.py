@@ -73,7 +73,7 @@ def test_whoever_was_fenced_while_it_ran_is_unfenced_once_its_image_shows_that()
     bench.create("later")
     assert bench.heartbeat(0, image_offset=there - 1).fenced
     assert not bench.heartbeat(0, image_offset=there).fenced, "it need not know of all that is new"
-    bench.fence(0)
+    assert bench.heartbeat(0, want_fence=True).fenced  # its session goes on
     assert bench.heartbeat(0, image_offset=there).fenced, "fenced anew, it has anew to learn of it"
 
 
