@@ -16,6 +16,11 @@ from tests.unit.client.broker import Cluster
 IMPATIENT = ClientSettings(operation_timeout_s=20, first_contact_timeout_s=1)
 
 
+async def start_late(cluster: Cluster, node: int, after_s: float) -> None:
+    await trio.sleep(after_s)
+    cluster.start(node)
+
+
 async def test_connect_gives_up_soon_where_every_address_refuses(autojump_clock: object) -> None:
     async with trio.open_nursery() as nursery:
         cluster = Cluster(nursery, 2)
@@ -38,11 +43,7 @@ async def test_a_cluster_that_comes_up_during_the_first_contact_is_reached(
         cluster.kill(0)
         cluster.kill(1)
 
-        async def start_late() -> None:
-            await trio.sleep(0.5)
-            cluster.start(1)
-
-        nursery.start_soon(start_late)
+        nursery.start_soon(start_late, cluster, 1, 0.5)
         async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial) as client:
             assert (await client.admin.describe_cluster()).brokers
         nursery.cancel_scope.cancel()
@@ -55,11 +56,7 @@ async def test_whoever_is_ready_to_wait_longer_than_for_an_operation_may(
         cluster = Cluster(nursery, 1)
         cluster.kill(0)
 
-        async def start_late() -> None:
-            await trio.sleep(50)
-            cluster.start(0)
-
-        nursery.start_soon(start_late)
+        nursery.start_soon(start_late, cluster, 0, 50)
         patient = ClientSettings(operation_timeout_s=20, first_contact_timeout_s=60)
         async with connect(cluster.bootstrap(), patient, dial=cluster.dial) as client:
             assert (await client.admin.describe_cluster()).brokers
