@@ -1,13 +1,11 @@
-"""Targets: what is read from disks, and from files that people write."""
+"""Targets: what is read from disks."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-import tempfile
 from collections.abc import Awaitable, Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -17,10 +15,6 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch, NodeId, TopicId
 from paceline.wire.batch_header import seal
-from paceline_cluster.chaos import scenario
-from paceline_cluster.checker import events
-from paceline_cluster.checker.history import read_lines, to_line
-from paceline_cluster.errors import ClusterError
 from paceline_node.controller import raft_messages, records
 from paceline_node.controller.image import Image
 from paceline_node.controller.raft_segment import Replay, encode_entry, encode_header
@@ -41,7 +35,6 @@ from paceline_node.env import Disk
 from paceline_node.groups import files as group_files
 from paceline_node.groups import records as group_records
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.settings.loader import load
 from paceline_node.storage import (
     checkpoint,
     compaction_file,
@@ -453,89 +446,8 @@ def _feed_group_files(given: bytes, rng: random.Random) -> None:
     group_files.parse_offsets(given, now_ms=5)
 
 
-# --- what people write ----------------------------------------------------------------------------
-
-_TOML = """\
-listeners = ["peer://127.0.0.1:7401", "native://0.0.0.0:7400?advertised=host:7400"]
-
-[node]
-id = 3
-data_dir = "/tmp/x"
-
-[cluster]
-bootstrap = ["0@127.0.0.1:7401"]
-timing = "local"
-
-[log]
-segment_bytes = 1048576
-
-[raft]
-voters = 3
-"""
-_SCENARIO = """\
-name = "mine"
-seconds = 30
-
-[settings]
-"flush.mode" = "group"
-
-[schedule]
-pause_s = [1, 4]
-
-[[fault]]
-kind = "kill"
-target = "leader of orders/*"
-seconds = [0.5, 3]
-at = 5
-every = 10
-"""
-
-
-def _feed_settings(given: bytes, rng: random.Random) -> None:
-    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
-        Path(file.name).write_bytes(given)
-        load(file=Path(file.name))
-
-
-def _feed_flags(given: bytes, rng: random.Random) -> None:
-    flags = given.decode("utf-8", "replace").splitlines()
-    load(flags=flags, environ={f"PACELINE_{line[:20]}": line[20:] for line in flags})
-
-
-def _flags(rng: random.Random) -> bytes:
-    some = (
-        "node.id=1",
-        "listeners=v1://0.0.0.0:1,native://h:2?advertised=[::1]:3",
-        "cluster.bootstrap=0@host:1,host:2",
-        "flush.mode=group",
-        "raft.voters=3",
-        "log.segment_bytes=1MiB",
-    )
-    return "\n".join(rng.sample(some, k=3)).encode()
-
-
-def _feed_scenario(given: bytes, rng: random.Random) -> None:
-    scenario.parse(given.decode("utf-8", "replace"), "mine.toml")
-
-
-def _feed_history(given: bytes, rng: random.Random) -> None:
-    list(read_lines(given.decode("utf-8", "replace").splitlines(keepends=True), "history"))
-
-
-def _history(rng: random.Random) -> bytes:
-    return (
-        to_line(events.Healed(1.5, 3)) + to_line(events.Fault(1.0, 3, "kill", "any", (1,), ()))
-    ).encode()
-
-
 GROUPS = (
     Target("group-record", _group_record, _feed_group_record),
     Target("group-files", lambda rng: rng.choice((_GROUPS, _OFFSETS)), _feed_group_files),
 )
-PEOPLE = (
-    Target("settings", lambda rng: _TOML.encode(), _feed_settings),
-    Target("flags", _flags, _feed_flags),
-    Target("scenario", lambda rng: _SCENARIO.encode(), _feed_scenario, (ClusterError,)),
-    Target("history", _history, _feed_history, (ClusterError,)),
-)
-TARGETS = (*CHECKPOINTS, *LOGS, *METADATA, *GROUPS, *PEOPLE)
+TARGETS = (*CHECKPOINTS, *LOGS, *METADATA, *GROUPS)
