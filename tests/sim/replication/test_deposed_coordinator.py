@@ -1,0 +1,93 @@
+"""A partition that asks a transaction coordinator which was deposed and does not know yet."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+
+from paceline.errors import NotCoordinator
+from paceline.types import Acks, LeaderEpoch
+from paceline.wire.batch import build_batch
+from paceline.wire.batch_header import TRANSACTIONAL, BatchHeader, verify
+from paceline.wire.frame import Frame, Kind
+from paceline.wire.peer.transactions import TransactionVerified
+from paceline.wire.records import Record
+from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.services.answer import Answer
+from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transactional_produce import TransactionalProduce
+from paceline_node.transactions.keys import Family, TransactionKey
+from tests.sim.replication.memory_cluster import RECORDS, memory_cluster
+from tests.unit.services.test_transaction_partners import HERE, metadata
+
+KEY = TransactionKey(Family.KAFKA, "payments")
+SERIAL, OLD, NEW = 4, 2, 3
+
+
+class Coordinator:
+    """Confirms whatever it is asked, as the leader of ``epoch``."""
+
+    def __init__(self) -> None:
+        self.epoch = LeaderEpoch(OLD)
+
+    async def call(self, node: int, api: int, *words: object, **options: object) -> Frame:
+        body = TransactionVerified(SERIAL, self.epoch).pack()
+        return Frame(Kind.RESPONSE, api, 1, body, memoryview(b""))
+
+
+def written(sequence: int) -> tuple[bytearray, list[BatchHeader]]:
+    data = build_batch(
+        [Record(value=b"v")],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=sequence,
+        timestamp_ms=1,
+        flags=TRANSACTIONAL,
+    )
+    return data, [verify(memoryview(data), 0)]
+
+
+async def write(produces: TransactionalProduce, partition: Partition, sequence: int) -> int:
+    answer: Answer[ProduceResult] = Answer()
+    data, headers = written(sequence)
+    produces.produce(
+        partition,
+        KEY,
+        data,
+        headers,
+        adds=False,
+        acks=Acks.ALL,
+        timeout_s=10.0,
+        done=answer.deliver,
+    )
+    return (await answer.wait()).last_offset
+
+
+async def end(partition: Partition, coordinator_epoch: int) -> int:
+    answer: Answer[ProduceResult] = Answer()
+    order = MarkerOrder(7, 0, SERIAL, False, coordinator_epoch)
+    partition.end_transaction(order, timeout_s=10.0, done=answer.deliver)
+    return (await answer.wait()).last_offset
+
+
+async def test_its_word_opens_nothing_that_its_successor_has_ended(autojump_clock: object) -> None:
+    """A batch that was late in the network would begin what nobody will ever end."""
+    async with memory_cluster(1) as cluster, trio.open_nursery() as nursery:
+        partition = await cluster.written(RECORDS[:1], replicas=1)
+        coordinator, nothing = Coordinator(), cast("Any", None)
+        partners = TransactionPartners(
+            nothing, HERE, metadata(), cast("Any", coordinator), nothing, nothing, nothing
+        )
+        produces = TransactionalProduce(partners)
+        await nursery.start(produces.run)
+        await write(produces, partition, 0)
+        marker = await end(partition, NEW)
+        with pytest.raises(NotCoordinator, match="coordinator epoch 2"):
+            await write(produces, partition, 1)
+        assert partition.last_stable_offset == partition.log_end_offset == marker + 1
+        coordinator.epoch = LeaderEpoch(NEW)
+        assert await write(produces, partition, 1) == marker + 1
+        nursery.cancel_scope.cancel()
