@@ -6,10 +6,7 @@ import pytest
 import trio
 
 from paceline.client import ProducerSettings
-from paceline.errors import (
-    InvalidRecord,
-    MessageTooLarge,
-)
+from paceline.errors import InvalidRecord, MessageTooLarge
 from paceline.types import Compression
 from paceline.wire.batch import build_batch, build_value_batch, iter_batches
 from paceline.wire.native.api import NativeApi

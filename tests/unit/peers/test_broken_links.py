@@ -9,23 +9,13 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from paceline.errors import (
-    ConnectionLost,
-    PacelineError,
-)
+from paceline.errors import ConnectionLost, PacelineError
 from paceline.wire.peer.api import PeerApi
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.link import LinkState, LinkTiming
 from paceline_node.peers.server import ServerLimits
 from tests.unit.peers.memory_network import MemoryNetwork
-from tests.unit.peers.two_nodes import (
-    PORT,
-    SLOW,
-    TWO,
-    Node2,
-    say,
-    start_links,
-)
+from tests.unit.peers.two_nodes import PORT, SLOW, TWO, Node2, say, start_links
 
 
 async def test_death_is_proved_once_by_a_lost_link_and_a_refusal(

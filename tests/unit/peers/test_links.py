@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import trio
-import trio.testing
 from trio.testing import MockClock
 
 from paceline.errors import (

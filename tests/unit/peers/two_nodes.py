@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import trio
-import trio.testing
 
-from paceline.errors import (
-    NotController,
-)
+from paceline.errors import NotController
 from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
