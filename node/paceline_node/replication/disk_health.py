@@ -13,6 +13,15 @@ WINDOW_S = 5.0
 """The span over which syncs are judged, how long they must be bad for the disk to be called slow,
 and how long a refused write keeps it called full."""
 
+_MIN_FREE_BYTES = 1 << 30
+_MIN_FREE_PART = 50
+
+
+def free_floor(total_bytes: int) -> int:
+    """Free space below which writes are refused on a file system of ``total_bytes`` if nothing else
+    is set: 1 GiB, or 2 % if that is more."""
+    return max(_MIN_FREE_BYTES, total_bytes // _MIN_FREE_PART)
+
 
 class Health:
     """What heartbeats tell the controller of this node's disk.

@@ -12,21 +12,18 @@ import trio
 
 from paceline.errors import StorageError
 from paceline_node.env import Env, is_full
-from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk
+from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk, free_floor
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 
-_MIN_FREE_BYTES = 1 << 30
-_MIN_FREE_SHARE = 0.02
-
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceSettings:
-    """``min_free_bytes``: free space below which writes are refused; None: the larger of 1 GiB and
-    2 % of the file system."""
+    """``min_free_bytes``: free space below which writes are refused; None: as
+    :func:`free_floor` says."""
 
     checkpoint_s: float = 5.0
     retention_s: float = 300.0
@@ -192,7 +189,7 @@ class Maintenance:
             return
         floor = self._settings.min_free_bytes
         if floor is None:
-            floor = max(_MIN_FREE_BYTES, int(total * _MIN_FREE_SHARE))
+            floor = free_floor(total)
         self._set_full(free < floor, free, floor)
         now = self._env.now()
         self._set_no_room(self._refused.recently(now))

@@ -503,9 +503,3 @@ class Settings:
             "flush.mode": self.flush.mode.value,
             "flush.interval.ms": str(self.flush.interval_ms),
         }
-
-    def min_free_bytes(self, total_bytes: int) -> int:
-        """The free-space floor on a file system of ``total_bytes``."""
-        if self.disk.min_free_bytes >= 0:
-            return self.disk.min_free_bytes
-        return max(_GIB, total_bytes // 50)

@@ -388,7 +388,7 @@ class BlindDisk:
 async def test_writes_are_refused_below_the_floor_of_free_space(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """By default a gigabyte, or a fiftieth of the disk."""
+    """By default a gibibyte of a disk of this size."""
     floor = replace(QUIET, maintenance=replace(QUIET.maintenance, min_free_bytes=None))
     async with memory_cluster(1, settings=floor) as cluster:
         leader = await cluster.written(RECORDS, replicas=1)

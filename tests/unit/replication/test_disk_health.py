@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk
+from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDisk, free_floor
 from paceline_node.storage.flusher import FlushStatistics
 
 
 def syncs(count: int, slow: int, running_s: float = 0.0) -> FlushStatistics:
     """``p99_s`` and the like are of the last syncs, however long ago, and decide nothing."""
     return FlushStatistics(count, slow, 2.0, 2.0, 2.0, running_s)
+
+
+def test_the_floor_of_free_space_grows_with_large_disks() -> None:
+    assert [free_floor(gib << 30) >> 20 for gib in (1, 50, 100, 1000)] == [1024, 1024, 2048, 20480]
 
 
 def test_slow_syncs_for_five_seconds_make_a_slow_disk() -> None:

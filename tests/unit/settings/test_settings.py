@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import ConfigurationError
+from paceline_node.controller import topic_config
 from paceline_node.settings import (
     BootstrapPeer,
     InvalidSettings,
@@ -336,11 +337,5 @@ def test_where_the_secret_lies() -> None:
     assert load(flags=["cluster.secret_file=/run/secret"]).secret_path == Path("/run/secret")
 
 
-def test_derived_values() -> None:
-    settings = Settings()
-    assert settings.min_free_bytes(10 * 1024**3) == 1024**3
-    assert settings.min_free_bytes(100 * 1024**3) == 2 * 1024**3
-    assert load(flags=["disk.min_free_bytes=7"]).min_free_bytes(1) == 7
-    from paceline_node.controller.topic_config import problems as config_problems
-
-    assert config_problems(settings.topic_configs()) == []
+def test_topics_may_have_what_is_the_default_for_them() -> None:
+    assert topic_config.problems(Settings().topic_configs()) == []
