@@ -128,9 +128,9 @@ MUTANTS = (
     ),
     NodeMutant("HW without min ISR", MIXED, core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, core("sticky ELR"), seed=0),
-    NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=15),
+    NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=2),
     NodeMutant("expand without ack >= HW", MIXED, core("expand without ack >= HW"), seed=0),
-    NodeMutant("truncate to HW", MIXED, core("truncate to HW"), seed=0),
+    NodeMutant("truncate to HW", MIXED, core("truncate to HW"), seed=2),
     NodeMutant(
         "log end counted in mode group", POWER_ALL, core("log end counted in mode group"), seed=0
     ),
