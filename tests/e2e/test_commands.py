@@ -214,6 +214,32 @@ def test_exit_codes(shared_cluster: Cluster, tmp_path: Path) -> None:
     assert not (directory / "cluster.json").exists()
 
 
+def test_a_job_says_at_once_that_a_topic_is_absent(shared_cluster: Cluster, tmp_path: Path) -> None:
+    shared_cluster.run("topic", "create", "audited", "--partitions", "1")
+    at = ("--bootstrap", ":".join(map(str, shared_cluster.address(0, "native"))))
+    checkpoint = ("--checkpoint", str(tmp_path / "ck"))
+    for job, words in (
+        ("archive", ("--to", str(tmp_path / "archive"), *checkpoint)),
+        ("windows", ("--to", "audited", *checkpoint)),
+        ("audit", ()),
+        ("stats", ("--out", str(tmp_path / "out"))),
+    ):
+        words = ("pipeline", job, "--topics", "audited,absent", *words, *at)
+        said = shared_cluster.run(*words, exit_code=65).stderr
+        assert said == b"paceline: absent: no such topic\n"
+    words = ("pipeline", "audit", "--topics", "audited", "--compare", "copy")
+    said = shared_cluster.run(*words, *at, exit_code=65).stderr
+    assert said == b"paceline: copy: no such topic\n"
+    submitted = subprocess.run(
+        [sys.executable, "deploy/spark/paceline_job.py", *words[1:], *at],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+    )
+    assert (submitted.returncode, submitted.stderr) == (2, b"paceline: copy: no such topic\n")
+    assert not (tmp_path / "archive").exists()
+
+
 def test_port_in_use_is_named(shared_cluster: Cluster, tmp_path: Path) -> None:
     """The documented port of some node is taken: which one, and how to choose others."""
     with socket.socket() as taken:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paceline.errors import ConfigurationError, PacelineError, UnknownTopicOrPartition
 from paceline.spark.jobs.options import (
     cluster_options,
     interval,
@@ -44,6 +45,13 @@ def _session(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSes
     return local_session(f"paceline-{name}", master=master, conf=conf)
 
 
+def _require(bootstrap: str, topics: str, options: Mapping[str, str]) -> None:
+    # Here, not above: help and completion do without a client.
+    from paceline.spark.jobs.presence import require_topics
+
+    require_topics(bootstrap, topics, options)
+
+
 # --- archive --------------------------------------------------------------------------------------
 
 
@@ -65,6 +73,7 @@ def archive(
     report_path: Path | None,
 ) -> int:
     """Topics into partitioned Parquet files, each record once."""
+    _require(bootstrap, topics, source_options)
     from paceline.spark.archive_log import ArchiveLog
     from paceline.spark.jobs.archiving import start_archive
     from paceline.spark.jobs.running import Runner
@@ -265,8 +274,8 @@ def windows(
     wanted = windowing.Windows(
         time_, key, window, slide, watermark, windowing.parse_aggregates(agg)
     )
+    _require(bootstrap, topics, source_options)
     report = Report("windows", report_path, topics=topics, to=target, early=early)
-
     kept = windowing.ROCKSDB if state == "rocksdb" else {}
 
     def rows() -> DataFrame:
@@ -328,18 +337,20 @@ def audit(
 ) -> int:
     """Check every replica of the topics: checksums, offsets, epochs, sequences, and that all hold
     the same."""
+    if restored is not None and "," in topics:
+        raise click.UsageError("--compare needs one topic in --topics")
+    read = topics if restored is None else f"{topics},{restored}"
+    _require(bootstrap, read, source_options)
     from paceline.spark.jobs import auditing
     from paceline.spark.jobs.running import progress
 
-    if restored is not None and "," in topics:
-        raise click.UsageError("--compare needs one topic in --topics")
     report = Report("audit", report_path, topics=topics, restored=restored)
     spark = _session("audit", master, conf)
     options = {"paceline.bootstrap.servers": bootstrap, **source_options}
     with progress("auditing"):
         auditor = auditing.Auditor(
             spark,
-            {**options, "subscribe": topics if restored is None else f"{topics},{restored}"},
+            {**options, "subscribe": read},
             deep=deep,
             transaction_ms=int(transaction_timeout * 1000),
         )
@@ -385,6 +396,7 @@ def stats(
     report_path: Path | None,
 ) -> int:
     """What is in the topics: tables as Parquet and JSON, and a page with plots."""
+    _require(bootstrap, topics, source_options)
     import time
 
     import pyarrow.parquet as pq
@@ -444,4 +456,8 @@ def main() -> int:
         return int(JobExit.USAGE)
     except click.exceptions.Exit as request:
         return request.exit_code
+    except PacelineError as error:
+        click.echo(f"paceline: {error}", err=True)
+        is_ours = isinstance(error, ConfigurationError | UnknownTopicOrPartition)
+        return int(JobExit.USAGE if is_ours else JobExit.FAILED)
     return result if isinstance(result, int) else int(JobExit.DONE)
