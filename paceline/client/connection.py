@@ -15,7 +15,7 @@ from uuid import UUID
 
 import trio
 
-from paceline.client.endpoint import Endpoint
+from paceline.client.endpoint import DEFAULT_PORT, Endpoint
 from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings
 from paceline.client.transport import Bytes, Dial, StreamTransport, Transport, dial_error
@@ -39,6 +39,9 @@ Handler = Callable[[Answer], None]
 SOFTWARE = f"paceline-python {__version__}"
 OUTBOX_BYTES = 8 * 1024 * 1024
 """Above this much unsent data :attr:`Connection.has_room` is False."""
+
+NO_LISTENER = f"no native listener (port {DEFAULT_PORT} by default)"
+"""What an address probably is where something listens that does not greet as a node does."""
 
 
 class _Pending:
@@ -221,11 +224,13 @@ class Connection:
 
     async def _open(self, nursery: trio.Nursery) -> Transport:
         timeout_s = self._settings.connect_timeout_s
+        missing, why = "connection", ""
         with trio.move_on_after(timeout_s):
             try:
                 stream = await self._dial(self.endpoint)
             except OSError as error:
                 raise dial_error(self.endpoint, error) from error
+            missing, why = "greeting", f": it stands still, or is {NO_LISTENER}"
             try:
                 transport = await self._wrap(stream, nursery)
                 self.hello = await self._shake_hands(transport)
@@ -234,7 +239,7 @@ class Connection:
                     await trio.aclose_forcefully(stream)
                 raise
             return transport
-        raise ConnectionLost(f"{self.endpoint}: no connection in {timeout_s} s", was_sent=False)
+        raise ConnectionLost(f"{self.endpoint}: no {missing} in {timeout_s} s{why}", was_sent=False)
 
     async def _wrap(self, stream: trio.abc.Stream, nursery: trio.Nursery) -> Transport:
         limit = self._settings.max_frame_bytes
@@ -259,7 +264,10 @@ class Connection:
             frame = await transport.receive()
         except ConnectionLost as error:
             # A greeting has no effect that could be repeated.
-            raise ConnectionLost(f"{self.endpoint}: {error}", was_sent=False) from error
+            said = f"{self.endpoint}: {error} before it greeted: it stops, or is {NO_LISTENER}"
+            raise ConnectionLost(said, was_sent=False) from error
+        except RemoteProtocolError as error:
+            raise RemoteProtocolError(f"{self.endpoint}: {NO_LISTENER}: {error}") from error
         frame.raise_for_error()
         reply = HelloReply.unpack(frame.body)
         if reply.version != PROTOCOL_VERSION:

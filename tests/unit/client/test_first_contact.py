@@ -111,7 +111,7 @@ async def test_an_address_that_is_silent_gets_the_whole_operation_timeout(
         cluster.kill(0)
         cluster.nodes[1].is_deaf = True
         begin = trio.current_time()
-        with pytest.raises(ConnectionLost, match=r"no connection in 3.0 s"):
+        with pytest.raises(ConnectionLost, match=r"no greeting in 3.0 s"):
             async with connect(cluster.bootstrap(), IMPATIENT, dial=cluster.dial):
                 pass
         assert trio.current_time() - begin == pytest.approx(20, abs=3.1)
