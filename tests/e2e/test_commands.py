@@ -214,6 +214,21 @@ def test_exit_codes(shared_cluster: Cluster, tmp_path: Path) -> None:
     assert not (directory / "cluster.json").exists()
 
 
+def test_what_is_absent_has_its_code_and_a_hint(shared_cluster: Cluster) -> None:
+    run = shared_cluster.run
+    for action in ("describe", "abort"):
+        said = run("transaction", action, "absent", exit_code=65).stderr
+        assert said == b"paceline: kafka/absent: no such transactional id\n"
+    run("topic", "create", "hinted", "--partitions", "1")
+    run("produce", "hinted", stdin=b"a\n")
+    words = ("--group", "elsewhere", "--protocol", "coordinator", "--count", "1")
+    run("consume", "hinted", *words)
+    said = run("group", "describe", "elsewhere", exit_code=65).stderr
+    assert b"does not exist; there is one with --family coordinator\n" in said
+    run("group", "describe", "elsewhere", "--family", "coordinator")
+    assert run("group", "describe", "absent", exit_code=65).stderr.endswith(b"does not exist\n")
+
+
 def test_a_job_says_at_once_that_a_topic_is_absent(shared_cluster: Cluster, tmp_path: Path) -> None:
     shared_cluster.run("topic", "create", "audited", "--partitions", "1")
     at = ("--bootstrap", ":".join(map(str, shared_cluster.address(0, "native"))))

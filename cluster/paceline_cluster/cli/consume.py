@@ -41,6 +41,7 @@ class Reading:
     render: Render
 
 
+SESSION_TIMEOUT_S = 10.0
 _GROUP_STARTS = {Position.EARLIEST: OutOfRange.EARLIEST, Position.LATEST: OutOfRange.LATEST}
 
 
@@ -66,15 +67,13 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position
 @click.option(
     "--protocol",
     type=click.Choice(PROTOCOLS),
-    default=PROTOCOLS[0],
-    show_default=True,
+    show_default=PROTOCOLS[0],
     help="With --group: how it is shared. coordinator: as its coordinator tells each member.",
 )
 @click.option(
     "--session-timeout",
     type=click.FloatRange(0.1, 1800),
-    default=10.0,
-    show_default=True,
+    show_default=str(SESSION_TIMEOUT_S),
     metavar="SECONDS",
     help="With --group: how long the group waits for a member that is not heard of.",
 )
@@ -100,8 +99,8 @@ def consume(
     bootstrap: tuple[Address, ...],
     start: Position,
     group: str | None,
-    protocol: str,
-    session_timeout: float,
+    protocol: str | None,
+    session_timeout: float | None,
     partitions: tuple[int, ...],
     exit_at_end: bool,
     count: int | None,
@@ -118,6 +117,8 @@ def consume(
     forms = [is_json or printer.is_json, format_ is not None, key_delimiter is not None]
     if sum(forms) > 1:
         raise click.UsageError("--output json, --format and --key-delimiter exclude each other")
+    if group is None and (protocol is not None or session_timeout is not None):
+        raise click.UsageError("--protocol and --session-timeout need --group")
     reading = Reading(
         topic=topic,
         partitions=partitions,
@@ -139,8 +140,8 @@ def consume(
         topic,
         group,
         _GROUP_STARTS[start],
-        session_timeout,
-        protocol,
+        session_timeout or SESSION_TIMEOUT_S,
+        protocol or PROTOCOLS[0],
         count,
         _shown_by(reading.render),
     )

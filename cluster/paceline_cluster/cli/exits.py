@@ -21,6 +21,7 @@ _BAD_DATA = frozenset(
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.SEGMENT_SEALED,
         ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNSUPPORTED_COMPRESSION,

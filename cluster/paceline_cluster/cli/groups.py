@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from paceline.client import Client, Position
-from paceline.errors import UnknownTopicOrPartition
+from paceline.errors import GroupNotFound, UnknownTopicOrPartition
 from paceline.types import TopicPartition
 from paceline.wire.native.groups import CommittedOffset, GroupDescription, GroupMember
 from paceline_cluster.cli.find import Address, client_options, find
@@ -73,7 +73,10 @@ def describe(
 
     async def work(client: Client) -> dict[str, Any]:
         groups = client.admin.groups
-        found = await groups.describe(name, family=family, subject=subject)
+        try:
+            found = await groups.describe(name, family=family, subject=subject)
+        except GroupNotFound as error:
+            raise GroupNotFound(f"{error}{await _namesakes(client, name)}") from None
         committed = await groups.offsets(name, family=family, subject=subject)
         readers = _readers(found)
         ends = await _ends(client, {at.topic for at in (*committed, *readers)})
@@ -101,6 +104,16 @@ def describe(
         heads = ("member", "instance", "client", "partitions", "leader", "silent_ms")
         tables.append(Table(heads, [[each[head] for head in heads] for each in data["members"]]))
     printer.result(data, *tables)
+
+
+async def _namesakes(client: Client, name: str) -> str:
+    """Which groups of the name there are, as the end of a sentence; nothing if there is none."""
+    found = [each for each in await client.admin.groups.list() if each.group == name]
+    options = [
+        f"--family {each.family}" + (f" --subject {each.subject}" if each.subject else "")
+        for each in found
+    ]
+    return f"; there is one with {' and with '.join(options)}" if options else ""
 
 
 def _readers(found: GroupDescription) -> dict[TopicPartition, str]:

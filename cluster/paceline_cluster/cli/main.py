@@ -86,6 +86,9 @@ def paceline() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code (spec ecosystem 3)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller ('>&-'), who wants none of it
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good
     try:
         result = paceline.main(
             args=None if arguments is None else list(arguments),

@@ -39,7 +39,7 @@ class Inspection:
         """One id. Raises TransactionNotFound."""
         found = self._context.find(key)
         if found is None:
-            raise TransactionNotFound(f"{key}: not known")
+            raise TransactionNotFound(f"{key}: no such transactional id")
         return self._listed(key, found)
 
     def abort(self, key: TransactionKey, reason: str) -> None:

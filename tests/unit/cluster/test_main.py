@@ -14,6 +14,7 @@ from paceline.errors import (
     InternalError,
     NotEnoughReplicas,
     RequestTimedOut,
+    TransactionNotFound,
     UnknownTopicOrPartition,
     error_for,
 )
@@ -66,6 +67,8 @@ def test_every_command_with_a_result_takes_output() -> None:
         (["produce", "t", "--json", "--key", "k"], Exit.USAGE, "--json takes keys"),
         (["consume", "t", "--from", "soon"], Exit.USAGE, "is no place"),
         (["consume", "t", "--format", "%z"], Exit.USAGE, "unknown"),
+        (["consume", "t", "--protocol", "coordinator"], Exit.USAGE, "need --group"),
+        (["consume", "t", "--session-timeout", "3"], Exit.USAGE, "need --group"),
         (["--version"], Exit.OK, ""),
     ],
 )
@@ -80,6 +83,7 @@ def test_exit_codes(
     ("error", "code"),
     [
         (UnknownTopicOrPartition("t"), Exit.DATA),
+        (TransactionNotFound("t"), Exit.DATA),
         (ConnectionLost("t"), Exit.UNAVAILABLE),
         (NotEnoughReplicas("t"), Exit.UNAVAILABLE),
         (RequestTimedOut("t"), Exit.TIMEOUT),
@@ -100,6 +104,16 @@ def test_errors_have_their_codes(error: Exception, code: Exit) -> None:
 @pytest.mark.parametrize("code", sorted(ErrorCode))
 def test_no_answer_of_a_broker_is_taken_for_success(code: ErrorCode) -> None:
     assert exit_code_for(error_for(code, "x")) is not Exit.OK
+
+
+def test_closed_outputs_are_no_bug() -> None:
+    code = (
+        "import sys; from paceline_cluster.cli.main import main; sys.exit(main(['chaos', 'list']))"
+    )
+    for closing in (">&-", ">&- 2>&-"):
+        words = ["sh", "-c", f'exec {sys.executable} -c "{code}" {closing}']
+        result = subprocess.run(words, capture_output=True, check=False)
+        assert (result.returncode, result.stderr) == (0, b"")
 
 
 def test_help_imports_no_command() -> None:
