@@ -169,7 +169,6 @@ class Metadata:
         self._last_node = NO_NODE
         self._wake = trio.Event()
         self._done = trio.Event()
-        self._last_node = NO_NODE
 
     def request(self, topics: Iterable[str], *, auto_create: bool = False) -> None:
         """Have these topics looked up soon; returns at once."""
