@@ -16,6 +16,10 @@ from paceline.types import NO_EPOCH, LeaderEpoch
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.replication.waiters import OffsetWaiters
 
+_STEP_S = 0.02
+"""All who wait are looked at when an alarm rings, so that it does not ring for each: where nothing
+is committed, thousands may wait."""
+
 
 class ProduceResult(NamedTuple):
     """Where a produce request came to lie; offsets inclusive, high watermark exclusive."""
@@ -137,7 +141,8 @@ class PendingProduces:
         _tell([request for _, request in simulated], error)
 
     def _arm(self, deadline: float) -> None:
-        """One alarm for all who wait, however they do, at the earliest of their deadlines."""
+        """One alarm for all who wait, however they do, at the earliest of their deadlines, or a
+        little after."""
         if deadline < self._alarm_at:
             if self._alarm is not None:
                 self._alarm.cancel()
@@ -151,13 +156,12 @@ class PendingProduces:
         expired = [*self._committing.expire(now), *self._syncing.expire(now)]
         expired += [request for deadline, request in self._simulated if deadline <= now]
         self._simulated = [entry for entry in self._simulated if entry[0] > now]
-        self._arm(
-            min(
-                self._committing.earliest_deadline(),
-                self._syncing.earliest_deadline(),
-                *(deadline for deadline, _ in self._simulated),
-            )
+        earliest = min(
+            self._committing.earliest_deadline(),
+            self._syncing.earliest_deadline(),
+            *(deadline for deadline, _ in self._simulated),
         )
+        self._arm(max(earliest, now + _STEP_S))
         _tell(expired, error)
 
 

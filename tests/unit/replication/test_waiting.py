@@ -144,6 +144,26 @@ async def test_pending_produces_cost_one_deadline_however_many_wait(
         nursery.cancel_scope.cancel()
 
 
+async def test_many_that_nobody_can_commit_are_told_in_few_rounds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    deadlines = Deadlines()
+    told: list[float] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        pending = PendingProduces("t/0", trio.current_time, deadlines, lambda _: None)
+        begun = trio.current_time()
+        for number in range(1000):
+            request = PendingProduce(
+                0, 9, 2, lambda _: told.append(trio.current_time()), is_duplicate=False
+            )
+            pending.wait_committed(request, 1.0 + number / 1000)
+        await trio.sleep(3.0)
+        assert told == pytest.approx([begun + 1.0 + n / 1000 for n in range(1000)], abs=0.03)
+        assert len(set(told)) < 100
+        nursery.cancel_scope.cancel()
+
+
 def heads(*sequences: tuple[int, int], producer: int = 7) -> list[BatchHeader]:
     """Headers of batches of ``count`` records from ``sequence`` on."""
     data = bytearray()
