@@ -70,6 +70,8 @@ class CommittedLog:
 
     def __init__(self) -> None:
         self.end = 0
+        self.compacted_to = 0
+        """Below lie other batches where a replica was compacted: nothing there is compared."""
         self._batches: dict[int, BatchId] = {}
 
     def conflict(self, batches: list[BatchId]) -> str | None:
@@ -77,6 +79,8 @@ class CommittedLog:
         for batch in batches:
             if batch.base_offset >= self.end:
                 break
+            if batch.base_offset < self.compacted_to:
+                continue
             known = self._batches.get(batch.base_offset)
             if known != batch:
                 return f"holds {batch}, committed is {known}"
@@ -92,6 +96,7 @@ class CommittedLog:
     def missing(self, batches: list[BatchId], log_start: int) -> str | None:
         """The first committed batch at or behind ``log_start`` that is not among ``batches``."""
         held = set(batches)
+        log_start = max(log_start, self.compacted_to)
         for batch in self._batches.values():
             if batch.next_offset > log_start and batch not in held:
                 return f"lacks {batch}"

@@ -201,6 +201,8 @@ class Oracle:
         replica = partition.replica
         committed = self.committed.setdefault(partition.key, CommittedLog())
         batches = read_batches(partition.log, before, after)
+        if committed.conflict(batches) is not None:
+            self._note_compaction(partition.key, committed)
         conflict = committed.conflict(batches)
         if conflict is not None and (machine.number, partition.key) not in self.damaged:
             self.fail("I1", f"n{machine.number} {partition} {conflict}")
@@ -231,9 +233,19 @@ class Oracle:
         if (machine.number, partition.key) in self.damaged:
             return
         held = read_batches(partition.log, start, committed.end)
+        if committed.conflict(held) is not None:
+            self._note_compaction(partition.key, committed)
         conflict = committed.conflict(held)
         if conflict is not None:
             self.fail(rule, f"n{machine.number} {partition} {conflict}")
+
+    def _note_compaction(self, key: PartitionKey, committed: CommittedLog) -> None:
+        """Replicas are compacted each for itself, and others copy what that left."""
+        for watched in self._watched.values():
+            hosted = watched.broker.replicas.table.find(key)
+            if hosted is not None:
+                cleaned = hosted.log.compaction.cleaned_offset
+                committed.compacted_to = max(committed.compacted_to, cleaned)
 
     def _registered(self, partition: Partition) -> Registration | None:
         newest = self.metadata.newest
@@ -327,6 +339,7 @@ class Oracle:
                     self._check_whole(node, partition, committed)
 
     def _check_whole(self, node: NodeId, partition: Partition, committed: CommittedLog) -> None:
+        self._note_compaction(partition.key, committed)
         held = read_batches(partition.log, 0, committed.end)
         problems: Iterable[str | None] = (
             committed.conflict(held),
