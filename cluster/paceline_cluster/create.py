@@ -141,7 +141,7 @@ def _begin(directory: Path) -> None:
 
 def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry:
     folder = directory / f"node-{plan.id}"
-    folder.mkdir()
+    folder.mkdir(mode=0o700)  # records and secrets: for nobody but who runs the node
     if plan.data_dir is not None:
         # The directory will be carried to another machine, so the secret travels in it.
         secret = (directory / state.CLUSTER_KEY_FILE).read_text(encoding="ascii")
@@ -239,7 +239,7 @@ async def format_for_joining(
     """
     settings = check_config(config)
     path = settings.node.data_dir.absolute()
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
     known = await _former_cluster(path, replace=replace)
     chosen = cluster_id or known
     if chosen is None:

@@ -106,7 +106,10 @@ async def _wait_running(entry: NodeEntry, children: Children) -> None:
                 return
             said = f"it is {status.state} ({', '.join(status.reasons)})"
         await trio.sleep(POLL_S)
-    raise TooLate(f"node {entry.id} does not run after {START_TIMEOUT_S:.0f} s: {said}")
+    raise TooLate(
+        f"node {entry.id} was started and does not serve after {START_TIMEOUT_S:.0f} s: {said}; "
+        "it may wait for others ('paceline up' starts all that are stopped)"
+    )
 
 
 async def _suspend(directory: Path, entry: NodeEntry) -> None:

@@ -31,6 +31,7 @@ async def test_directories_of_a_new_cluster(tmp_path: Path) -> None:
     assert len(bytes.fromhex(secret.read_text())) == 32
     seen = set()
     for node in made.nodes:
+        assert node.dir.stat().st_mode & 0o777 == 0o700
         settings = create.check_config(node.config_path)
         assert settings.log.segment_bytes == 1048576
         assert settings.secret_path == secret
