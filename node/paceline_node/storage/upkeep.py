@@ -6,10 +6,11 @@ up on it when it has changed meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.errors import CorruptMessage
+from paceline.errors import CorruptMessage, StorageError
 from paceline_node.env import Disk
 from paceline_node.storage import damage
 from paceline_node.storage.damage import DamagedRange
@@ -84,14 +85,16 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
     """Check the replacement, swap it in by rename, make that durable.
 
     Raises CorruptMessage when the replacement is not whole, LookupError when the segment has
-    changed meanwhile, OSError. The old file stays in place in each of these cases.
+    changed meanwhile, StorageError when the log failed or was closed, OSError. The old file stays
+    in place in each of these cases.
     """
     replaced = await repair.finish()
     try:
         log.adopt(repair.damaged, replaced)
-    except LookupError:
+    except (LookupError, StorageError):
         replaced.segment.file.close()
-        disk.remove(replaced.path)
+        with contextlib.suppress(OSError):  # a failed disk: opening the log removes it
+            disk.remove(replaced.path)
         raise
     await disk.fsync_dir(log.path)
     await damage.write(disk, log.path, log.damaged)

@@ -258,6 +258,7 @@ async def test_a_failed_log_is_not_repaired() -> None:
     with pytest.raises(StorageError):
         await upkeep.finish_repair(disk, log, repair)
     repair.abandon()
+    assert [n for n in disk.list(log.path) if "replacement" in n] == []
     log.abandon()
 
 
