@@ -149,6 +149,7 @@ class Quorum:
         self._barriers: list[_Barrier] = []
         self._asked: dict[int, list[_Barrier]] = {}
         self._contexts = 0
+        self._doubt: _Barrier | None = None
         self.membership = Membership(
             self._core, most_voters=settings.most_voters, retired=retired, changed=self._pump
         )
@@ -244,12 +245,17 @@ class Quorum:
     def _make_up_ticks(self) -> None:
         """Feed the ticks that have passed, before anything else that has to do with time. More than
         were slept through on purpose are not made up for: a process that was stopped has not been
-        waiting for its leader all the while."""
+        waiting for its leader all the while. One that led may have been deposed meanwhile, and
+        asks the others."""
         tick_s = self._settings.timing.tick_s
         now = self._env.now()
         passed = int((now - self._ticked_at) / tick_s + 1e-6)  # sums of floats fall short a little
         for _ in range(min(passed, MOST_TICKS)):
             self._core.tick()
+        if passed >= self._settings.timing.election_ticks and self._core.is_leader:
+            self._doubt = _Barrier()
+            self._barriers.append(self._doubt)
+            self._ask_barriers()
         self._ticked_at = now if passed > MOST_TICKS else self._ticked_at + passed * tick_s
 
     def _pump(self) -> None:
@@ -307,6 +313,14 @@ class Quorum:
                 if told:
                     self._log.info("metadata has room again", file=what)
                 return
+
+    def is_sure(self) -> bool:
+        """Whether this member leads, and need not fear to have been deposed while its process was
+        stopped: after a stop of an election timeout a majority must have confirmed it. For what is
+        said from memory alone; whoever is woken first must ask."""
+        self._make_up_ticks()
+        self._drain()
+        return self._core.is_leader and (self._doubt is None or self._doubt.done.is_set())
 
     # --- effects ---------------------------------------------------------------------------------
 

@@ -60,6 +60,9 @@ class Quorum(Protocol):
     @property
     def membership(self) -> VoterChanges: ...
 
+    def is_sure(self) -> bool:
+        """Whether this member leads and has not been deposed while its process was stopped."""
+
     def propose(self, records: Sequence[bytes]) -> tuple[int, int]:
         """Append one entry; its index and term. Raises NotController when not the leader, or
         Throttled."""
@@ -151,7 +154,9 @@ class Controller:
         return waiting.answer()
 
     def _submit(self, sender: NodeId | None, message: Message) -> _Waiting:
-        if not self.active:
+        # Many an answer comes from memory, a broker's session among them, and holds nothing if
+        # another controller is active.
+        if not (self.active and self._quorum.is_sure()):
             raise NotController("this node is not the active controller")
         if len(self._waiting) >= self._settings.max_waiting:
             raise Throttled(f"{len(self._waiting)} requests wait for the metadata quorum")

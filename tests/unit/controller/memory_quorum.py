@@ -57,10 +57,14 @@ class MemoryQuorum:
         self.store = store
         self.voters = range(voters)
         self.is_leader = False
+        self.stood_still = False
         self.term = 0
         self.refusing = False
         self.log: list[tuple[int, Sequence[bytes]]] = [(0, ())]
         store.install(Image.bootstrap(CLUSTER).to_snapshot(), 1)
+
+    def is_sure(self) -> bool:
+        return self.is_leader and not self.stood_still
 
     def lead(self) -> None:
         """Become leader of the next term, with the entry a new leader appends."""

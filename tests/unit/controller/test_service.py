@@ -141,6 +141,17 @@ async def test_refuses_until_the_first_entry_of_its_term_is_applied() -> None:
         assert node.controller.active
 
 
+async def test_no_session_is_renewed_by_a_controller_that_was_stopped_and_may_be_deposed() -> None:
+    async with running() as node:
+        await node.lead()
+        await node.start(0)
+        node.quorum.stood_still = True
+        with pytest.raises(NotController):
+            await node.heartbeat(0)
+        node.quorum.stood_still = False
+        await node.heartbeat(0)
+
+
 async def test_answers_after_commit_and_with_the_entrys_place() -> None:
     async with running() as node:
         await node.lead()

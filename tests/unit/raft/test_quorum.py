@@ -365,6 +365,35 @@ async def test_a_stopped_process_does_not_campaign_for_time_it_slept(
         assert leader.live.term == terms
 
 
+async def test_a_leader_whose_process_was_stopped_is_not_sure_until_a_majority_confirms_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        await trio.sleep(0.2)
+        assert leader.live.is_sure()
+        autojump_clock.jump(0.5)
+        assert leader.live.is_sure()  # nobody elects another one so soon
+        autojump_clock.jump(1.0)
+        assert leader.live.is_leader
+        assert not leader.live.is_sure()
+        await cluster.until(leader.live.is_sure)
+        assert cluster.leader() is leader
+        for other in {0, 1, 2} - {leader.number}:
+            cluster.cuts |= {(leader.number, other), (other, leader.number)}
+        autojump_clock.jump(1.0)
+        for _ in range(30):
+            assert not leader.live.is_sure()
+            await trio.sleep(0.1)
+
+
+async def test_who_needs_no_others_is_always_sure(autojump_clock: MockClock) -> None:
+    async with cluster_of(1) as cluster:
+        leader = await cluster.elect()
+        autojump_clock.jump(30)
+        assert leader.live.is_sure()
+
+
 def test_settings_profiles() -> None:
     assert SETTINGS.timing.tick_s == pytest.approx(0.05)
     assert SETTINGS.timing.election_ticks == 20
