@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline_cluster.sim.plan import draw
+from paceline_cluster.sim.plan import Plan, draw
 from paceline_cluster.sim.run import run
 from tests.sim.node.mutants import MUTANTS, NodeMutant
 
@@ -19,14 +19,18 @@ pytestmark = pytest.mark.timeout(600)
 SECONDS = 6.0
 
 
+def plan_of(mutant: NodeMutant, seed: int) -> Plan:
+    if mutant.whole:
+        return draw(seed, mutant.profile)
+    plan = draw(seed, mutant.profile, seconds=SECONDS)
+    return replace(plan, transactors=0, copiers=0, streamers=0, guests=())
+
+
 def find(mutant: NodeMutant) -> str | None:
     """The first violation within the budget."""
     with mutant.patch():
         for seed in (mutant.seed, *range(mutant.budget)):
-            # Without transactions, segments and guests: the runs that were searched, and shorter.
-            plan = draw(seed, mutant.profile, seconds=SECONDS)
-            plan = replace(plan, transactors=0, copiers=0, streamers=0, guests=())
-            verdict = run(plan)
+            verdict = run(plan_of(mutant, seed))
             if verdict.violation is not None:
                 return str(verdict.violation)
     return None
