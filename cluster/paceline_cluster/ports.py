@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import random
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -90,21 +91,23 @@ def _bind(port: int) -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def choosing() -> AsyncIterator[None]:
+async def choosing() -> AsyncIterator[IO[str]]:
     """Whoever else of this user chooses ports, in this process or another, does so only after the
-    block ends, when those chosen in it are bound; so two that start at once never choose alike."""
+    block ends, when those chosen in it are bound; so two that start at once never choose alike.
+    Yields the file that is locked; it remembers the port that was chosen last."""
     with _lock_file() as lock:
         while not _is_locked(lock):  # noqa: ASYNC110 - another process tells nobody that it is done
             await trio.sleep(_LOOK_AGAIN_S)
-        yield
+        yield lock
 
 
 @contextlib.asynccontextmanager
 async def free_ports(node_ids: Iterable[int]) -> AsyncIterator[dict[int, NodePorts]]:
-    """Free ports for each node, chosen at random from :func:`random_range`. The block is one of
-    :func:`choosing`."""
-    async with choosing():
-        yield _choose(node_ids)
+    """Free ports for each node from :func:`random_range`, those behind the ones that were chosen
+    last: the ports of a cluster that is stopped for a while are the last to be chosen again. The
+    block is one of :func:`choosing`."""
+    async with choosing() as memory:
+        yield _choose(node_ids, memory)
 
 
 def _is_locked(file: IO[str]) -> bool:
@@ -134,7 +137,7 @@ async def planned(
 
 def _lock_file() -> IO[str]:
     path = Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
-    return path.open("w", encoding="ascii")
+    return path.open("a+", encoding="ascii")
 
 
 def free_numbers(count: int, *, besides: Iterable[int] = ()) -> list[int]:
@@ -145,10 +148,39 @@ def free_numbers(count: int, *, besides: Iterable[int] = ()) -> list[int]:
     return [_free_port(rng, taken) for _ in range(count)]
 
 
-def _choose(node_ids: Iterable[int]) -> dict[int, NodePorts]:
-    rng = random.SystemRandom()
-    taken: set[int] = set()
-    return {node: {name: _free_port(rng, taken) for name in BASE_PORTS} for node in node_ids}
+def _choose(node_ids: Iterable[int], memory: IO[str]) -> dict[int, NodePorts]:
+    usable = random_range()
+    plan: dict[int, NodePorts] = {node: {} for node in node_ids}
+    wanted = [(ports, name) for ports in plan.values() for name in BASE_PORTS]
+    chosen = list(itertools.islice(_free_behind(_last_chosen(memory), usable), len(wanted)))
+    if len(chosen) < len(wanted):
+        raise BadSetting(f"no free port found between {usable.start} and {usable.stop}")
+    for (ports, name), port in zip(wanted, chosen, strict=True):
+        ports[name] = port
+    if chosen:
+        memory.truncate(0)
+        memory.write(str(chosen[-1]))
+        memory.flush()
+    return plan
+
+
+def _last_chosen(memory: IO[str]) -> int:
+    """-1 where none is known."""
+    memory.seek(0)
+    text = memory.read().strip()
+    return int(text) if text.isdecimal() else -1
+
+
+def _free_behind(last: int, usable: range) -> Iterator[int]:
+    """The free ones of ``usable``, from the one behind ``last`` on and round; from any where it is
+    not among them."""
+    first = (
+        usable.index(last) + 1 if last in usable else random.SystemRandom().randrange(len(usable))
+    )
+    for step in range(len(usable)):
+        port = usable[(first + step) % len(usable)]
+        if _bind_problem(port) is None:
+            yield port
 
 
 def _free_port(rng: random.Random, taken: set[int]) -> int:

@@ -1,6 +1,9 @@
 """Ports of a local cluster: documented bases, conflicts named, free ones distinct."""
 
+import os
 import socket
+import tempfile
+from pathlib import Path
 
 import pytest
 import trio
@@ -88,3 +91,28 @@ async def test_two_at_once_in_one_process_choose_one_after_the_other() -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(choose)
+
+
+async def test_ports_that_were_chosen_lately_are_not_chosen_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that is stopped for a while finds its ports free when it comes back."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: set[int] = set()
+    for _ in range(20):
+        async with ports.free_ports(range(3)) as plan:
+            numbers = {port for listeners in plan.values() for port in listeners.values()}
+        assert len(numbers) == 3 * len(ports.BASE_PORTS)
+        assert numbers.isdisjoint(seen)
+        seen |= numbers
+
+
+async def test_choosing_goes_round_and_forgives_a_spoiled_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    usable = ports.random_range()
+    for text in (str(usable[-2]), "70000", "nonsense", ""):
+        (tmp_path / f"paceline-ports-{os.getuid()}.lock").write_text(text)
+        async with ports.free_ports(range(1)) as plan:
+            assert set(plan[0].values()) <= set(usable)
