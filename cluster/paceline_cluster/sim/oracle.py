@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from paceline.types import NO_NODE, NodeId
-from paceline_cluster.sim.committed import CommittedLog, is_sound, read_batches
+from paceline_cluster.sim.committed import BatchId, CommittedLog, is_sound, read_batches
 from paceline_cluster.sim.machine import Life, Machine, failure_of
 from paceline_cluster.sim.metadata_checks import MetadataChecks, find_partition
 from paceline_node.app.broker import Broker
@@ -201,9 +201,7 @@ class Oracle:
         replica = partition.replica
         committed = self.committed.setdefault(partition.key, CommittedLog())
         batches = read_batches(partition.log, before, after)
-        if committed.conflict(batches) is not None:
-            self._note_compaction(partition.key, committed)
-        conflict = committed.conflict(batches)
+        conflict = self._conflict(partition.key, committed, batches)
         if conflict is not None and (machine.number, partition.key) not in self.damaged:
             self.fail("I1", f"n{machine.number} {partition} {conflict}")
         if after <= committed.end:
@@ -233,11 +231,18 @@ class Oracle:
         if (machine.number, partition.key) in self.damaged:
             return
         held = read_batches(partition.log, start, committed.end)
-        if committed.conflict(held) is not None:
-            self._note_compaction(partition.key, committed)
-        conflict = committed.conflict(held)
+        conflict = self._conflict(partition.key, committed, held)
         if conflict is not None:
             self.fail(rule, f"n{machine.number} {partition} {conflict}")
+
+    def _conflict(
+        self, key: PartitionKey, committed: CommittedLog, held: list[BatchId]
+    ) -> str | None:
+        """As :meth:`CommittedLog.conflict`, where compaction is no explanation."""
+        if committed.conflict(held) is None:
+            return None
+        self._note_compaction(key, committed)
+        return committed.conflict(held)
 
     def _note_compaction(self, key: PartitionKey, committed: CommittedLog) -> None:
         """Replicas are compacted each for itself, and others copy what that left."""

@@ -297,7 +297,7 @@ class StateTopic(Generic[M]):
         rings = (replica.next_ring(now, _RETRY_S) for replica, _ in self._replicas.values())
         self._wake_at = min(rings, default=math.inf)
         if self._broken:
-            self._wake_at = min(self._wake_at, self._env.now() + _RETRY_S)
+            self._wake_at = min(self._wake_at, now + _RETRY_S)
         with trio.move_on_at(self._wake_at):
             await self._wake.wait()
         self._wake = trio.Event()

@@ -25,9 +25,7 @@ from paceline.wire.batch import TRANSACTIONAL, build_batch, read_header
 from paceline.wire.records import Record
 from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.replica import MachineReplica, Phase
-from paceline_node.replication.transactions import (
-    MarkerOrder,
-)
+from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
