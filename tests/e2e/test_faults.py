@@ -205,6 +205,7 @@ def test_full_disk_refuses_writes_and_loses_none(
     text = (moved / "node.toml").read_text()
     (moved / "node.toml").write_text(text + "\n[disk]\nmin_free_bytes = 1048576\n")
     cluster.run("node", "restart", str(leader))
+    wait_until("the moved node in sync", lambda: _all_in_sync(cluster, "full"))
     cluster.run("role", "set", "full", "0", "leader", "--node", str(leader))
     filler = small_disk / "filler"
     with Load(cluster, "full", tmp_path) as load:
