@@ -19,6 +19,8 @@ from paceline_node.storage.producers import ProducerTable, read_detail
 from paceline_node.storage.transactions import is_aborted
 from paceline_node.transactions.records import TopicPartition
 
+PARTITIONS = 3
+
 
 class Value(NamedTuple):
     """A record says whose it is."""
