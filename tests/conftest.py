@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from hypothesis import HealthCheck, settings
 
 # No test judges a time (SETTLED T1): a busy machine generates and runs examples slowly, too.
@@ -14,3 +16,10 @@ settings.register_profile(
     "search", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=1000
 )
 settings.load_profile("paceline")
+
+
+def pytest_collection_finish() -> None:
+    """Cycles are not looked for in all that was imported and collected, which stays."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 10)

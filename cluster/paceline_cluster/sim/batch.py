@@ -6,6 +6,7 @@ sent the same bytes at the same times (the canary of spec testing 4).
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -85,7 +86,7 @@ class Batch:
             ProcessPoolExecutor(
                 self.workers,
                 mp_context=multiprocessing.get_context("spawn"),
-                initializer=_end_with_the_batch,
+                initializer=_begin,
                 max_tasks_per_child=self.renew_after,
             ) as pool,
         ):
@@ -105,6 +106,18 @@ class Batch:
                     file.write(json.dumps(result.to_json()) + "\n")
                     file.flush()
                     self.say(result)
+
+
+def _begin() -> None:
+    _collect_seldom()
+    _end_with_the_batch()
+
+
+def _collect_seldom() -> None:
+    """A tenth of a run is the search for cycles, nearly all of it in what lives as long as the
+    process or the run."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 10)
 
 
 def _end_with_the_batch() -> None:
@@ -132,6 +145,7 @@ def _work(tier: str, profile: str, seed: int) -> Result:
         )
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        gc.collect()
     if tier == NODE and seed % CANARY_EVERY == 0 and result.violation is None:
         (again,) = traces_elsewhere([(tier, profile, seed)])
         if again != result.trace:
