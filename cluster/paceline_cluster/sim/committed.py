@@ -73,25 +73,39 @@ class CommittedLog:
         self.compacted_to = 0
         """Below lie other batches where a replica was compacted: nothing there is compared."""
         self._batches: dict[int, BatchId] = {}
+        self._unread: list[tuple[int, int]] = []
+        """Committed by a leader whose damaged disk did not show it: what the first sound replica
+        holds there is what was committed."""
 
     def conflict(self, batches: list[BatchId]) -> str | None:
-        """How ``batches`` differ from what is committed, if they do."""
+        """How the ``batches`` of a sound replica differ from what is committed, if they do."""
         for batch in batches:
             if batch.base_offset >= self.end:
                 break
             if batch.base_offset < self.compacted_to:
                 continue
             known = self._batches.get(batch.base_offset)
-            if known != batch:
+            if known is None and self._is_unread(batch):
+                self._batches[batch.base_offset] = batch
+            elif known != batch:
                 return f"holds {batch}, committed is {known}"
         return None
 
     def extend(self, batches: list[BatchId], end: int) -> None:
-        """A leader's high watermark moved to ``end``."""
+        """A leader's high watermark moved to ``end``; ``batches``: what its sound log shows."""
+        read_to = self.end
         for batch in batches:
             if batch.base_offset >= self.end:
                 self._batches[batch.base_offset] = batch
+                read_to = batch.next_offset
+        if read_to < end:
+            self._unread.append((read_to, end))
         self.end = max(self.end, end)
+
+    def _is_unread(self, batch: BatchId) -> bool:
+        return any(
+            first <= batch.base_offset and batch.next_offset <= end for first, end in self._unread
+        )
 
     def missing(self, batches: list[BatchId], log_start: int) -> str | None:
         """The first committed batch at or behind ``log_start`` that is not among ``batches``."""

@@ -32,3 +32,15 @@ def test_what_compaction_left_is_not_compared_and_all_behind_it_is() -> None:
     assert committed.missing([left, THREE], 0) is None
     assert committed.conflict([left, THREE._replace(crc=7)]) is not None
     assert committed.missing([left], 0) == f"lacks {THREE}"
+
+
+def test_what_a_damaged_leader_committed_unseen_is_what_the_first_sound_replica_holds() -> None:
+    committed = CommittedLog()
+    committed.extend([ONE], 3)
+    assert committed.conflict([ONE, TWO, THREE]) is None
+    assert committed.conflict([TWO._replace(crc=7)]) is not None
+    assert committed.missing([ONE, THREE], 0) == f"lacks {TWO}"
+    committed.extend([], 5)
+    assert committed.conflict([BatchId(4, 5, 0, 9)]) is None
+    assert committed.conflict([BatchId(4, 5, 0, 8)]) is not None
+    assert committed.conflict([BatchId(2, 4, 0, 9)]) is not None  # the third is known
