@@ -17,7 +17,7 @@ from tests.e2e.members import Member, OffsetWatch
 from tests.e2e.test_groups import Source, in_sync, producing
 from tests.integration.node.consumer import ScriptedConsumer, registration
 
-LINES = 100_000
+LINES = 40_000
 PARTITIONS = 6
 FAMILY = ("--family", "coordinator")
 HANG_S = 60.0

@@ -5,7 +5,7 @@ the victim is the leader of a partition, or the controller, at a random moment. 
 run proves that the kill fell inside the writing (acknowledgements before and after it, batches of
 two leader epochs in the log of a partition that the victim led).
 
-``PACELINE_FAILOVER_RUNS`` (default 1) and ``PACELINE_FAILOVER_LINES`` (default 150000) size it,
+``PACELINE_FAILOVER_RUNS`` (default 1) and ``PACELINE_FAILOVER_LINES`` (default 60000) size it,
 ``PACELINE_SEED`` repeats the choices of a run. ``scripts/show-failover`` does 20
 of 500,000 lines.
 """
@@ -28,13 +28,13 @@ from tests.e2e.acked import check, read_acked, read_consumed
 from tests.e2e.cluster import Cluster, environment_lines, wait_until
 
 RUNS = int(os.environ.get("PACELINE_FAILOVER_RUNS", "1"))
-LINES = int(os.environ.get("PACELINE_FAILOVER_LINES", "150000"))
+LINES = int(os.environ.get("PACELINE_FAILOVER_LINES", "60000"))
 SEED = int(os.environ.get("PACELINE_SEED", random.SystemRandom().randrange(2**32)))
 REPORT = os.environ.get("PACELINE_FAILOVER_REPORT")
 """File that gets one JSON line per run (T5)."""
 
 CHUNK_LINES = 1000
-SLOW_S = 0.02
+SLOW_S = 0.05
 
 Source = list[tuple[str, str]]
 

@@ -20,7 +20,7 @@ from paceline.client import blocking
 from tests.e2e.cluster import Cluster, wait_until
 from tests.e2e.members import Member, OffsetWatch, union
 
-LINES = int(os.environ.get("PACELINE_GROUPS_LINES", "200000"))
+LINES = int(os.environ.get("PACELINE_GROUPS_LINES", "60000"))
 REPORT = os.environ.get("PACELINE_GROUPS_REPORT")
 """File that gets one JSON line (T5)."""
 
@@ -28,7 +28,7 @@ PARTITIONS = 12
 KEYS = 997
 CHUNK = 1000
 SLOW_FROM = 0.4
-SLOW_CHUNK = 24
+SLOW_CHUNK = 12
 SLOW_S = 0.05
 GONE_S = 60.0
 """A bound for what takes a second or two (T1)."""
