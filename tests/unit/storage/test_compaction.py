@@ -269,6 +269,22 @@ async def test_more_keys_than_the_map_holds_take_several_rounds() -> None:
     log.abandon()
 
 
+async def test_how_far_it_came_is_known_after_a_power_cut() -> None:
+    disk = MemoryDisk()
+    log = await keyed_log(disk)
+    log.append_leader(keyed([(b"k0", None)]), 1, 1_000)
+    log.seal()
+    await flush(log, disk)
+    await compact(disk, log)
+    reached, end = log.compaction, log.log_end_offset
+    assert reached.cleaned_offset == end
+    assert reached.horizon_ms > 0
+    disk.power_cut(random.Random(1))
+    log = await reopen(disk, mark=end)
+    assert log.compaction == reached
+    log.abandon()
+
+
 async def test_a_slice_in_flight_stays_readable() -> None:
     disk = MemoryDisk()
     log = await keyed_log(disk)
