@@ -101,9 +101,11 @@ async def test_a_lie_about_corruption_does_nothing(tmp_path: Path) -> None:
             NativeConnection(nodes.up[leader].addresses["native"]) as near,
             NativeConnection(nodes.up[(leader + 1) % 3].addresses["native"]) as far,
         ):
+            began = trio.current_time()
             answers = [await claim(near, offset % end) for offset in range(200)]
+            looks = 1 + (trio.current_time() - began) / PAUSE_S
             assert set(answers) == {"holds", "Throttled"}
-            assert answers.count("holds") < 100, "claims without end make the disk busy"
+            assert answers.count("holds") <= looks, "claims without end make the disk busy"
             assert await claim(far, 5) == "NotLeader"
             assert await claim(near, 5, 999) == "UnknownLeaderEpoch"
             for offset in (-1, end + 100, 1 << 60):

@@ -16,8 +16,8 @@ _PAUSE_S = 0.001
 class Writer:
     """Writes distinct values with acks=all through one node, one after another.
 
-    ``acked`` is by offset what was answered with OK; ``refused`` are the other answers, ``last`` is
-    the newest value. A value
+    ``acked`` is by offset what was answered with OK; ``refused`` are the other answers, ``denied``
+    the values of those that say that nothing was stored, ``last`` is the newest value. A value
     without an OK is never written again, so every value stands in the log at most once.
     """
 
@@ -25,6 +25,7 @@ class Writer:
         self.topic = topic
         self.acked: dict[int, str] = {}
         self.refused: list[str] = []
+        self.denied: set[str] = set()
         self.last = ""
         self._address = nodes.up[via].v1
         self._name = f"from-{via}"
@@ -48,6 +49,8 @@ class Writer:
             self.acked[offset] = value
         else:
             self.refused.append(answer)
+            if answer.startswith("ERR|NOT_LEADER|"):
+                self.denied.add(value)
         self._progress.set()
         self._progress = trio.Event()
         return answer
@@ -80,9 +83,15 @@ async def create(nodes: Cluster, topic: str) -> int:
 
 
 async def lead(nodes: Cluster, topic: str, node: int) -> None:
-    """Let ``node`` lead the topic's partition."""
-    async with nodes.v1(node) as client:
-        await client.ok("SET_PARTITION_ROLE", f"{topic} 0 leader")
+    """Let ``node`` lead the topic's partition, as soon as it may: it must be in sync, which a slow
+    moment of the disk can end."""
+
+    async def told() -> bool:
+        async with nodes.v1(node) as client:
+            answer = await client.call("SET_PARTITION_ROLE", f"{topic} 0 leader")
+        return answer.startswith("OK|")
+
+    await nodes.wait_for(f"node {node} leads {topic}/0", told)
     assert await nodes.leader(topic, 0) == node
 
 
@@ -102,7 +111,7 @@ async def stored(client: V1Client, topic: str) -> dict[int, str]:
 
 
 async def assert_complete(nodes: Cluster, writer: Writer) -> None:
-    """Every acknowledged value is served at its offset, and no value twice."""
+    """Every acknowledged value is served at its offset, no value twice, none that was denied."""
 
     async def all_of_it() -> dict[int, str] | None:
         leader = await nodes.leader(writer.topic, 0)
@@ -113,4 +122,5 @@ async def assert_complete(nodes: Cluster, writer: Writer) -> None:
     found = await nodes.wait_for("everything acknowledged is committed", all_of_it)
     assert {offset: found[offset] for offset in writer.acked} == writer.acked
     assert len(set(found.values())) == len(found), "a value was stored twice"
+    assert not writer.denied & set(found.values()), "NOT_LEADER, and it was stored"
     assert sorted(found) == list(range(len(found)))
