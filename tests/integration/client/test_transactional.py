@@ -191,7 +191,7 @@ async def test_a_commit_whose_answer_was_lost_can_be_found_out_and_lived_with(tm
 
 async def test_silent_producers_are_forgotten_by_a_record(tmp_path) -> None:
     """But for one whose transaction is open, and one that writes on; timestamps say nothing."""
-    flags = {**ONE, "log.producer_ttl_ms": "1000", "log.producer_check_ms": "100"}
+    flags = {**ONE, "log.producer_ttl_ms": "4000", "log.producer_check_ms": "100"}
     async with (
         lone_node(tmp_path, flags) as node,
         connect(node.native) as client,

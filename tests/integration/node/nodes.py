@@ -47,7 +47,7 @@ HANG_S = 60.0
 """Nothing here takes this long; it bounds a hang, it does not measure."""
 _LOOK_AGAIN_S = 0.02
 _KINDS = ("v1", "native", "http", "peer", "segment", "cursus", "coordinator", "pravega")
-CALM = {"broker.session_ms": "4000", "raft.election_ms": "1000"}
+CALM = {"broker.session_ms": "4000", "raft.election_ms": "1000", "v1.ack_timeout_ms": "3500"}
 """Three nodes share one loop and a busy machine here; deaths are found by proof all the same."""
 
 
@@ -419,7 +419,7 @@ class Cluster:
             while True:
                 try:
                     found = await look()
-                except (PacelineError, OSError, KeyError):
+                except (PacelineError, OSError, KeyError, trio.BrokenResourceError):
                     found = None
                 if found is not None and found is not False:
                     return found
@@ -441,7 +441,7 @@ class Cluster:
                     for topic in (await self.metadata(number)).topics:
                         if not topic.name.startswith("__"):
                             lines += [f"  {topic.name}: {each}" for each in topic.partitions]
-                except (PacelineError, OSError) as error:
+                except (PacelineError, OSError, trio.BrokenResourceError) as error:
                     lines.append(f"node {number}: {error!r}")
         lines.append(f"exit codes: {self.exits}")
         return "\n".join(lines)

@@ -272,7 +272,7 @@ async def test_idempotent_and_strict(client: CursusClient) -> None:
 
 
 async def test_silent_producers_are_forgotten_by_a_record(tmp_path: Path) -> None:
-    flags = {**ONE, "cursus.producer_ttl_ms": "1000", "cursus.producer_check_ms": "100"}
+    flags = {**ONE, "cursus.producer_ttl_ms": "3000", "cursus.producer_check_ms": "100"}
     async with (
         lone_node(tmp_path, flags) as node,
         CursusClient(node.addresses["cursus"]) as client,

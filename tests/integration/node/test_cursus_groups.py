@@ -17,7 +17,7 @@ THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
 
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
-    async with lone_node(tmp_path, {**ONE, "cursus.session_timeout_ms": "3000"}) as up:
+    async with lone_node(tmp_path, ONE) as up:
         yield up
 
 
@@ -148,13 +148,19 @@ async def test_readers_begin_at_the_commit_and_old_generations_end(client: Cursu
     )
 
 
-async def test_silent_members_go_in_one_generation(client: CursusClient) -> None:
-    for name in ("a", "b", "c"):
-        await join(client, name)
-    with trio.fail_after(30):
-        while (status := json.loads(await client.say("GROUP_STATUS group=g")))["member_count"]:
-            pass
-    assert (status["state"], status["generation"]) == ("Dead", 4)
+async def test_silent_members_go_in_one_generation(tmp_path: Path) -> None:
+    flags = {**ONE, "cursus.session_timeout_ms": "3000"}
+    async with (
+        lone_node(tmp_path, flags) as node,
+        CursusClient(node.addresses["cursus"]) as client,
+    ):
+        await client.ok("CREATE t 3")
+        for name in ("a", "b", "c"):
+            await join(client, name)
+        with trio.fail_after(30):
+            while (status := json.loads(await client.say("GROUP_STATUS group=g")))["member_count"]:
+                pass
+        assert (status["state"], status["generation"]) == ("Dead", 4)
 
 
 async def test_rejoining_members_do_not_storm(client: CursusClient) -> None:

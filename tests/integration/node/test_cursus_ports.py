@@ -90,7 +90,7 @@ class Certified:
 def certified(tmp_path: Path) -> Certified:
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(cafile=certificates.authority)
-    return Certified({**ONE, **certificates.settings, "tls.handshake_ms": "500"}, context)
+    return Certified({**ONE, **certificates.settings, "tls.handshake_ms": "2000"}, context)
 
 
 def encrypt(client: CursusClient, certified: Certified) -> None:

@@ -136,8 +136,9 @@ async def test_a_wiped_voter_votes_again_and_holds_everything_again(tmp_path) ->
     async with cluster(tmp_path) as nodes:
         await create(nodes, "orders")
         await write(nodes, "orders", "a", "b")
-        leader, (kept, _) = await others(nodes, "orders")
+        leader, (kept, other) = await others(nodes, "orders")
         await nodes.crash(leader)
+        await nodes.in_sync("orders", 0, kept, other)
         await write(nodes, "orders", "c")
         directory_id = await nodes.wipe(leader)
         await write(nodes, "orders", "d")
@@ -160,6 +161,7 @@ async def test_a_node_comes_back_at_another_address(tmp_path) -> None:
         for number in range(3):
             await nodes.crash(number)
             nodes.move(number)
+            await nodes.in_sync("orders", 0, *nodes.up)
             await write(nodes, "orders", f"without-{number}")
             await nodes.start(number)
             await nodes.in_sync("orders", 0, 0, 1, 2)

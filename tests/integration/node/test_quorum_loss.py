@@ -37,11 +37,10 @@ async def test_without_a_majority_nothing_is_acknowledged_and_it_heals_by_itself
     async with cluster(tmp_path, flags=FLAGS) as nodes:
         await create(nodes, "orders", 3)
         left = await nodes.leader("orders", 0)
-        async with nodes.v1(left) as client:
-            for partition in range(3):
-                await client.ok("PRODUCE", f"orders {key_of(partition)}:first acks=all")
-                # Seen as committed here too, so that this node may show it all alone.
-                await _shown_here(nodes, left, partition)
+        for partition in range(3):
+            await _first(nodes, partition)
+            # Seen as committed here too, so that this node may show it all alone.
+            await _shown_here(nodes, left, partition)
         dead = [number for number in range(3) if number != left]
         await nodes.crash(*dead)
         refused = await _refuse(nodes, left)
@@ -63,6 +62,14 @@ async def test_without_a_majority_nothing_is_acknowledged_and_it_heals_by_itself
         assert times["again"] >= 3
         assert set(times) <= {"first", "again", *refused}
         assert all(times[value] <= 1 for value in refused), "what timed out is there once or never"
+
+
+async def _first(nodes: Cluster, partition: int) -> None:
+    """Write the first record with more patience than ``v1.ack_timeout_ms``, which is short here."""
+    leader = await nodes.leader("orders", partition)
+    batch = build_batch([Record(value=b"first")])
+    async with NativeConnection(nodes.up[leader].addresses["native"]) as connection:
+        assert (await connection.produce("orders", partition, batch)).error == 0
 
 
 async def _shown_here(nodes: Cluster, number: int, partition: int) -> None:
@@ -139,7 +146,9 @@ async def _values(nodes: Cluster, partition: int) -> list[str]:
 
 
 async def test_an_uncommitted_record_is_not_shown_until_it_is_committed(tmp_path) -> None:
-    async with cluster(tmp_path, flags=FLAGS) as nodes:
+    # The leader's session lasts, however long this machine takes to stop the others.
+    flags = {**FLAGS, "broker.session_ms": "20000"}
+    async with cluster(tmp_path, flags=flags) as nodes:
         await create(nodes, "orders")
         leader = await nodes.leader("orders", 0)
         dead = [number for number in range(3) if number != leader]

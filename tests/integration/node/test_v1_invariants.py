@@ -154,7 +154,9 @@ async def _watch(nodes: Cluster, watermarks: dict[tuple[int, int], int]) -> None
 
 
 async def test_i4_forged_acknowledgements_do_not_satisfy_acks_all(tmp_path) -> None:
-    async with cluster(tmp_path, flags={"v1.ack_timeout_ms": "2000"}) as nodes:
+    # Its session outlasts the wait, so that it is the wait that ends.
+    flags = {"v1.ack_timeout_ms": "2000", "broker.session_ms": "20000"}
+    async with cluster(tmp_path, flags=flags) as nodes:
         await create(nodes, "orders")
         leader, followers = await others(nodes, "orders")
         async with nodes.v1(leader) as client:
@@ -227,7 +229,8 @@ async def test_the_simulation_can_be_off_or_lenient(tmp_path) -> None:
         told = await client.call("REPLICA_FETCH", "orders 2 1 0")
         assert told == "ERR|BAD_REQUEST|replica id not configured"
         assert await client.call("PRODUCE", "orders user1:b acks=all") == TIMEOUT
-    lenient = {"v1.simulated_max_lag": "2", "v1.ack_timeout_ms": "100"}
+    # Long enough for a busy disk to take what the slot stands for already.
+    lenient = {"v1.simulated_max_lag": "2", "v1.ack_timeout_ms": "2000"}
     (tmp_path / "lenient").mkdir()
     async with lone_node(tmp_path / "lenient", lenient) as node, V1Client(node.v1) as client:
         await client.ok("PRODUCE", "orders user1:a")

@@ -134,17 +134,26 @@ async def test_requests_that_are_answered_as_they_are(raw: Raw) -> None:
     await raw.create("still/alive/0")
 
 
-async def test_reads_wait_at_the_tail_and_in_order(raw: Raw) -> None:
+async def test_reads_wait_at_the_tail_and_in_order(tmp_path: Path) -> None:
+    flags = {**FLAGS, "segment.read_wait_ms": "20000"}
+    async with lone_node(tmp_path, flags) as node, connect(node.addresses["segment"]) as raw:
+        await raw.create(NAME)
+        writer = writer_id()
+        await raw.set_up(writer, NAME)
+        assert await raw.read(NAME, 0, 0) == (b"", m.ReadFlags.TAIL)  # 0 bytes: at once
+        await raw.send(m.ReadSegment(NAME, 0, 100), m.ReadSegment(NAME, 0, 8))
+        await raw.send(closed_block(writer, 0, [b"now"]))
+        first = await raw.expect(m.SegmentRead)
+        second = await raw.expect(m.SegmentRead)
+        assert (first.data, first.flags) == (frame_events([b"now"]), m.ReadFlags.TAIL)
+        assert (second.data, second.flags) == (frame_events([b"now"])[:8], m.ReadFlags.NONE)
+
+
+async def test_reads_that_find_nothing(raw: Raw) -> None:
     writer = writer_id()
     await raw.set_up(writer, NAME)
-    assert await raw.read(NAME, 0, 0) == (b"", m.ReadFlags.TAIL)  # 0 bytes: at once
     assert await raw.read(NAME, 0, 10) == (b"", m.ReadFlags.TAIL)  # after read_wait
-    await raw.send(m.ReadSegment(NAME, 0, 100), m.ReadSegment(NAME, 0, 8))
-    await raw.send(closed_block(writer, 0, [b"now"]))
-    first = await raw.expect(m.SegmentRead)
-    second = await raw.expect(m.SegmentRead)
-    assert (first.data, first.flags) == (frame_events([b"now"]), m.ReadFlags.TAIL)
-    assert (second.data, second.flags) == (frame_events([b"now"])[:8], m.ReadFlags.NONE)
+    await raw.append(writer, 0, b"now")
     error = await raw.ask(m.ReadSegment(NAME, 12, 10), m.ErrorMessage)
     assert error.error_code == ReplyCode.OFFSET_OUT_OF_RANGE
     for bad in (m.ReadSegment(NAME, 0, -1), m.ReadSegment(NAME, -1, 1)):
@@ -344,7 +353,7 @@ async def test_other_protocols_read_segments_and_do_not_write_them(
 
 async def test_silent_writers_are_forgotten_by_a_record(tmp_path: Path) -> None:
     """Spec segment 10.4; a client that has written and is told 0 stops instead of guessing."""
-    flags = {**FLAGS, "segment.writer_ttl_ms": "1000", "segment.writer_check_ms": "100"}
+    flags = {**FLAGS, "segment.writer_ttl_ms": "3000", "segment.writer_check_ms": "100"}
     async with lone_node(tmp_path, flags) as node, connect(node.addresses["segment"]) as raw:
         await raw.create(NAME)
         silent, busy = writer_id(), writer_id()

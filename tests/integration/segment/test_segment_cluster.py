@@ -27,7 +27,7 @@ from tests.integration.segment.client import connect as connect_raw
 from tests.integration.segment.client import leading, writer_id
 
 NAME = "sc/st/0"
-FLAGS = {"segment.read_wait_ms": "100", "segment.append_timeout_ms": "1000"}
+FLAGS = {"segment.read_wait_ms": "100", "segment.append_timeout_ms": "3000"}
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -197,6 +197,7 @@ async def test_too_few_replicas_are_told_and_recovered_from(
         if isinstance(reply, m.ErrorMessage):
             assert reply.error_code == ReplyCode.NOT_ENOUGH_REPLICAS
     await nodes.start_all(others)
+    await nodes.in_sync("sc_st", 0, 0, 1, 2)
     async with leading(listeners(nodes), NAME) as raw:
         level = await raw.set_up(identity, NAME)
         assert level in (12, 28)
