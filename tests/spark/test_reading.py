@@ -91,7 +91,7 @@ def test_no_progress_ends_in_words(topics: Topics) -> None:
     topic = topics.make(partitions=1)
     topics.write(topic, ["a"] * 3, partition=0)
     beyond = whole(topics.client, topic, 9)
-    hasty = source(topics, topic, **{"consumer.pollTimeoutMs": 300})
+    hasty = source(topics, topic, **{"consumer.pollTimeoutMs": 3000})
     with pytest.raises(PacelineReadTimeout, match=rf"{topic}/0: no progress at offset 3"):
         list(read_range(hasty, beyond))
 
