@@ -57,6 +57,11 @@ class Follower(threading.Thread):
             while not self.stop.wait(0.02):
                 self.replies.append(outcome(client, "REPLICA_FETCH", f"orders 0 1 {self._offset}"))
 
+    def begin(self) -> None:
+        """Start, and wait for the first reply: a write waits for a second only."""
+        self.start()
+        wait_until("the follower is answered", lambda: bool(self.replies))
+
     def end(self) -> None:
         self.stop.set()
         self.join()
@@ -72,7 +77,7 @@ def test_i5_and_i6(cluster: Cluster, tmp_path: Path) -> None:
         told = client.call("REPLICA_FETCH", "orders 0 1 1")
         assert told.startswith("replica=1 acked_offset=1 hw=1 "), told
         follower = Follower(address, 2)
-        follower.start()
+        follower.begin()
         answer = outcome(client, "PRODUCE", "orders k:c acks=all")
         follower.end()
         assert offset_of(answer) == 2, answer
@@ -84,7 +89,7 @@ def test_i5_and_i6(cluster: Cluster, tmp_path: Path) -> None:
         try:
             wait_until("the simulation ends", lambda: _is_over(client))
             follower = Follower(address, FAR)
-            follower.start()
+            follower.begin()
             answer = outcome(client, "PRODUCE", "orders k:e acks=all")
             follower.end()
             assert answer == TIMEOUT
