@@ -119,6 +119,8 @@ async def _produce(address: tuple[str, int], partition: int, progress: Progress)
     acked = progress.acked[partition]
     async with SeedClient(address) as client:
         while len(acked) < PRODUCED:
+            if len(acked) >= PRODUCED // 2:
+                await progress.underway.wait()  # the rest is for after the kill
             sequences = range(len(acked) + 1, len(acked) + STEP + 1)
             kind = kinds[len(acked) // STEP % len(kinds)]
             ack = await client.produce(
@@ -177,6 +179,7 @@ async def _be_member(address: tuple[str, int], group: str, progress: Progress) -
             line = f"BATCH_COMMIT {TOPIC} {group} {member} {generation} {listed}"
             if (await client.say(line)).startswith("OK"):
                 progress.committed.update(read)
+                progress.look()
             else:
                 finished = False
         # What is committed survived: nothing goes back below it.
