@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.e2e.cluster import HANG_S, Cluster
+from tests.e2e.cluster import HANG_S, Cluster, wait_until
 from tests.e2e.test_kafka_clients import CODECS, bootstrap, make_topic
 
 pytestmark = pytest.mark.skipif(
@@ -44,11 +44,14 @@ def test_kcat(shared_cluster: Cluster) -> None:
     sizes = stored_bytes(shared_cluster)
     assert sizes < 0.6 * sum(map(len, written)), "kcat was let to compress"
 
-    told = json.loads(kcat(shared_cluster, "-L", "-J", "-t", "kc"))
-    assert [broker["id"] for broker in told["brokers"]] == [0, 1, 2]
-    [topic] = told["topics"]
-    assert sorted(part["partition"] for part in topic["partitions"]) == [0, 1, 2]
-    assert all(len(part["isrs"]) == 3 for part in topic["partitions"])
+    def all_in_sync() -> bool:
+        told = json.loads(kcat(shared_cluster, "-L", "-J", "-t", "kc"))
+        [topic] = told["topics"]
+        assert sorted(part["partition"] for part in topic["partitions"]) == [0, 1, 2]
+        nodes = [broker["id"] for broker in told["brokers"]]
+        return nodes == [0, 1, 2] and all(len(part["isrs"]) == 3 for part in topic["partitions"])
+
+    wait_until("three nodes and all in sync", all_in_sync)
 
     # Groups of kcat: -G is the balanced consumer.
     words = ("-G", "kcat-group", "-e", "-q", "-X", "auto.offset.reset=earliest", "kc")
