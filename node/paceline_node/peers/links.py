@@ -91,16 +91,18 @@ class PeerLinks:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the links; runs until cancelled. Requests made before it wait for it."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                nursery.start_soon(self._deadlines.run)
-                nursery.start_soon(self._keep_alive)
-                for link in self._links.values():
-                    nursery.start_soon(link.run)
-                task_status.started()
-        finally:
-            self._nursery = None
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._deadlines.run)
+            for link in self._links.values():
+                nursery.start_soon(link.run)
+            task_status.started()
+            try:
+                await self._keep_alive()
+            finally:
+                # As long as this block runs, the nursery takes tasks. Sessions that end later must
+                # not start any.
+                self._nursery = None
 
     def set_addresses(self, addresses: Mapping[NodeId, Address]) -> None:
         """Where each node's peer listener is; replaces what was known. Links to nodes that are

@@ -13,7 +13,12 @@ from dataclasses import dataclass
 
 import trio
 
-from paceline.errors import InvalidRequest, InvalidRequiredAcks, PacelineError
+from paceline.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    PacelineError,
+)
 from paceline.types import Acks
 from paceline.wire.batch import CLIENT_ATTRIBUTES, TRANSACTIONAL
 from paceline.wire.batch_header import BatchHeader
@@ -53,7 +58,10 @@ class TransactionalProduce:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None  # it takes no tasks once this block has ended
 
     def produce(
         self,
@@ -97,7 +105,8 @@ class TransactionalProduce:
                 raise InvalidRequest(f"{partition}: {_WAITING_MAX} requests wait already")
             queue.append(item)
             return
-        assert self._nursery is not None, "not running"
+        if self._nursery is None:
+            raise CoordinatorNotAvailable(f"{partition}: this node stops")
         self._waiting[place] = [item]
         self._nursery.start_soon(self._confirm, place, key, adds)
 

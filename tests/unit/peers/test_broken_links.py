@@ -13,6 +13,7 @@ from paceline.errors import ConnectionLost, PacelineError
 from paceline.wire.peer.api import PeerApi
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.link import LinkState, LinkTiming
+from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import ServerLimits
 from tests.unit.peers.memory_network import MemoryNetwork
 from tests.unit.peers.two_nodes import PORT, SLOW, TWO, Node2, say, start_links
@@ -94,6 +95,26 @@ async def test_a_session_that_ended_makes_its_node_suspect(
     links.suspect(TWO)
     await trio.sleep(0.1)
     assert refused == [2]
+
+
+async def test_nodes_may_be_spoken_to_while_the_links_end(network: MemoryNetwork) -> None:
+    """Sessions end at the same time, in any order, and each makes its node suspect."""
+
+    async def to_the_last(links: PeerLinks) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                for lane in Lane:
+                    links.post(TWO, PeerApi.RAFT, payload=b"x", lane=lane)
+                    await trio.lowlevel.checkpoint()
+
+    for _ in range(20):  # who is first, is drawn
+        async with trio.open_nursery() as ending:
+            links, _ = await start_links(network, ending)
+            ending.start_soon(to_the_last, links)
+            await trio.testing.wait_all_tasks_blocked()
+            ending.cancel_scope.cancel()
 
 
 async def test_pauses_grow_with_jitter_and_calls_fail_at_once_in_them(
