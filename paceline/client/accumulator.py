@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import add
 
@@ -246,7 +247,7 @@ class Accumulator:
                 at,
                 self._settings,
                 self._backoff,
-                self._batch_done,
+                self._batch_left,
                 is_transactional=self._is_transactional,
             )
             self._queues[at] = queue
@@ -260,6 +261,7 @@ class Accumulator:
             due_at=now + self._settings.linger_s,
             deadline=now + self._settings.delivery_timeout_s,
         )
+        batch.when_done(partial(self._note_failure, batch))
         queue.add(batch)
         self._active[queue] = None
         self._wake()
@@ -293,15 +295,20 @@ class Accumulator:
             free -= size
             callback()
 
-    def _batch_done(self, batch: Batch) -> None:
+    def _batch_left(self, batch: Batch) -> None:
         self.buffered_bytes -= batch.reserved_bytes
         batch.reserved_bytes = 0
-        if batch.error is not None and self.first_failure is None:
+        self._grant_space()
+
+    def _note_failure(self, batch: Batch) -> None:
+        """The batch is resolved; it may still be under way, if it ran out of time there."""
+        if batch.error is None:
+            return
+        if self.first_failure is None:
             self.first_failure = batch.error
-        if batch.error is not None and not batch.is_observed and len(self._failed) < MAX_FAILURES:
+        if not batch.is_observed and len(self._failed) < MAX_FAILURES:
             self._failed = [each for each in self._failed if not each.is_observed]
             self._failed.append(batch)
-        self._grant_space()
 
     # --- batches out ------------------------------------------------------------------------------
 

@@ -261,6 +261,20 @@ async def test_flush_raises_a_failure_that_nobody_awaited_once(autojump_clock: o
         await producer.flush()
 
 
+async def test_flush_raises_for_what_ran_out_of_time_while_it_was_under_way(
+    autojump_clock: object,
+) -> None:
+    """The answer, for which the node takes longer, is awaited no more."""
+    settings = ProducerSettings(delivery_timeout_s=1, ack_timeout_s=5)
+    async with cluster_and_client() as (cluster, client), client.producer(settings) as producer:
+        cluster.create("orders")
+        cluster.fault(NativeApi.PRODUCE, silent=True)
+        await producer.submit("orders", b"a")
+        with pytest.raises(RequestTimedOut, match="outcome unknown"):
+            await producer.flush()
+        await producer.flush()
+
+
 async def test_flush_does_not_repeat_a_failure_that_was_seen(autojump_clock: object) -> None:
     async with cluster_and_client() as (cluster, client), client.producer() as producer:
         cluster.create("orders")
