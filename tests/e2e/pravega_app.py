@@ -27,7 +27,7 @@ SCOPE, STREAM, BYTES, GROUP = "shop", "orders", "film", "billing"
 SEGMENTS, KEYS = 4, 20
 BIG = 9 * 1024 * 1024
 IN_FLIGHT = 200
-PACE_S = 0.003
+PACE_S, LATE_PACE_S = 0.003, 0.05
 
 
 def say(**facts: Any) -> None:
@@ -80,7 +80,7 @@ def write(manager: Any, count: int) -> None:
     while stored < count // 2 and not hurry.is_set():
         event(stored)
         stored += 1
-        time.sleep(PACE_S)
+        time.sleep(PACE_S if stored < count // 4 else LATE_PACE_S)
     writer.flush()
     for number in range(stored, count):
         if number == stored + IN_FLIGHT:

@@ -26,7 +26,7 @@ def test_voters_are_moved_and_a_lost_majority_is_replaced(
     refused = cluster.run("quorum", "remove-voter", "0", exit_code=None)
     assert b"keeps 3 voters" in refused.stderr
     cluster.run("quorum", "add-voter", "3")
-    assert _voters(cluster) == [0, 1, 2, 3]
+    wait_until("node 3 votes", lambda: _voters(cluster) == [0, 1, 2, 3])
     cluster.run("quorum", "remove-voter", "0")
     wait_until("node 0 votes no more", lambda: _voters(cluster) == [1, 2, 3])
     cluster.run("health", "--exit-when-healthy")

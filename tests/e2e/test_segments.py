@@ -20,7 +20,7 @@ import trio
 from paceline.client import Client, connect
 from paceline.errors import ElectionNotNeeded, PreferredLeaderNotAvailable
 from paceline.types import NodeId
-from tests.e2e.appenders import Appender, Crew
+from tests.e2e.appenders import BLOCK_EVENTS, Appender, Crew
 from tests.e2e.cluster import Cluster, environment_lines, wait_until
 
 EVENTS = int(os.environ.get("PACELINE_SEGMENT_EVENTS", "1500"))
@@ -135,22 +135,33 @@ async def _kill(
     """One portion of the Events after the other; each but the last is met by a kill."""
     appenders = list(crew.by_id.values())
 
+    def levels() -> list[int]:
+        return [each.level for each in appenders]
+
+    def sent() -> list[int]:
+        return [each.bounds[each.sent] for each in appenders]
+
     def stored() -> int:
-        return sum(each.level for each in appenders)
+        return sum(levels())
 
     for number in range(1, KILLS + 1):
         victim = rng.randrange(3)
         await _gather(client, victim)
         await crew.until(lambda: all(each.ready for each in appenders))
-        before = stored()
-        crew.allow(EVENTS * number // (KILLS + 1))
-        await crew.until(lambda before=before: stored() > before)
+        allowed, most = (EVENTS * end // (2 * KILLS + 2) for end in (2 * number, 2 * number + 1))
+        while True:
+            before = stored()
+            crew.allow(allowed)
+            await crew.until(lambda before=before: stored() > before)
+            if levels() != sent() or allowed >= most:
+                break
+            allowed += BLOCK_EVENTS  # all was stored before this task had its turn
         os.kill(cluster.node(victim)["pid"], signal.SIGKILL)
         kills.append(
             {
                 "victim": victim,
-                "levels": [each.level for each in appenders],
-                "sent": [each.bounds[each.sent] for each in appenders],
+                "levels": levels(),
+                "sent": sent(),
             }
         )
         restart = partial(cluster.run, "node", "restart", str(victim))

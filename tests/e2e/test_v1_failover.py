@@ -96,6 +96,7 @@ def test_acknowledged_records_survive_kills(shared_cluster: Cluster) -> None:
         for thread in threads:
             thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
+    cluster.run("health", "--exit-when-healthy")
     assert acked_at_kills[0] > 0
     assert _total(writers) > acked_at_kills[-1]
     epochs = {p["partition"]: p["leader_epoch"] for p in cluster.describe(TOPIC)}

@@ -21,7 +21,7 @@ from pathlib import Path
 import trio
 
 from paceline.client import Client, ClientSettings, Position, TransactionalSettings, connect
-from paceline.errors import ElectionNotNeeded, PacelineError
+from paceline.errors import ElectionNotNeeded, PacelineError, PreferredLeaderNotAvailable
 from paceline.types import NodeId, TopicPartition
 from paceline_cluster.faulty.fleet import Fleet, open_fleet
 from paceline_cluster.processes import ProcessState
@@ -200,11 +200,20 @@ class Strike:
         others = [node for node in NODES if node != coordinator]
         leaders = (others[0], others[1], coordinator)
         for partition, node in enumerate(leaders):
+            with trio.fail_after(HANG_S):
+                await self._elect(partition, node)
+        return coordinator if site in COORDINATOR else others[0]
+
+    async def _elect(self, partition: int, node: int) -> None:
+        while True:
             try:
                 await self.client.admin.elect_leader(TOPIC, partition, NodeId(node))
             except ElectionNotNeeded:
-                continue
-        return coordinator if site in COORDINATOR else others[0]
+                return
+            except PreferredLeaderNotAvailable:
+                await trio.sleep(0.05)  # it has fallen out of sync for a moment
+            else:
+                return
 
 
 class Proof:
