@@ -11,6 +11,7 @@ Back-pressure is TCP's, as in the seed dialect (``segment_connection.py``).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -55,6 +56,7 @@ class ModernConnection:
     ) -> None:
         self._limits = limits
         self._budget = services.budget
+        self._writers = services.segments.writers
         self._reader = RequestReader()
         self._outbox = Outbox(limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=0)
         self._over = trio.CancelScope()
@@ -168,11 +170,12 @@ class ModernConnection:
 
     async def _start(self, request: SegmentMessage, nursery: trio.Nursery) -> None:
         """Answer ``request`` beside the reader, which waits while too many are being answered."""
+        turn = self._writers.arrived()
         await self._gate.acquire()
         self._running += 1
         _, segment = identity_of(request)
         work = self._order.announce(
-            (type(request), segment), lambda: self._requests.answer(request)
+            (type(request), segment), partial(self._requests.answer, request, turn)
         )
         nursery.start_soon(self._carry_out, work)
 

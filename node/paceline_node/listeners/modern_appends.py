@@ -30,6 +30,7 @@ from paceline_node.listeners.modern_errors import reply_to
 from paceline_node.listeners.segment_appends import LISTENER
 from paceline_node.listeners.segment_errors import NOT_NOW
 from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
 from paceline_node.storage.segment_batches import Run
 from paceline_node.storage.segment_state import writer_key
@@ -123,10 +124,14 @@ class ModernAppends:
     # --- setting up -------------------------------------------------------------------------------
 
     async def set_up(
-        self, request: w.SetupAppend, lead: Callable[[], Awaitable[tuple[SegmentPlace, Partition]]]
+        self,
+        request: w.SetupAppend,
+        turn: Turn,
+        lead: Callable[[], Awaitable[tuple[SegmentPlace, Partition]]],
     ) -> None:
         """Answer a SetupAppend once all that the writer has stored is committed; ``lead`` finds
-        the segment. Raises what it does, NotLeader, NotEnoughReplicas."""
+        the segment. One that arrived in ``turn`` and was overtaken by another connection's that
+        came later is fenced by that. Raises what ``lead`` does, NotLeader, NotEnoughReplicas."""
         transient = self._transients.get(request.segment)
         if transient is not None:
             self._say(
@@ -142,7 +147,9 @@ class ModernAppends:
         binding = Binding(request.writer, request.segment, place, partition)
         self._bindings[request.writer] = binding
         binding.fence = partial(self._fenced, binding)
-        self._segments.writers.claim((partition.key, request.writer.bytes), binding.fence)
+        self._segments.writers.claim((partition.key, request.writer.bytes), turn, binding.fence)
+        if binding.dead:
+            return
         key = writer_key(_MODERN, request.writer.bytes)
         level = await self._segments.level(partition, key, timeout_s=self._timeout_s)
         if not binding.dead:

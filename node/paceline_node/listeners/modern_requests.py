@@ -40,6 +40,7 @@ from paceline_node.observe.metrics import OK, RequestMeters
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.segment_reads import bounds_of
+from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
 
 _Handler = Callable[[Any], Awaitable[None]]
@@ -71,7 +72,6 @@ class ModernRequests:
         self._end = end
         self._tails = TailReads(env, segments, times.read_s)
         self._handlers: dict[type[SegmentMessage], _Handler] = {
-            w.SetupAppend: self._set_up,
             w.MergeSegments: self._merge,
             w.ReadSegment: self._read,
             w.GetStreamSegmentInfo: self._info,
@@ -88,13 +88,16 @@ class ModernRequests:
         """The client says no more: what waits for data answers as it is."""
         self._tails.hurry()
 
-    async def answer(self, request: SegmentMessage) -> None:
-        """Answer one request, with an error if need be."""
+    async def answer(self, request: SegmentMessage, turn: Turn) -> None:
+        """Answer one request that arrived in ``turn``, with an error if need be."""
         arrived = self._env.now()
         code = OK
         request_id, name = identity_of(request)
         try:
-            await self._handlers[type(request)](request)
+            if isinstance(request, w.SetupAppend):
+                await self._set_up(request, turn)
+            else:
+                await self._handlers[type(request)](request)
         except PacelineError as error:
             code = error.code.name.lower()
             self._refuse(error, request_id, name)
@@ -127,11 +130,11 @@ class ModernRequests:
 
     # --- appending --------------------------------------------------------------------------------
 
-    async def _set_up(self, request: w.SetupAppend) -> None:
+    async def _set_up(self, request: w.SetupAppend, turn: Turn) -> None:
         if request.writer.int == 0:
             raise InvalidRequest("a writer id of zeros names no writer")
         lead = partial(self._leading, request.segment, Operation.PRODUCE)
-        await self._appends.set_up(request, lead)
+        await self._appends.set_up(request, turn, lead)
 
     async def _merge(self, request: w.MergeSegments) -> None:
         _, partition = await self._leading(request.target, Operation.PRODUCE)

@@ -31,6 +31,7 @@ from paceline_node.listeners.segment_errors import MOVED, NOT_NOW, reply_to
 from paceline_node.listeners.segment_outbox import Outbox
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
 from paceline_node.storage.segment_batches import Run
 
@@ -103,13 +104,16 @@ class Appends:
 
     # --- life -------------------------------------------------------------------------------------
 
-    def bind(self, appender: Appender, place: SegmentPlace, partition: Partition) -> Binding:
-        """A new binding, which fences whoever else writes as this appender. It takes in nothing
-        before :meth:`ready`."""
+    def bind(
+        self, appender: Appender, place: SegmentPlace, partition: Partition, turn: Turn
+    ) -> Binding:
+        """A new binding, which fences whoever else writes as this appender, or is fenced itself
+        and ``dead`` when another set-up that arrived after ``turn`` has been carried out before.
+        It takes in nothing before :meth:`ready`."""
         binding = Binding(appender, place, partition, 0, 0)
         self._bindings[appender] = binding
         binding.fence = partial(self._fenced, binding)
-        self._segments.writers.claim((partition.key, binding.writer), binding.fence)
+        self._segments.writers.claim((partition.key, binding.writer), turn, binding.fence)
         return binding
 
     def ready(self, binding: Binding, level: int) -> None:

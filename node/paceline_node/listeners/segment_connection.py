@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -69,6 +70,7 @@ class SegmentConnection:
     ) -> None:
         self._limits = limits
         self._budget = budget
+        self._writers = segments.writers
         self._machine = ServerConnection(limits.protocol)
         self._outbox = Outbox(
             limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=limits.piece_bytes
@@ -185,7 +187,7 @@ class SegmentConnection:
             case SetUp(appender, replaced):
                 if replaced is not None:
                     self._appends.unbind(replaced)
-                work = lambda: self._requests.set_up(step)  # noqa: E731  bound to this step
+                work = partial(self._requests.set_up, step, self._writers.arrived())
                 await self._start(nursery, self._set_ups, (SetUp, appender.segment), work)
             case Requested(message):
                 await self._request(message, nursery)

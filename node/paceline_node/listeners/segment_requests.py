@@ -33,6 +33,7 @@ from paceline_node.observe.metrics import OK, RequestMeters
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.segment_reads import SegmentBounds, bounds_of
+from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
 from paceline_node.storage.segment_state import writer_key
 
@@ -84,8 +85,8 @@ class SegmentRequests:
 
     # --- set-up -----------------------------------------------------------------------------------
 
-    async def set_up(self, step: SetUp) -> None:
-        """Answer a SetupAppend (spec segment 5.4)."""
+    async def set_up(self, step: SetUp, turn: Turn) -> None:
+        """Answer a SetupAppend that arrived in ``turn`` (spec segment 5.4)."""
         appender = step.appender
         name, connection_id = appender.segment, appender.connection_id
         if connection_id == m.NO_ID:
@@ -101,11 +102,17 @@ class SegmentRequests:
         arrived = self._env.now()
         try:
             partition = await self._segments.leading(self._principal, Operation.PRODUCE, place)
-            binding = self._appends.bind(appender, place, partition)
+            if step.replaced is not None:
+                # Its own set-up stood before this one in line: nobody else's, so nobody is fenced.
+                self._appends.unbind(step.replaced)
+            binding = self._appends.bind(appender, place, partition, turn)
             key = writer_key(ProducerNamespace.SEGMENT_SEED, connection_id.bytes)
-            level = await self._segments.level(partition, key, timeout_s=self._times.append_s)
+            level = 0
+            if not binding.dead:
+                level = await self._segments.level(partition, key, timeout_s=self._times.append_s)
         except PacelineError as error:
             appender.fail()
+            self._appends.refused(appender)
             self._count(m.SetupAppend, arrived, error)
             host = self._segments.leader_address(place, LISTENER)
             self._outbox.send(reply_to(error, name, host, connection_id))
