@@ -169,7 +169,7 @@ class ModernRequests:
 
     async def _info(self, request: w.GetStreamSegmentInfo) -> None:
         _, partition = await self._leading(request.segment, Operation.DESCRIBE)
-        info = self._segments.info(partition)
+        info = await self._segments.info(partition, timeout_s=self._times.append_s)
         self._outbox.send(
             w.StreamSegmentInfo(
                 request.request_id,

@@ -186,7 +186,7 @@ class SegmentRequests:
                 raise
             self._outbox.send(m.StreamSegmentInfo(name, False, True, True, 0, 0, 0))
             return
-        info = self._segments.info(partition)
+        info = await self._segments.info(partition, timeout_s=self._times.append_s)
         bounds = info.bounds
         self._outbox.send(
             m.StreamSegmentInfo(

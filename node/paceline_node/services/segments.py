@@ -207,13 +207,24 @@ class SegmentService:
                 return level_of(key[0], writer)
             await self._committed(partition, needed, deadline)
 
+    async def _confirmed(self, partition: Partition, deadline: float) -> None:
+        """Return once the readable end covers all that a client was ever told: a new leader holds
+        that, and knows only later how much of it is committed. Raises as :meth:`level`."""
+        partition.check_serving()
+        leader = partition.replica.leader
+        assert leader is not None
+        await self._committed(partition, leader.start_offset, deadline)
+
     async def _committed(self, partition: Partition, end: int, deadline: float) -> None:
-        """Return once everything below offset ``end`` is committed, or the role has changed."""
-        if not await self.wait_readable(partition, end - 1, deadline - self._env.now()):
-            raise NotEnoughReplicas(
-                f"{partition}: offset {end - 1} is not committed, "
-                f"in-sync replicas {list(partition.isr)}"
-            )
+        """Return once everything below offset ``end`` is committed. Raises as :meth:`level`."""
+        partition.check_serving()
+        while partition.high_watermark < end:
+            if not await self.wait_readable(partition, end - 1, deadline - self._env.now()):
+                raise NotEnoughReplicas(
+                    f"{partition}: offset {end - 1} is not committed, "
+                    f"in-sync replicas {list(partition.isr)}"
+                )
+            partition.check_serving()
 
     async def wait_readable(self, partition: Partition, offset: int, wait_s: float) -> bool:
         """Wait until ``offset`` is committed or the role changes; False when neither happened."""
@@ -237,22 +248,27 @@ class SegmentService:
         if not marks.is_sealed:
             await self._write(partition, seal_batch(marks, self._env.host.wall_ms()), timeout_s)
             return
-        deadline = self._env.now() + timeout_s
-        while partition.high_watermark <= marks.sealed_at:
-            partition.check_serving()
-            await self._committed(partition, marks.sealed_at + 1, deadline)
+        await self._committed(partition, marks.sealed_at + 1, self._env.now() + timeout_s)
 
     async def truncate(self, partition: Partition, start: int, *, timeout_s: float) -> None:
-        """Give up all bytes before ``start``; no effect when they are gone already.
+        """Give up all bytes before ``start``, 0 or more; no effect when they are gone already.
+        Returns once that is committed.
 
         Raises OffsetOutOfRange beyond the readable end, and as :meth:`seal`.
         """
+        deadline = self._env.now() + timeout_s
+        if start > bounds_of(partition).end:
+            await self._confirmed(partition, deadline)
         bounds = bounds_of(partition)
         if not 0 <= start <= bounds.end:
             raise OffsetOutOfRange(f"{partition}: byte {start} is outside 0..{bounds.end}")
-        if start <= bounds.start:
-            return
         marks = partition.log.producers.marks
+        if start <= bounds.start:
+            if start:
+                # An earlier wish may lie in the log and not be committed; it is not known where.
+                await self._committed(partition, marks.last_offset + 1, deadline)
+            return
+        timeout_s = max(0.0, deadline - self._env.now())
         batch = truncate_batch(start, marks, self._env.host.wall_ms())
         await self._write(partition, batch, timeout_s)
         partition.check_serving()
@@ -281,8 +297,10 @@ class SegmentService:
 
     # --- looking ----------------------------------------------------------------------------------
 
-    def info(self, partition: Partition) -> SegmentInfo:
-        """A segment's bounds and age."""
+    async def info(self, partition: Partition, *, timeout_s: float) -> SegmentInfo:
+        """A segment's bounds and age. Its length never falls, and what was sealed stays so: a new
+        leader answers when it knows as much as earlier ones. Raises as :meth:`level`."""
+        await self._confirmed(partition, self._env.now() + timeout_s)
         newest = max(segment.max_timestamp for segment in partition.log.segments)
         return SegmentInfo(bounds_of(partition), max(0, newest))
 

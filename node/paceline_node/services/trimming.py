@@ -11,8 +11,9 @@ from paceline.errors import (
     StorageError,
     UnknownTopicOrPartition,
 )
-from paceline.types import is_internal_topic
+from paceline.types import OffsetSpec, is_internal_topic
 from paceline_node.controller.topic_config import CleanupPolicy
+from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.access import Access
@@ -37,16 +38,19 @@ class TrimService:
         offset kept, once every in-sync replica has it on disk.
 
         Raises AuthorizationFailed, UnknownTopicOrPartition, NotLeader, OffsetOutOfRange beyond the
-        high watermark, PolicyViolation for topics that keep their records by other rules, and
-        RequestTimedOut: deleted here, but not surely everywhere.
+        high watermark, OffsetNotAvailable while a new leader does not know where that is,
+        PolicyViolation for topics that keep their records by other rules, and RequestTimedOut:
+        deleted here, but not surely everywhere.
         """
         self._access.topic(principal, Operation.ALTER, topic)
         self._check_kind(topic)
         partition = self._records.leader(topic, number)
         if partition.config.cleanup_policy is CleanupPolicy.COMPACT:
             raise PolicyViolation(f"{topic}: cleanup.policy=compact keeps the last value of a key")
-        if offset == TO_HIGH_WATERMARK:
-            offset = partition.high_watermark
+        if not 0 <= offset <= partition.high_watermark:
+            # A new leader may hold committed records that it does not know to be that yet.
+            committed = find_offset(partition, OffsetSpec.LATEST).offset
+            offset = committed if offset == TO_HIGH_WATERMARK else offset
         partition.trim(offset)
         return await _reached(partition, offset, timeout_s)
 

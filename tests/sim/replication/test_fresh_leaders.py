@@ -1,0 +1,181 @@
+"""A new leader that holds more than it knows to be committed: what clients were told is there must
+not be called missing (spec replication 3.2 rule 5, spec segment 6 R10)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+import trio
+import trio.testing
+
+from paceline.errors import (
+    NotEnoughReplicas,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownOutcome,
+)
+from paceline.types import NodeId
+from paceline.wire.batch_header import ProducerNamespace
+from paceline.wire.peer.control import CreateSegmentRequest
+from paceline.wire.segment.events import frame_events
+from paceline_node.replication.partition import Partition
+from paceline_node.security.principals import AllowAll, node_principal
+from paceline_node.services.access import Access
+from paceline_node.services.records import RecordService
+from paceline_node.services.segments import SegmentService
+from paceline_node.services.topics import TopicService
+from paceline_node.services.trimming import TO_HIGH_WATERMARK, TrimService
+from paceline_node.storage.segment_batches import Run
+from tests.integration.replication.cluster import batch, produce
+from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster
+
+TOPIC = "rivers_brief"
+DATA = frame_events([b"one Event"])
+WAIT_S = 5.0
+PRINCIPAL = node_principal(NodeId(9))
+
+
+class Services:
+    """What a node's listeners ask."""
+
+    def __init__(self, cluster: MemoryCluster, number: int) -> None:
+        node = cluster.nodes[number]
+        env = cluster.make_env(number, lambda disk: disk)
+        access = Access(AllowAll(), lambda name: {})
+        # Only what makes and removes topics needs a controller.
+        topics = TopicService(
+            env,
+            cluster.authority.stores[node.node_id],
+            cast(Any, node.controller),
+            access,
+            auto_create=False,
+        )
+        table = node.manager.table
+        self.segments = SegmentService(env, node.node_id, access, table, topics)
+        self.trimming = TrimService(access, RecordService(access, table, topics), topics)
+
+
+def cut(cluster: MemoryCluster, number: int) -> None:
+    """Nothing from others reaches a node; its controller does."""
+    for other in set(cluster.nodes) - {number}:
+        cluster.fabric.cut(cluster.host_of(other), cluster.host_of(number))
+
+
+def heal(cluster: MemoryCluster, number: int) -> None:
+    for other in set(cluster.nodes) - {number}:
+        cluster.fabric.heal(cluster.host_of(other), cluster.host_of(number))
+
+
+async def heal_soon(cluster: MemoryCluster, number: int) -> None:
+    await trio.sleep(0.2)
+    heal(cluster, number)
+
+
+async def segment(cluster: MemoryCluster) -> tuple[Partition, SegmentService]:
+    """The leader of a new segment, and its service."""
+    cluster.authority.decide(None, CreateSegmentRequest(TOPIC, 0, "", UUID(int=7)))
+    await cluster.wait(lambda: cluster.leader(TOPIC) is not None)
+    await cluster.wait(lambda: cluster._in_place(TOPIC, 0, 3))
+    leader = cluster.leader(TOPIC)
+    assert leader is not None
+    return leader, Services(cluster, leader.leader).segments
+
+
+async def append(service: SegmentService, partition: Partition) -> None:
+    """Store one more Event; its writer is told that it is."""
+    start = partition.log.producers.marks.end_position
+    run = Run(ProducerNamespace.SEGMENT_SEED, bytes(15) + b"w", start, start + len(DATA), 1, DATA)
+    await service.append_and_wait(partition, run, timeout_s=WAIT_S)
+
+
+async def unsure(
+    cluster: MemoryCluster, topic: str, work: Callable[[], Awaitable[object]]
+) -> Partition:
+    """Let the leader do ``work``; then another replica leads, which holds what came of it and
+    does not know that it is committed until :func:`heal`."""
+    fresh = cluster.follower(topic)
+    partition = fresh.partition(topic)
+    await work()
+    assert partition.high_watermark < partition.log_end_offset, "it has been told already"
+    cut(cluster, fresh.node_id)
+    cluster.elect(topic, fresh.node_id)
+    assert partition.is_leader
+    assert not partition.replica.high_watermark_is_true
+    return partition
+
+
+async def test_acknowledged_bytes_are_given_up_at_a_leader_that_is_not_sure_of_them(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster() as cluster, trio.open_nursery() as nursery:
+        old, at_old = await segment(cluster)
+        fresh = await unsure(cluster, TOPIC, lambda: append(at_old, old))
+        service = Services(cluster, fresh.leader).segments
+        with pytest.raises(NotEnoughReplicas, match="is not committed"):
+            await service.truncate(fresh, len(DATA), timeout_s=0.1)
+        nursery.start_soon(heal_soon, cluster, fresh.leader)
+        await service.truncate(fresh, len(DATA), timeout_s=WAIT_S)
+        info = await service.info(fresh, timeout_s=WAIT_S)
+        assert (info.bounds.start, info.bounds.end) == (len(DATA), len(DATA))
+        with pytest.raises(OffsetOutOfRange, match=f"is outside 0..{len(DATA)}"):
+            await service.truncate(fresh, len(DATA) + 1, timeout_s=WAIT_S)
+
+
+async def test_a_leader_that_is_not_sure_says_no_length_and_unseals_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster() as cluster:
+        old, at_old = await segment(cluster)
+        await append(at_old, old)
+        fresh = await unsure(cluster, TOPIC, lambda: at_old.seal(old, timeout_s=WAIT_S))
+        service = Services(cluster, fresh.leader).segments
+        with pytest.raises(NotEnoughReplicas, match="is not committed"):
+            await service.info(fresh, timeout_s=0.1)
+        heal(cluster, fresh.leader)
+        info = await service.info(fresh, timeout_s=WAIT_S)
+        assert info.bounds.is_sealed
+        assert info.bounds.end == len(DATA)
+
+
+async def test_a_truncation_asked_for_again_is_done_when_the_first_one_is_committed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The first try lies in the leader's log, and another leader may never have heard of it."""
+    async with memory_cluster() as cluster:
+        leader, service = await segment(cluster)
+        await append(service, leader)
+        await cluster.wait(lambda: cluster.all_at(TOPIC, 1))
+        cut(cluster, leader.leader)
+        with pytest.raises(UnknownOutcome):
+            await service.truncate(leader, len(DATA), timeout_s=0.1)
+        with pytest.raises(NotEnoughReplicas, match="is not committed"):
+            await service.truncate(leader, len(DATA), timeout_s=0.1)
+        heal(cluster, leader.leader)
+        await service.truncate(leader, len(DATA), timeout_s=WAIT_S)
+        assert leader.high_watermark == leader.log_end_offset == 2
+
+
+async def test_acknowledged_records_are_trimmed_at_a_leader_that_is_not_sure_of_them(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    end = len(RECORDS) + 1
+    async with memory_cluster() as cluster:
+        old = await cluster.written(RECORDS)
+        fresh = await unsure(cluster, "t", lambda: produce(old, batch(b"acknowledged")))
+        service = Services(cluster, fresh.leader).trimming
+        for offset in (end, TO_HIGH_WATERMARK):
+            with pytest.raises(OffsetNotAvailable, match="not confirmed yet"):
+                await service.trim(PRINCIPAL, "t", 0, offset, timeout_s=WAIT_S)
+        assert fresh.log_start_offset == 0
+        with pytest.raises(RequestTimedOut, match="not yet on all in-sync replicas"):
+            await service.trim(PRINCIPAL, "t", 0, 3, timeout_s=0)
+        assert fresh.log_start_offset == 3, "what it knows to be committed can be deleted"
+        heal(cluster, fresh.leader)
+        await cluster.wait(lambda: fresh.replica.high_watermark_is_true)
+        with pytest.raises(OffsetOutOfRange):
+            await service.trim(PRINCIPAL, "t", 0, end + 1, timeout_s=WAIT_S)
+        assert await service.trim(PRINCIPAL, "t", 0, TO_HIGH_WATERMARK, timeout_s=WAIT_S) == end
