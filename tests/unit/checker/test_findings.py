@@ -382,6 +382,20 @@ def test_kill_inside_the_writing_is_proven_by_two_epochs(story: Story) -> None:
     assert judge(story.finish()).outcome is Outcome.VALID
 
 
+def test_a_kill_is_proven_though_what_the_next_leader_acknowledged_weakly_was_lost(
+    story: Story,
+) -> None:
+    stream = story.stream(acks="leader", idempotent=False)
+    story.write(stream)
+    story.fault(AT)
+    story.epochs[AT] = 2
+    story.write(stream)
+    del story.logs[AT][-1]
+    story.epochs[AT] = 3
+    story.write(stream)
+    assert judge(story.finish()).outcome is Outcome.VALID
+
+
 @pytest.mark.parametrize("lack", ["before", "after", "epoch", "log"])
 def test_kill_outside_the_writing_is_vacuous(story: Story, lack: str) -> None:
     stream = story.stream()
