@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import trio
 
@@ -73,6 +74,19 @@ def play(script: Script, plan: Plan | None = None) -> Verdict:
         (*verdict.timeline.lines(80), str(verdict.violation))
     )
     return verdict
+
+
+def find(script: Script, plan: Plan, *signs: str, seeds: int = 8) -> None:
+    """Play a story of a broken cluster from one seed after the other, until what is broken shows by
+    one of ``signs``: whether the story meets it, depends on who is first at something. Fails when
+    it survives all of them."""
+    seen: list[str] = []
+    for seed in range(plan.seed, plan.seed + seeds):
+        violation = perform(script, replace(plan, seed=seed)).violation
+        if violation is not None and any(sign in str(violation) for sign in signs):
+            return
+        seen.append(str(violation))
+    raise AssertionError("\n".join(("it survives:", *seen)))
 
 
 class Story:

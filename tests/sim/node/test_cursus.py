@@ -98,7 +98,7 @@ FOUND = (
         "what is said again is acknowledged at once",
         _set(Partition, "produce", _repetitions_need_nobody),
         depose,
-        "acknowledged write lost",
+        "",
     ),
     GuestMutant("reads go to the log end", readable_to_the_log_end, depose, ""),
     GuestMutant(
