@@ -9,6 +9,10 @@ from unittest import mock
 import pytest
 import trio
 
+from paceline.client.client import Client
+from paceline.client.settings import ProducerSettings, TransactionalSettings
+from paceline.errors import RequestTimedOut
+from paceline.types import NodeId
 from paceline_cluster.checker import events
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.plan import Plan
@@ -19,6 +23,11 @@ from paceline_node.transactions.keys import TRANSACTIONS_TOPIC, TransactionKey
 from tests.sim.node.story import SESSION_S, Story, find, plan_of, play
 
 pytestmark = pytest.mark.timeout(600)
+
+IMPATIENT = TransactionalSettings(
+    producer=ProducerSettings(ack_timeout_s=10.0, delivery_timeout_s=SESSION_S / 2)
+)
+"""Deliveries are given up before a leader that is cut off is deposed."""
 
 
 def plan() -> Plan:
@@ -92,6 +101,37 @@ def decided(machine: Machine) -> set[TransactionKey]:
 def test_a_marker_is_ordered_from_whoever_leads_by_now() -> None:
     # Several linger with all their records stored: one of them is decided in time.
     play(a_leader_falls_silent_in_the_middle, replace(plan(), nodes=5, transactors=6, pause_s=0.5))
+
+
+async def a_record_runs_out_of_time_under_way(story: Story) -> None:
+    """Its answer may come or not: the transaction has lost it, and must not be committed."""
+    coordinator = coordinating(story)
+    leading, *others = sorted(story.machines, key=lambda machine: machine is coordinator)
+
+    async def work(client: Client) -> None:
+        assignment = [NodeId(machine.number) for machine in (leading, *others)]
+        await client.admin.create_topic("late", assignment=[assignment])
+        async with client.transactional_producer("late", IMPATIENT) as producer:
+            await producer.begin()
+            await (await producer.submit("late", b"stored")).wait()
+            story.isolate(leading)
+            try:
+                await (await producer.submit("late", b"late")).wait()
+                story.check(False, "the record was stored by a leader that is cut off")
+            except RequestTimedOut:
+                pass
+            try:
+                await producer.commit()
+                story.check(False, "a transaction was committed without one of its records")
+            except RequestTimedOut:
+                story.heal()
+            await producer.abort()
+
+    await story.perform(work)
+
+
+def test_nothing_is_committed_without_a_record_that_ran_out_of_time() -> None:
+    play(a_record_runs_out_of_time_under_way, plan())
 
 
 def copies() -> Plan:
