@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
-from paceline.errors import NotCoordinator
+from paceline.errors import CoordinatorNotAvailable, NotCoordinator
 from paceline.types import Acks, LeaderEpoch
 from paceline.wire.batch import build_batch
 from paceline.wire.batch_header import TRANSACTIONAL, BatchHeader, verify
@@ -73,15 +74,21 @@ async def end(partition: Partition, coordinator_epoch: int) -> int:
     return (await answer.wait()).last_offset
 
 
+def produces_by(coordinator: Coordinator) -> TransactionalProduce:
+    nothing = cast("Any", None)
+    return TransactionalProduce(
+        TransactionPartners(
+            nothing, HERE, metadata(), cast("Any", coordinator), nothing, nothing, nothing
+        )
+    )
+
+
 async def test_its_word_opens_nothing_that_its_successor_has_ended(autojump_clock: object) -> None:
     """A batch that was late in the network would begin what nobody will ever end."""
     async with memory_cluster(1) as cluster, trio.open_nursery() as nursery:
         partition = await cluster.written(RECORDS[:1], replicas=1)
-        coordinator, nothing = Coordinator(), cast("Any", None)
-        partners = TransactionPartners(
-            nothing, HERE, metadata(), cast("Any", coordinator), nothing, nothing, nothing
-        )
-        produces = TransactionalProduce(partners)
+        coordinator = Coordinator()
+        produces = produces_by(coordinator)
         await nursery.start(produces.run)
         await write(produces, partition, 0)
         marker = await end(partition, NEW)
@@ -91,3 +98,17 @@ async def test_its_word_opens_nothing_that_its_successor_has_ended(autojump_cloc
         coordinator.epoch = LeaderEpoch(NEW)
         assert await write(produces, partition, 1) == marker + 1
         nursery.cancel_scope.cancel()
+
+
+async def test_nobody_is_asked_once_the_node_stops(autojump_clock: object) -> None:
+    """A connection that ends last may still bring a batch: it is refused, for others to take."""
+    async with memory_cluster(1) as cluster, trio.open_nursery() as nursery:
+        partition = await cluster.written(RECORDS[:1], replicas=1)
+        produces = produces_by(Coordinator())
+        await nursery.start(produces.run)
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(CoordinatorNotAvailable, match="this node stops"):
+                await write(produces, partition, 0)
+    assert partition.log_end_offset == len(RECORDS[:1])
