@@ -137,7 +137,15 @@ async def planned(
 
 def _lock_file() -> IO[str]:
     path = Path(tempfile.gettempdir()) / f"paceline-ports-{os.getuid()}.lock"
-    return path.open("a+", encoding="ascii")
+    # The directory is everybody's: whoever laid a link here would have another file cut to nothing.
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.fdopen(os.open(path, flags, 0o600), "r+", encoding="ascii")
+    except OSError as error:
+        raise BadSetting(
+            f"{path}, where the ports chosen last are remembered, cannot be opened "
+            f"({error.strerror}): remove it, or name another directory by TMPDIR"
+        ) from error
 
 
 def free_numbers(count: int, *, besides: Iterable[int] = ()) -> list[int]:

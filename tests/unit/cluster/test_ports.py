@@ -116,3 +116,16 @@ async def test_choosing_goes_round_and_forgives_a_spoiled_memory(
         (tmp_path / f"paceline-ports-{os.getuid()}.lock").write_text(text)
         async with ports.free_ports(range(1)) as plan:
             assert set(plan[0].values()) <= set(usable)
+
+
+async def test_a_link_in_place_of_the_memory_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / f"paceline-ports-{os.getuid()}.lock").symlink_to(precious)
+    with pytest.raises(BadSetting, match=r"paceline-ports-\d+.lock, where .* remove it"):
+        async with ports.free_ports(range(1)):
+            pass
+    assert precious.read_text() == "kept"
