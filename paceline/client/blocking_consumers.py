@@ -208,6 +208,11 @@ class GroupConsumer(_SharedConsumer):
     def generation(self) -> int:
         return self._member.generation
 
+    @property
+    def member(self) -> trio_group.GroupMember:
+        """As :attr:`paceline.client.GroupConsumer.member`."""
+        return self._member.member
+
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """As :meth:`paceline.client.GroupConsumer.commit`."""
         offsets = self.positions() if offsets is None else offsets

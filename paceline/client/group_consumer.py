@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import trio
 
+from paceline.client.consumed import ConsumedBatch
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
@@ -85,6 +86,7 @@ class GroupConsumer(SharedConsumer):
         self._client = client
         self._settings = membership
         self._listener = listener
+        self._taken_as: GroupMember | None = None
         self._membership = Membership(
             self._coordinator,
             metadata,
@@ -127,13 +129,20 @@ class GroupConsumer(SharedConsumer):
 
     @property
     def member(self) -> GroupMember:
-        """Who this member is now, for offsets that a transaction commits
-        (:meth:`TransactionalProducer.send_offsets`); turn ``GroupSettings.auto_commit_s`` off
-        then."""
-        membership = self._membership
-        return GroupMember(
-            self.group, membership.generation, membership.member_id, self._settings.instance_id
-        )
+        """Who this member was when it was given what it has in hand, for offsets that a transaction
+        commits (:meth:`TransactionalProducer.send_offsets`); turn ``GroupSettings.auto_commit_s``
+        off then. The group may have moved on since, and others may read the same: then the
+        coordinator refuses the offsets."""
+        return self._now() if self._taken_as is None else self._taken_as
+
+    def _now(self) -> GroupMember:
+        return GroupMember(self.group, self.generation, self.member_id, self._settings.instance_id)
+
+    def _take(self) -> ConsumedBatch | None:
+        batch = super()._take()
+        if batch is not None:
+            self._taken_as = self._now()
+        return batch
 
     async def _commit(self, offsets: Offsets) -> None:
         async with self._committing:

@@ -25,6 +25,7 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
     error_for,
 )
 from paceline.types import TopicPartition
@@ -59,7 +60,8 @@ class Owner(Protocol):
         """What is read now."""
 
     async def take(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these, and nothing else, from now on."""
+        """Read these, and nothing else, from now on. Raises UnstableOffsetCommit, with nothing
+        done, while open transactions may yet say where."""
 
     async def give_up(self, *, lost: bool) -> None:
         """Stop reading; ``lost``: others may read already, so commit nothing any more."""
@@ -123,9 +125,9 @@ class Membership:
         failures = 0
         while True:
             try:
-                await self._join()
+                partitions = await self._join()
                 failures = 0
-                reason = await self._stay()
+                reason = await self._take(partitions) or await self._stay()
             except PacelineError as error:
                 found = after(error)
                 if found is None and not error.retriable:
@@ -171,7 +173,8 @@ class Membership:
         if reason is _Next.NEW:
             self.member_id = ""
 
-    async def _join(self) -> None:
+    async def _join(self) -> Sequence[TopicPartition]:
+        """Become a member; what is assigned to it."""
         self._wanted = trio.Event()
         joined = await self._ask_to_join()
         if joined.error == ErrorCode.MEMBER_ID_REQUIRED:
@@ -202,9 +205,7 @@ class Membership:
         )
         self.generation = joined.generation
         partitions = Assignment.from_bytes(synced.assignment).partitions
-        await self._owner.take(
-            sorted(TopicPartition(t, p) for t, numbers in partitions.items() for p in numbers)
-        )
+        return sorted(TopicPartition(t, p) for t, numbers in partitions.items() for p in numbers)
 
     async def _ask_to_join(self) -> GroupJoined:
         settings = self._settings
@@ -251,6 +252,22 @@ class Membership:
         return counts
 
     # --- staying ----------------------------------------------------------------------------------
+
+    async def _take(self, partitions: Sequence[TopicPartition]) -> _Next | None:
+        """Begin to read. While transactions that others left open keep it waiting it stays a
+        member; why it must join again before it could begin, or None."""
+        most_s = self._settings.session_timeout_s / HEARTBEATS_PER_SESSION
+        attempts = 0
+        while True:
+            try:
+                await self._owner.take(partitions)
+            except UnstableOffsetCommit:
+                await trio.sleep(min(self._backoff.pause_s(attempts), most_s))
+            else:
+                return None
+            attempts += 1
+            if not await self._is_alive():
+                return _Next.REJOIN
 
     async def _stay(self) -> _Next:
         """Send heartbeats until the member must join again; why. Raises what ends it."""

@@ -14,9 +14,9 @@ from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.progress import Progress
-from paceline.client.retry import Backoff
+from paceline.client.retry import Backoff, retrying
 from paceline.client.settings import ConsumerSettings
-from paceline.errors import InvalidRequest, error_for
+from paceline.errors import InvalidRequest, UnstableOffsetCommit, error_for
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import FetchOffsets, OffsetsFetched, TopicPartitions
@@ -48,6 +48,7 @@ class SharedConsumer(Consumer):
         self.moves = 0
         self._reset = out_of_range
         self._coordinator = coordinator
+        self._backoff = backoff
         self._timeout_s = timeout_s
         self._progress = Progress()
         self._moving = True
@@ -139,13 +140,21 @@ class SharedConsumer(Consumer):
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
-        """What the group has committed of these, or of the assigned partitions; None: nothing."""
+        """What the group has committed of these, or of the assigned partitions; None: nothing. With
+        isolation READ_COMMITTED, the default, it waits for open transactions that may yet commit
+        offsets of them; raises UnstableOffsetCommit when that takes long."""
         wanted = sorted(self._readers if partitions is None else partitions)
-        return await self._fetch_committed(wanted)
+        return await retrying(
+            lambda: self._fetch_committed(wanted),
+            timeout_s=self._timeout_s,
+            backoff=self._backoff,
+            may_retry=lambda error: isinstance(error, UnstableOffsetCommit),
+        )
 
     async def _fetch_committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
+        """As :meth:`committed`, without waiting."""
         by_topic: dict[str, list[int]] = {}
         for at in partitions:
             by_topic.setdefault(at.topic, []).append(at.partition)
@@ -154,7 +163,12 @@ class SharedConsumer(Consumer):
             return {}
         fetched = await self._coordinator.call(
             NativeApi.FETCH_OFFSETS,
-            FetchOffsets(self.group, topics, family=self._coordinator.family),
+            FetchOffsets(
+                self.group,
+                topics,
+                require_stable=self.isolation == Isolation.READ_COMMITTED,
+                family=self._coordinator.family,
+            ),
             OffsetsFetched,
             timeout_s=self._timeout_s,
         )

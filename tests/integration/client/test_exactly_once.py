@@ -1,0 +1,154 @@
+"""Members of a group that commit what they have read with their transactions: whoever reads next
+begins behind it, or it was never committed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from paceline.client import (
+    Client,
+    GroupConsumer,
+    GroupSettings,
+    TransactionalProducer,
+    blocking,
+    connect,
+)
+from paceline.errors import IllegalGeneration, InvalidTransactionState, UnstableOffsetCommit
+from paceline.types import Isolation, TopicPartition
+from tests.integration.node.nodes import lone_node
+
+pytestmark = pytest.mark.timeout(120)
+
+FLAGS = {
+    "groups.initial_delay_ms": "50",
+    "groups.session_min_ms": "500",
+    "topics.replication_factor": "1",
+    "topics.min_insync_replicas": "1",
+}
+SETTINGS = GroupSettings(session_timeout_s=2, rebalance_timeout_s=6, auto_commit_s=None)
+AT = TopicPartition("in", 0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(30):
+        while not condition():  # noqa: ASYNC110  conditions span tasks: no one event tells
+            await trio.sleep(0.02)
+
+
+@asynccontextmanager
+async def ten_to_read(path: Path) -> AsyncIterator[tuple[str, Client]]:
+    """A node's address, and a client; the records 0 to 9 are in two batches of ``in``."""
+    async with lone_node(path, FLAGS) as node, connect(node.native) as client:
+        await client.admin.create_topic("in", partitions=1, replication_factor=1)
+        async with client.producer() as producer:
+            for first in (0, 5):
+                await producer.send_many("in", [b"%d" % n for n in range(first, first + 5)])
+        yield node.native, client
+
+
+def joined(client: Client) -> AbstractAsyncContextManager[GroupConsumer]:
+    return client.consumer("in", group="copiers", membership=SETTINGS)
+
+
+async def read_some(consumer: GroupConsumer, producer: TransactionalProducer) -> int:
+    """Have one batch in the open transaction; where it ends."""
+    batch = await consumer.next_batch()
+    assert batch is not None
+    await producer.send_many("out", [record.value or b"" for record in batch.records()])
+    return batch.end_offset
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_the_next_reader_waits_for_offsets_of_an_open_transaction(
+    tmp_path: Path, commits: bool
+) -> None:
+    """For longer than its session: all the while it stays a member."""
+    firsts: list[int] = []
+    async with (
+        ten_to_read(tmp_path) as (_, client),
+        client.transactional_producer("copier") as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await producer.begin()
+        async with joined(client) as first:
+            end = await read_some(first, producer)
+            await producer.send_offsets({AT: end}, first.member)
+        async with joined(client) as second:
+
+            async def read() -> None:
+                firsts.append((await anext(second)).offset)
+
+            nursery.start_soon(read)
+            await until(lambda: second.generation >= 0)
+            generation = second.generation
+            await trio.sleep(SETTINGS.session_timeout_s * 1.5)
+            assert not firsts
+            assert second.generation == generation
+            await (producer.commit() if commits else producer.abort())
+            await until(lambda: bool(firsts))
+            assert second.generation == generation
+    assert firsts == [end if commits else 0]
+
+
+async def test_asking_for_committed_offsets_waits_too(tmp_path: Path) -> None:
+    async with (
+        ten_to_read(tmp_path) as (_, client),
+        client.transactional_producer("copier") as producer,
+        joined(client) as consumer,
+    ):
+        await producer.begin()
+        end = await read_some(consumer, producer)
+        await producer.send_offsets({AT: end}, consumer.member)
+        async with client.consumer(
+            "in", group="others", membership=SETTINGS, isolation=Isolation.READ_UNCOMMITTED
+        ) as hasty:
+            assert await hasty.committed([AT]) == {AT: None}
+        with pytest.raises(UnstableOffsetCommit):
+            await consumer.committed([AT])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.commit)
+            assert await consumer.committed([AT]) == {AT: end}
+
+
+async def test_offsets_of_a_batch_are_refused_once_another_may_read_it(tmp_path: Path) -> None:
+    """The consumer has joined again meanwhile, and would pass as a member of the new generation."""
+    async with (
+        ten_to_read(tmp_path) as (_, client),
+        client.transactional_producer("copier") as producer,
+        joined(client) as slow,
+    ):
+        await producer.begin()
+        end = await read_some(slow, producer)
+        generation = slow.generation
+        async with joined(client):
+            await until(lambda: slow.generation > generation)
+            with pytest.raises(IllegalGeneration):
+                await producer.send_offsets({AT: end}, slow.member)
+        with pytest.raises(InvalidTransactionState):
+            await producer.commit()
+        await producer.abort()
+
+
+async def test_blocking_members_commit_with_transactions_too(tmp_path: Path) -> None:
+    def copy(bootstrap: str) -> tuple[int, int]:
+        with (
+            blocking.connect(bootstrap) as client,
+            client.transactional_producer("copier") as producer,
+            client.group_consumer("in", "copiers", membership=SETTINGS) as consumer,
+        ):
+            with producer.transaction():
+                record = next(consumer)
+                producer.send("out", record.value)
+                producer.send_offsets({AT: record.offset + 1}, consumer.member)
+            committed = consumer.committed([AT])[AT]
+            assert committed is not None
+            return consumer.member.generation, committed
+
+    async with ten_to_read(tmp_path) as (address, _):
+        generation, committed = await trio.to_thread.run_sync(copy, address)
+        assert (generation > 0, committed) == (True, 1)
