@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from paceline.errors import NotLeader
+from paceline.errors import NotLeader, OffsetNotAvailable
 from paceline.types import NodeId
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord, Dialect, encode_head, encode_record
@@ -188,5 +188,5 @@ class CursusEvents:
             return (bytes(frame.payload),)
 
         return await self._routing.on_leader(
-            name, number, here=here, there=there, until=until, again=(NotLeader,)
+            name, number, here=here, there=there, until=until, again=(NotLeader, OffsetNotAvailable)
         )

@@ -11,10 +11,11 @@ from paceline.errors import (
     AuthorizationFailed,
     InvalidPartitions,
     NotLeader,
+    OffsetNotAvailable,
     PacelineError,
     TopicAlreadyExists,
 )
-from paceline.types import NO_NODE, NodeId, is_internal_topic
+from paceline.types import NO_NODE, Isolation, NodeId, OffsetSpec, is_internal_topic
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted, topic_not_found
 from paceline.wire.cursus.replies import PartitionOffsets
@@ -33,6 +34,7 @@ from paceline_node.controller.topic_config import (
 from paceline_node.env import Env
 from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.event_streams import KIND
@@ -237,7 +239,7 @@ class CursusTopics:
         until = self._env.now() + wait_s
         found = {}
         for number in wanted:
-            with suppress(NotLeader):
+            with suppress(NotLeader, OffsetNotAvailable):
                 partition = await self._routing.leading(topic.name, number, until=until)
                 found[number] = offsets_of(partition)
         return found
@@ -272,11 +274,12 @@ class CursusTopics:
 
 
 def offsets_of(partition: Partition) -> PartitionOffsets:
-    """A partition's ends as its leader knows them."""
+    """A partition's ends as its leader knows them. Raises NotLeader; OffsetNotAvailable while a new
+    leader may not say yet what is committed."""
     return PartitionOffsets(
         partition.partition,
         partition.log_start_offset,
-        partition.last_stable_offset,
+        find_offset(partition, OffsetSpec.LATEST, Isolation.READ_COMMITTED).offset,
         partition.log_end_offset,
         partition.high_watermark,
     )

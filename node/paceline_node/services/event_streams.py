@@ -14,10 +14,11 @@ from weakref import WeakKeyDictionary
 import trio
 
 from paceline.errors import CorruptMessage, NotLeader, OffsetOutOfRange, PacelineError
-from paceline.types import Acks, Isolation
+from paceline.types import Acks, Isolation, OffsetSpec
 from paceline.wire.batch import build_batch, iter_batches, read_header, verify
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import Env
+from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
 from paceline_node.services.stream_index import StreamIndex, snapshot_batch
@@ -96,14 +97,18 @@ class EventStreams:
     # --- reading ----------------------------------------------------------------------------------
 
     async def version(self, partition: Partition, key: bytes) -> int:
-        """The newest committed version of a stream, 0 for none."""
+        """The newest committed version of a stream, 0 for none.
+
+        Raises NotLeader; OffsetNotAvailable while a new leader may not say yet what is committed:
+        the version would fall.
+        """
         index = await self._current(partition)
-        return index.version(key, end=partition.high_watermark)
+        return index.version(key, end=_committed_end(partition))
 
     async def snapshot(self, partition: Partition, key: bytes) -> tuple[int, bytes] | None:
-        """The newest committed snapshot of a stream and its version."""
+        """The newest committed snapshot of a stream and its version. Raises as :meth:`version`."""
         index = await self._current(partition)
-        start, end = partition.log_start_offset, partition.high_watermark
+        start, end = partition.log_start_offset, _committed_end(partition)
         place = index.snapshot(key, start=start, end=end)
         if place is None:
             return None
@@ -111,9 +116,10 @@ class EventStreams:
         return place.version, record.value or b""
 
     async def read(self, partition: Partition, key: bytes, from_version: int) -> list[Record]:
-        """Committed events of a stream from a version on, as many as one answer holds."""
+        """Committed events of a stream from a version on, as many as one answer holds. Raises as
+        :meth:`version`."""
         index = await self._current(partition)
-        start, end = partition.log_start_offset, partition.high_watermark
+        start, end = partition.log_start_offset, _committed_end(partition)
         found: list[Record] = []
         size = 0
         for offset in index.events(key, from_version, start=start, end=end):
@@ -176,3 +182,7 @@ class EventStreams:
             except CorruptMessage:
                 partition.suspect(index.position)
                 raise
+
+
+def _committed_end(partition: Partition) -> int:
+    return find_offset(partition, OffsetSpec.LATEST).offset

@@ -12,7 +12,13 @@ from typing import TypeVar
 
 import trio
 
-from paceline.errors import ConnectionLost, NotEnoughReplicas, NotLeader, RequestTimedOut
+from paceline.errors import (
+    ConnectionLost,
+    NotEnoughReplicas,
+    NotLeader,
+    PacelineError,
+    RequestTimedOut,
+)
 from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
@@ -82,7 +88,7 @@ class LeaderRouting:
         here: Here[T],
         there: There[T] | None,
         until: float,
-        again: tuple[type[NotLeader | NotEnoughReplicas], ...] = (NotLeader, NotEnoughReplicas),
+        again: tuple[type[PacelineError], ...] = (NotLeader, NotEnoughReplicas),
     ) -> T:
         """What ``here`` gives when this node leads, else what ``there`` gets from the leader.
 

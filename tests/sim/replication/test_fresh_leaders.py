@@ -20,11 +20,16 @@ from paceline.errors import (
 )
 from paceline.types import NodeId
 from paceline.wire.batch_header import ProducerNamespace
+from paceline.wire.cursus.batch import CursusRecord
+from paceline.wire.mapping import record_of
 from paceline.wire.peer.control import CreateSegmentRequest
+from paceline.wire.records import Record
 from paceline.wire.segment.events import frame_events
+from paceline_node.listeners.cursus_topics import offsets_of
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import AllowAll, node_principal
 from paceline_node.services.access import Access
+from paceline_node.services.event_streams import EventStreams
 from paceline_node.services.records import RecordService
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.topics import TopicService
@@ -90,6 +95,13 @@ async def append(service: SegmentService, partition: Partition) -> None:
     start = partition.log.producers.marks.end_position
     run = Run(ProducerNamespace.SEGMENT_SEED, bytes(15) + b"w", start, start + len(DATA), 1, DATA)
     await service.append_and_wait(partition, run, timeout_s=WAIT_S)
+
+
+def event(key: bytes, version: int) -> Record:
+    """As Cursus's clients append it."""
+    return record_of(
+        CursusRecord(key=key, payload=b"event", aggregate_version=version), timestamp_ms=1
+    )
 
 
 async def unsure(
@@ -179,3 +191,34 @@ async def test_acknowledged_records_are_trimmed_at_a_leader_that_is_not_sure_of_
         with pytest.raises(OffsetOutOfRange):
             await service.trim(PRINCIPAL, "t", 0, end + 1, timeout_s=WAIT_S)
         assert await service.trim(PRINCIPAL, "t", 0, TO_HIGH_WATERMARK, timeout_s=WAIT_S) == end
+
+
+async def test_a_leader_that_is_not_sure_lets_no_stream_and_no_offset_fall(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Whoever was told version 2 must not be told 1, nor that 2 is free."""
+    async with memory_cluster() as cluster:
+        old = await cluster.written([])
+        streams = EventStreams(cluster.make_env(old.leader, lambda disk: disk))
+
+        async def write(version: int) -> None:
+            record = event(b"key", version)
+            await streams.append(old, b"key", version, record, timeout_s=WAIT_S)
+
+        await write(1)
+        await cluster.wait(lambda: cluster.all_at("t", 1))
+        fresh = await unsure(cluster, "t", lambda: write(2))
+        for ask in (
+            lambda: streams.version(fresh, b"key"),
+            lambda: streams.snapshot(fresh, b"key"),
+            lambda: streams.read(fresh, b"key", 1),
+        ):
+            with pytest.raises(OffsetNotAvailable, match="not confirmed yet"):
+                await ask()
+        with pytest.raises(OffsetNotAvailable, match="not confirmed yet"):
+            offsets_of(fresh)
+        heal(cluster, fresh.leader)
+        await cluster.wait(lambda: fresh.replica.high_watermark_is_true)
+        assert await streams.version(fresh, b"key") == 2
+        assert len(await streams.read(fresh, b"key", 1)) == 2
+        assert offsets_of(fresh).high_watermark == 2
