@@ -29,6 +29,7 @@ from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.records import Group, Member, Phase
+from paceline_node.groups.store import GroupStore
 
 _SWEEP = 0.1
 """Part of a session's time-out by which a look for silent members comes late, so that those who
@@ -214,6 +215,14 @@ class CursusGroups(BrokerAssigned):
             self._owned.pop(key, None)
 
     # --- checks -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def check_reader(store: GroupStore, key: GroupKey, generation: int | None) -> None:
+        """Raise StaleGeneration for a reader of an older generation than ``store`` knows: what is
+        left of it when its consumer was given other partitions."""
+        group = store.groups.get(key)
+        if group is not None and generation is not None and generation < group.generation:
+            raise StaleGeneration(key, current=group.generation, requested=generation)
 
     def _check(self, member: CursusMember) -> Group:
         """The group, current, with ``member`` in it. In the order of spec cursus 9: the group is

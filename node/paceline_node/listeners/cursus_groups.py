@@ -32,6 +32,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
 from paceline_node.groups.cursus_groups import (
+    CursusGroups,
     CursusMember,
     NotOwner,
     Regression,
@@ -165,10 +166,11 @@ class CursusGroupCommands:
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             if not engine.cursus.knows(key):
                 raise GroupNotFound(f"group {request.group} does not exist")
+            engine.cursus.check_reader(engine.store, key, request.generation)
             found = engine.offsets.fetch(key, key.subject, request.partition)
             return text(replies.ok(offset=0 if found is None else found.offset))
 
-        return await self._at_coordinator(anywhere, call, serve)
+        return await self._at_coordinator(anywhere, call, serve, request.member)
 
     async def commit(self, request: requests.CommitOffset, call: CursusCall) -> Reply:
         """Store one offset."""
@@ -269,10 +271,10 @@ class CursusGroupCommands:
 
     async def fence_reader(self, place: ReadPlace) -> int | None:
         """What its group has committed for a reader's partition. Refuses a reader of an older
-        generation: what is left of it when its consumer was given other partitions.
+        generation.
 
         Asks this node's replica of the group's state, so that a read costs no round trip; one that
-        lags lets a reader pass a moment longer.
+        lags lets a reader pass a moment longer. Where it has none the coordinator is asked.
         """
         if place.group is None:
             return None
@@ -283,29 +285,34 @@ class CursusGroupCommands:
             return None
         if store is None:
             return await self._committed_elsewhere(place, key)
-        group = store.groups.get(key)
-        generation = place.generation
-        if group is not None and generation is not None and generation < group.generation:
-            stale = StaleGeneration(key, current=group.generation, requested=generation)
-            raise _refusal(stale, key, place.member or "")
+        try:
+            CursusGroups.check_reader(store, key, place.generation)
+        except StaleGeneration as error:
+            raise _refusal(error, key, place.member or "") from None
         found = store.offsets.get(key, {}).get((place.topic, place.partition))
         return None if found is None else found.offset
 
     async def _committed_elsewhere(self, place: ReadPlace, key: GroupKey) -> int | None:
-        """As the coordinator says, for a reader that names no offset of its own."""
-        if place.offset:
+        """As the coordinator says; a reader that names an offset of its own does without, and is
+        refused when it commits."""
+        line = f"FETCH_OFFSET topic={place.topic} partition={place.partition} group={place.group}"
+        if place.generation is not None:
+            line += f" member={place.member or '-'} generation={place.generation}"
+        elif place.offset:
             return None
         try:
             node = self._groups.coordinator(key, LISTENER).node_id
-            line = f"FETCH_OFFSET topic={place.topic} partition={place.partition}"
-            body = f"{line} group={place.group}".encode()
             ask = CursusFrame(int(COORDINATOR_WAIT_S * 1000), False)
             frame = await self._routing.ask(
-                node, PeerApi.CURSUS_FRAME, ask, body, budget_s=COORDINATOR_WAIT_S
+                node, PeerApi.CURSUS_FRAME, ask, line.encode(), budget_s=COORDINATOR_WAIT_S
             )
         except PacelineError:
+            if place.offset:
+                return None
             raise _no_coordinator(key.group) from None
         answer = bytes(frame.payload).decode()
+        if answer.startswith("ERROR: GEN_MISMATCH"):
+            raise parse_refusal(answer)
         if not answer.startswith("OK offset="):
             return None
         return int(answer.removeprefix("OK offset=")) or None

@@ -253,7 +253,11 @@ def of_member(
 
 def fetch_offset(args: Arguments) -> Request:
     return requests.FetchOffset(
-        topic_name(args, pattern=True), partition_of(args), name_of(args, "group")
+        topic_name(args, pattern=True),
+        partition_of(args),
+        name_of(args, "group"),
+        args.text("member"),
+        optional_generation(args),
     )
 
 

@@ -128,7 +128,9 @@ COMMANDS: Mapping[str, _Row] = {
         (*_GROUP, "consumer", "member", "generation"),
     ),
     "LEAVE_GROUP": _Row(build.leave, _GENERATION, _MEMBER),
-    "FETCH_OFFSET": _Row(build.fetch_offset, ("topic", "partition", "group")),
+    "FETCH_OFFSET": _Row(
+        build.fetch_offset, ("topic", "partition", "group", "member", "generation")
+    ),
     "COMMIT_OFFSET": _Row(
         build.commit_offset, ("topic", "partition", "group", "offset", "member", "generation")
     ),

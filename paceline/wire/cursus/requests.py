@@ -251,9 +251,14 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffset:
+    """``member`` and ``generation``: for a reader of another node, which is refused when its
+    generation is over. Shipped clients name none."""
+
     topic: str
     partition: int
     group: str
+    member: str = ""
+    generation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

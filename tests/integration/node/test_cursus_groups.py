@@ -211,3 +211,37 @@ async def test_coordinators_of_a_cluster(tmp_path: Path) -> None:
                 assert await survivor.say(line) == "OK offset=6"
                 # The member's place survived with its coordinator's successor.
                 assert (await join(survivor, joined["member"]))[:2] == ("1", joined["member"])
+
+
+async def test_a_reader_of_an_old_generation_is_refused_by_every_leader(tmp_path: Path) -> None:
+    """Also by one that has no replica of the group's state: of four nodes the one with least to do
+    leads something."""
+    async with cluster(tmp_path, 4, THREE) as nodes:
+        addresses = {n: up.addresses["cursus"] for n, up in nodes.up.items()}
+        async with CursusClient(addresses[0]) as client:
+            await client.ok("CREATE t 8")
+            leaders = (await client.ok("METADATA topic=t"))["leaders"].split(",")
+            found = await client.ok("FIND_COORDINATOR group=g")
+        async with CursusClient((found["host"], int(found["port"]))) as keeper:
+            generation, old, _ = await join(keeper, "a")
+            assert (generation, (await join(keeper, "b"))[0]) == ("1", "2")
+            for number, leader in enumerate(leaders):
+                host, _, port = leader.rpartition(":")
+                async with CursusClient((host, int(port))) as client:
+                    for offset in (0, 1, 3):
+                        await refused(client, number, offset, old)
+
+
+async def refused(client: CursusClient, partition: int, offset: int, member: str) -> None:
+    """A reader of generation 1 is, at the latest when this node has heard of generation 2."""
+    line = f"CONSUME topic=t partition={partition} offset={offset}"
+    with trio.fail_after(10):
+        while True:
+            await client.send(f"{line} group=g member={member} generation=1".encode())
+            answer = await client.receive()
+            if answer.startswith(b"ERROR: "):
+                break
+    assert answer.decode() == (
+        f"ERROR: GEN_MISMATCH current=2 requested=1 group=g member={member}"
+        " reason=REBALANCE_REQUIRED"
+    )

@@ -129,6 +129,10 @@ PARSED: list[tuple[str, Request]] = [
     ("LEAVE_GROUP t g c", requests.LeaveGroup("t", "g", "c", None, True)),
     ("LEAVE_GROUP topic=t group=g member=c", requests.LeaveGroup("t", "g", "c", None, False)),
     ("FETCH_OFFSET topic=t partition=0 group=g", requests.FetchOffset("t", 0, "g")),
+    (
+        "FETCH_OFFSET topic=t partition=0 group=g member=a-0001 generation=3",
+        requests.FetchOffset("t", 0, "g", "a-0001", 3),
+    ),
     ("COMMIT_OFFSET topic=t partition=0 group=g offset=5 member=c generation=2",
      requests.CommitOffset("t", 0, "g", 5, "c", 2)),
     ("COMMIT t g 0 5", requests.CommitOffset("t", 0, "g", 5, None, None)),
