@@ -48,6 +48,7 @@ from paceline_node.storage import damage, upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
+from paceline_node.storage.repair import SegmentRepair
 
 _ANSWER_S = 10.0
 _RETRY_S = 1.0
@@ -298,9 +299,24 @@ class Repairs:
                     partition.replica.log_was_cut()
                     return
                 await repair.fill(records)
-            await upkeep.finish_repair(self._env.disk, log, repair)
+            await self._finish(log, repair)
         finally:
             repair.abandon()
+
+    async def _finish(self, log: Log, repair: SegmentRepair) -> None:
+        """Swap the replacement in. What was kept of the segment may be damaged where nobody has
+        read it since: that is to be fetched, too. Raises as :func:`upkeep.finish_repair`."""
+        known = log.damaged
+        try:
+            await upkeep.finish_repair(self._env.disk, log, repair)
+        except CorruptMessage as error:
+            refusal = error
+        else:
+            return
+        if repair.damaged in log.segments:  # retention has not deleted it meanwhile
+            await upkeep.scrub(self._env.disk, log, repair.damaged.base_offset)
+        if log.damaged == known:
+            raise refusal
 
     async def _begin_anew(self, partition: Partition) -> None:
         """Fetch a compacted log as a whole. Leader and replica have compacted at other times: a

@@ -142,6 +142,21 @@ async def test_a_repair_waits_for_its_leader(autojump_clock: trio.testing.MockCl
         await is_whole(cluster, node)
 
 
+async def test_damage_that_a_repair_comes_upon_is_repaired_too(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """What is kept of a segment may have rotted as well, and nobody has read it since."""
+    async with memory_cluster() as cluster:
+        node = await rotten(cluster, 5)
+        node.controller.cut = True
+        node.manager.repairs.suspect(node.partition("t"), 5)
+        await cluster.wait(lambda: bool(node.manager.repairs.damaged))
+        rot(cluster, node, 1)
+        rot(cluster, node, 9)
+        node.controller.cut = False
+        await is_whole(cluster, node)
+
+
 async def test_a_damaged_segment_is_filled_in_several_pieces(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
