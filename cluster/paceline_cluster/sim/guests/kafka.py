@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 
 import trio
 
-from paceline.errors import ErrorCode, error_for
+from paceline.errors import CorruptMessage, ErrorCode, error_for
 from paceline.wire.batch import iter_batches, verify
 from paceline.wire.kafka import apis
 from paceline.wire.kafka import records as wire
@@ -144,7 +144,8 @@ async def fetch(
     version: int,
     wait_ms: int,
 ) -> int:
-    """Read some at the leader, and note it; the next offset. Raises PacelineError."""
+    """Read some at the leader, and note it; the next offset. Raises PacelineError; what stands
+    before a damaged batch is read."""
     link = await cluster.leader(where)
     part = wire.FetchRequestTopicPartition(
         partition=where[1], fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
@@ -162,8 +163,14 @@ async def fetch(
     raise_for(found.error_code, f"FETCH {at(*where)}")
     if not isinstance(found.records, memoryview):
         return offset
+    begun = offset
     for position, header in iter_batches(found.records):
-        verify(found.records, position)
+        try:
+            verify(found.records, position)
+        except CorruptMessage:
+            if offset == begun:
+                raise
+            break
         assert not header.is_control, f"a marker in {at(*where)}"
         records = [
             each for each in decode_records(found.records, position) if each.offset >= offset
