@@ -20,7 +20,9 @@ LEDGER = "ledger"
 COPIES = "copies"
 TALLIES = "tallies"
 _GUEST_PAUSE_S = 0.2
-_CROWD_FETCH_BYTES = 4096
+_CROWD_PIECE_BYTES = 8192
+"""What followers are given at a time, one segment's records at most, where a crowd writes: fetched
+by less over a slow network, nothing would ever be in sync."""
 
 
 class Guest(enum.Enum):
@@ -192,6 +194,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
 
 def _topics(rng: random.Random, profile: Profile) -> tuple[TopicPlan, ...]:
     mode = rng.choice(profile.flush_modes)
+    least = _CROWD_PIECE_BYTES if profile.crowd else 0
     return tuple(
         TopicPlan(
             name=name,
@@ -199,7 +202,7 @@ def _topics(rng: random.Random, profile: Profile) -> tuple[TopicPlan, ...]:
             replicas=3,
             min_isr=2,
             flush_mode=mode,
-            segment_bytes=rng.choice((2048, 8192, 65536)),
+            segment_bytes=max(least, rng.choice((2048, 8192, 65536))),
         )
         for name in ("orders", "visits")[: rng.choice((1, 2))]
     )
@@ -220,8 +223,7 @@ def _settings(rng: random.Random, profile: Profile) -> dict[str, str]:
     snapshot_records = rng.choice((20, 100, 5000))
     fetch_bytes = rng.choice((1024, 4096, 1024 * 1024))
     if profile.crowd:
-        # Fetched by the KiB over a slow network, nothing would ever be in sync.
-        fetch_bytes = max(fetch_bytes, _CROWD_FETCH_BYTES)
+        fetch_bytes = max(fetch_bytes, _CROWD_PIECE_BYTES)
     return {
         "raft.snapshot_records": str(snapshot_records),
         "replication.fetch_partition_bytes": str(fetch_bytes),
