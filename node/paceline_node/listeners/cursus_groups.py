@@ -293,8 +293,9 @@ class CursusGroupCommands:
         return None if found is None else found.offset
 
     async def _committed_elsewhere(self, place: ReadPlace, key: GroupKey) -> int | None:
-        """As the coordinator says; a reader that names an offset of its own does without, and is
-        refused when it commits."""
+        """As the coordinator says. It is not asked for a reader that names an offset and no
+        generation; one that names an offset reads on, too, where nobody answers, and is refused
+        when it commits."""
         line = f"FETCH_OFFSET topic={place.topic} partition={place.partition} group={place.group}"
         if place.generation is not None:
             line += f" member={place.member or '-'} generation={place.generation}"
