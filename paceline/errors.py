@@ -1,10 +1,8 @@
 """The one error tree, with its codes.
 
-Every failure a caller can meet is a :class:`PacelineError`. Each class carries a
-:class:`ErrorCode` (Kafka's numbers where Kafka has one, our own from 10000), whether a retry can
-help (``retriable``), and what it says about a write (``outcome``): DEFINITE means nothing was
-appended, UNKNOWN means the write may be committed now, later or never
-(spec replication 4.3). Protocol adapters map codes to their own bytes; they own those tables.
+Every failure a caller can meet is a :class:`PacelineError`: with an :class:`ErrorCode` (Kafka's
+where it has one, ours from 10000), whether a retry can help (``retriable``), and whether a write
+may be committed all the same (``outcome``). Protocol adapters map codes to their own bytes.
 """
 
 from __future__ import annotations
@@ -190,6 +188,10 @@ class InvalidRecord(PacelineError):
     """A batch that a client may not send (unknown attribute bits, control batch, bad count)."""
 
     code = ErrorCode.INVALID_RECORD
+
+
+class InvalidTimestamp(PacelineError):
+    code = ErrorCode.INVALID_TIMESTAMP
 
 
 class CorruptMessage(PacelineError):

@@ -26,6 +26,7 @@ ProducerId = NewType("ProducerId", int)
 
 NO_NODE = NodeId(-1)
 NO_EPOCH = LeaderEpoch(-1)
+NO_PARTITION_EPOCH = PartitionEpoch(-1)
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 """Record cap (SETTLED B6)."""

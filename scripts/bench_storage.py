@@ -29,6 +29,7 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.torn import Ending
 
 GIB = 1 << 30
 PATH = "topics/bench-0.00000001"
@@ -100,8 +101,8 @@ async def opening(directory: str, batch_bytes: int) -> None:
     env.disk.close()
     end = log.log_end_offset
     for name, hints in (
-        ("clean stop", RecoveryHints(clean=True, recovery_point=end)),
-        ("kill", RecoveryHints(recovery_point=end - end // 50)),
+        ("clean stop", RecoveryHints(Ending.CLEAN, recovery_point=end)),
+        ("kill", RecoveryHints(Ending.KILLED, recovery_point=end - end // 50)),
         ("nothing trusted", RecoveryHints()),
     ):
         await open_once(directory, name, hints)

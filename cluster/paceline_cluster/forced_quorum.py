@@ -13,6 +13,7 @@ from paceline_cluster.errors import BadInput, Refused
 from paceline_node.app.boot import METADATA
 from paceline_node.controller import force_quorum
 from paceline_node.controller.force_quorum import Forced, Survivor
+from paceline_node.controller.raft_store import is_newcomer
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import read_meta
 
@@ -36,7 +37,7 @@ async def look(paths: Sequence[Path]) -> Found:
                 meta = await read_meta(disk)
                 if meta is None:
                     unreadable[path] = "it is not formatted"
-                elif not disk.list(METADATA):
+                elif is_newcomer(disk, METADATA):
                     unreadable[path] = "it holds no metadata"
                 else:
                     survivors[path] = await force_quorum.examine(disk, METADATA, meta)

@@ -78,10 +78,20 @@ class Survey:
             (newest.under_min_isr_count, "below min.insync.replicas"),
             (newest.under_replicated_count, "under-replicated"),
         ]
-        return self._blocking(newest) + [
-            f"{count} of {newest.partition_count} partitions {what}"
-            for count, what in counted
-            if count
+        damaged = [
+            f"node {view.id}: {each}"
+            for view in self.nodes
+            if view.status is not None
+            for each in view.status.damaged
+        ]
+        return [
+            *self._blocking(newest),
+            *(
+                f"{count} of {newest.partition_count} partitions {what}"
+                for count, what in counted
+                if count
+            ),
+            *damaged,
         ]
 
     def is_ready(self) -> bool:

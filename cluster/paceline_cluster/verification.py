@@ -126,7 +126,7 @@ async def _recovery_point(place: Place) -> int:
 async def _offset(place: Place, which: Offsets) -> int:
     for found in await layout.list_partitions(place.disk):
         if found.path == place.path and found.identity is not None:
-            offsets = await layout.read_offsets(place.disk, which)
+            offsets = await layout.read_offsets(place.disk, which) or {}
             return offsets.get((found.identity.topic_id, found.identity.partition), 0)
     return 0
 

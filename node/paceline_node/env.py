@@ -25,13 +25,13 @@ import trio
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 
 def is_full(error: OSError) -> bool:
-    """Whether an operation of :class:`File` or :class:`Disk` was undone for want of room, and may
-    be tried again once there is some (spec replication 2.2 rule 4). Never true of a failed sync:
-    what it was to keep may be gone, whatever the reason."""
+    """Whether an operation of :class:`File` or :class:`Disk` was undone for want of room, or of
+    file descriptors, and may be tried again once there are (spec replication 2.2 rule 4). Never
+    true of a failed sync: what it was to keep may be gone, whatever the reason."""
     return error.errno in _FULL
 
 
@@ -86,7 +86,9 @@ class Disk(Protocol):
     async def open(self, path: str) -> File:
         """Open an existing file for reading and writing (FileNotFoundError)."""
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory of this name. Raises OSError where the disk does not
+        tell: never False for want of an answer."""
 
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when it does not exist."""
@@ -147,11 +149,21 @@ class Network(Protocol):
         """The port a listener of :meth:`listen` is bound to."""
 
 
+class RunBlocking(Protocol):
+    """:meth:`Host.run_blocking`, for who needs nothing else of the host."""
+
+    async def __call__(self, work: Callable[[], T]) -> T: ...
+
+
 class Host(Protocol):
     """Clock, threads, process."""
 
     def now(self) -> float:
         """Monotonic seconds (trio's clock). All timeouts use it."""
+
+    @property
+    def stopwatch(self) -> Callable[[], float] | None:
+        """Seconds, to measure how long a task keeps the loop; None where that means nothing."""
 
     def wall_ms(self) -> int:
         """Wall-clock time in ms since 1970, for record timestamps only; it may jump."""
@@ -199,6 +211,10 @@ class RealHost:
 
     def now(self) -> float:
         return trio.current_time()
+
+    @property
+    def stopwatch(self) -> Callable[[], float] | None:
+        return time.perf_counter
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

@@ -196,6 +196,7 @@ class Admin(Facade[trio_admin.Admin]):
     delete_topic = blocking_twin(trio_admin.Admin.delete_topic)
     alter_topic = blocking_twin(trio_admin.Admin.alter_topic)
     add_partitions = blocking_twin(trio_admin.Admin.add_partitions)
+    trim = blocking_twin(trio_admin.Admin.trim)
     elect_leader = blocking_twin(trio_admin.Admin.elect_leader)
     set_role = blocking_twin(trio_admin.Admin.set_role)
     fence_broker = blocking_twin(trio_admin.Admin.fence_broker)

@@ -166,6 +166,7 @@ class _SharedConsumer(Consumer):
 
     def __next__(self) -> ConsumedRecord:
         self._drop_moved()
+        self._shared.asks += 1
         return super().__next__()
 
     async def _take_batch(self) -> ConsumedBatch | None:

@@ -47,6 +47,7 @@ class Consumer:
         *,
         isolation: Isolation,
         out_of_range: OutOfRange,
+        repair_s: float,
     ) -> None:
         self.isolation = isolation
         self._metadata = metadata
@@ -60,6 +61,7 @@ class Consumer:
             backoff,
             isolation=isolation,
             out_of_range=out_of_range,
+            repair_s=repair_s,
             arrived=self._arrived,
         )
         self._readers = self._fetcher.readers

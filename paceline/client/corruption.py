@@ -17,8 +17,6 @@ from paceline.types import TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import CorruptExamined, ReportCorrupt
 
-REPAIR_S = 10.0
-"""How long readers wait for another replica to take over from a damaged one."""
 _PAUSE_S = 0.2
 
 Judged = Callable[[bool], None]

@@ -16,7 +16,7 @@ import trio
 
 from paceline.client.connection import Answer, Connection
 from paceline.client.consumed import ConsumedBatch, Slice
-from paceline.client.corruption import REPAIR_S, CorruptionReports
+from paceline.client.corruption import CorruptionReports
 from paceline.client.metadata import Leader, Metadata
 from paceline.client.offsets import MISSING_PARTITION_S, OffsetFinder
 from paceline.client.partition_queue import Pauses
@@ -151,7 +151,8 @@ class PartitionReader:
 
 
 class Fetcher:
-    """See the module. ``arrived`` is called when a reader has something for the consumer."""
+    """See the module. ``arrived`` is called when a reader has something for the consumer.
+    ``repair_s`` is how long readers wait for another replica to take over from a damaged one."""
 
     def __init__(
         self,
@@ -163,6 +164,7 @@ class Fetcher:
         *,
         isolation: Isolation,
         out_of_range: OutOfRange,
+        repair_s: float,
         arrived: Callable[[], None],
     ) -> None:
         self.readers: dict[TopicPartition, PartitionReader] = {}
@@ -173,6 +175,7 @@ class Fetcher:
         self._backoff = backoff
         self._isolation = isolation
         self._out_of_range = out_of_range
+        self._repair_s = repair_s
         self._arrived = arrived
         self._reports = CorruptionReports(pool, metadata)
         self._wake = trio.Event()
@@ -386,7 +389,7 @@ class Fetcher:
         if damaged:
             now = trio.current_time()
             reader.corrupt_at = -1
-            reader.repaired_by = now + REPAIR_S
+            reader.repaired_by = now + self._repair_s
             reader.pause_until(now, self._backoff)
         self.wake()
 

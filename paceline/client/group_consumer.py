@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import trio
 
-from paceline.client.consumed import ConsumedBatch
+from paceline.client.consumed import ConsumedBatch, ConsumedRecord
+from paceline.client.consumer import Consumer
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.membership import Membership
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
+from paceline.client.position import Position
 from paceline.client.progress import Offsets
 from paceline.client.retry import Backoff
 from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings, ConsumerSettings
 from paceline.client.shared_consumer import SharedConsumer
+from paceline.client.starts import Starts
 from paceline.errors import (
     IllegalGeneration,
     OffsetOutOfRange,
     PacelineError,
+    UnknownTopicOrPartition,
     error_for,
 )
 from paceline.types import Isolation, TopicPartition
@@ -34,6 +38,8 @@ from paceline.wire.native.groups import (
     OffsetToCommit,
 )
 
+START_S = 1.0
+"""How long callbacks and reading wait for partitions whose beginning is asked for."""
 HAND_BACK_S = 1.0
 """How long giving up partitions waits for the record in hand, to be committed with the others."""
 CLOSE_S = 5.0
@@ -82,11 +88,22 @@ class GroupConsumer(SharedConsumer):
             isolation=isolation,
             out_of_range=out_of_range,
             timeout_s=membership.rebalance_timeout_s,
+            repair_s=client.operation_timeout_s,
         )
         self._client = client
         self._settings = membership
         self._listener = listener
         self._taken_as: GroupMember | None = None
+        self._starts = Starts(
+            self._finder,
+            backoff,
+            isolation=isolation,
+            latest=out_of_range is OutOfRange.LATEST,
+        )
+        self._waiting = 0
+        self._asked = trio.Event()
+        self._asked_before = (-1, 0.0)  # how often, and when that was seen
+        self._nursery: trio.Nursery | None = None
         self._membership = Membership(
             self._coordinator,
             metadata,
@@ -120,6 +137,7 @@ class GroupConsumer(SharedConsumer):
         """
         if offsets is None:
             self._progress.hand_back()
+            self._pass_over()
             offsets = self._progress.uncommitted()
         else:
             foreign = [str(at) for at in offsets if at not in self._readers]
@@ -138,11 +156,43 @@ class GroupConsumer(SharedConsumer):
     def _now(self) -> GroupMember:
         return GroupMember(self.group, self.generation, self.member_id, self._settings.instance_id)
 
+    async def __anext__(self) -> ConsumedRecord:
+        """The next record; the one before counts as done. Never ends."""
+        self._ask()
+        try:
+            return await super().__anext__()
+        finally:
+            self._waiting -= 1
+
+    async def next_batch(self) -> ConsumedBatch | None:
+        """The next batch; the one before, or the last record, counts as done."""
+        self._ask()
+        try:
+            return await super().next_batch()
+        finally:
+            self._waiting -= 1
+
+    def _ask(self) -> None:
+        self._waiting += 1
+        self.asks += 1
+        self._asked.set()
+
     def _take(self) -> ConsumedBatch | None:
+        for reader in tuple(self._turns):
+            if isinstance(reader.error, UnknownTopicOrPartition):
+                self._put_off(reader.at)
         batch = super()._take()
         if batch is not None:
             self._taken_as = self._now()
         return batch
+
+    def _put_off(self, at: TopicPartition) -> None:
+        """Its topic was deleted: no reason to end a reader of others."""
+        Consumer.unassign(self, [at])
+        self._progress.end([at])
+        self._starts.waiting.add(at)
+        assert self._nursery is not None
+        self._nursery.start_soon(self._begin_again, at, self.moves)
 
     async def _commit(self, offsets: Offsets) -> None:
         async with self._committing:
@@ -175,6 +225,7 @@ class GroupConsumer(SharedConsumer):
 
     async def _commit_done(self) -> None:
         """Commit by itself; what a member no more cannot commit, others read again."""
+        self._pass_over()
         try:
             await self._commit(self._progress.uncommitted())
         except PacelineError as error:
@@ -192,22 +243,74 @@ class GroupConsumer(SharedConsumer):
     def owned(self) -> Sequence[TopicPartition]:
         return self.assignment
 
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions, sorted; some may not have begun, for want of a leader."""
+        return sorted([*self._readers, *self._starts.waiting])
+
     async def take(self, partitions: Sequence[TopicPartition]) -> None:
-        """Begin to read at the committed offsets."""
-        committed = await self._fetch_committed(partitions)
-        starts = {at: offset for at, offset in committed.items() if offset is not None}
-        starts |= await self._first_offsets([at for at in partitions if at not in starts])
-        self._begin_at(starts)
+        """Begin to read at the committed offsets. A partition whose beginning nobody can tell now
+        begins later, and keeps none of the others waiting."""
+        await self._begin_reading(partitions)
+        await self._starts.settled(START_S)
+        if self._reset is OutOfRange.LATEST and self._settings.auto_commit_s is not None:
+            await self._commit_done()  # or a restart skipped what is written until it commits
         await self._listener.assigned(partitions)
         self._resume()
 
-    async def _first_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        if partitions and self._reset is OutOfRange.FAIL:
-            named = ", ".join(map(str, partitions))
+    async def _begin_reading(self, partitions: Sequence[TopicPartition]) -> None:
+        committed = await self._fetch_committed(partitions)
+        starts = {at: offset for at, offset in committed.items() if offset is not None}
+        rest = [at for at in partitions if at not in starts]
+        if rest and self._reset is OutOfRange.FAIL:
+            named = ", ".join(map(str, rest))
             raise OffsetOutOfRange(f"group {self.group} has committed nothing of {named}")
-        return await super()._first_offsets(partitions)
+        for at in starts:
+            self._starts.forget(at)
+        self._begin_at(starts)
+        if rest:
+            assert self._nursery is not None
+            self._starts.expect(rest)
+            self._nursery.start_soon(self._starts.run, rest, self._started)
+
+    def _started(self, at: TopicPartition, offset: int) -> None:
+        is_last = self._reset is OutOfRange.LATEST
+        self._begin_at({at: offset}, are_committed=not is_last)
+
+    async def _begin_again(self, at: TopicPartition, moves: int) -> None:
+        """A partition of a topic that was deleted: it may be made anew."""
+        while self.moves == moves:
+            await trio.sleep(self._backoff.pause_s(3))
+            try:
+                if self.moves == moves and not self._moving:
+                    await self._begin_reading([at])
+            except PacelineError as error:
+                if not (error.retriable or self._membership.lost_by(error)):
+                    raise
+            else:
+                return
+
+    async def seek(self, at: TopicPartition, to: Position) -> None:
+        if at in self._starts.waiting:
+            offsets = await self._finder.resolve({at: to}, self.isolation)
+            if self._starts.forget(at):
+                self._begin_at(offsets, are_committed=False)
+                return
+        await super().seek(at, to)
+
+    def is_stuck(self) -> bool:
+        most_s = self._settings.max_poll_interval_s
+        asks, at = self._asked_before
+        now = trio.current_time()
+        if self._waiting or self._moving or asks != self.asks:
+            self._asked_before = (self.asks, now)
+            return False
+        return most_s is not None and now - at > most_s
+
+    async def asked_again(self) -> None:
+        if not self._waiting:
+            self._asked = trio.Event()
+            await self._asked.wait()
 
     async def give_up(self, *, lost: bool) -> None:
         """Stop handing out, tell the program, commit what is done, and forget the partitions."""
@@ -220,13 +323,15 @@ class GroupConsumer(SharedConsumer):
             await self._listener.revoked(partitions)
             if self._settings.auto_commit_s is not None:
                 await self._commit_done()
-        self._end(partitions)
+        self._starts.clear()
+        self._end([at for at in partitions if at in self._readers])
 
     # --- tasks ------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Be a member and read ahead until cancelled."""
         async with open_scope() as nursery:
+            self._nursery = nursery
             nursery.start_soon(self._fetcher.run)
             if self._settings.auto_commit_s is not None:
                 nursery.start_soon(self._commit_now_and_then, self._settings.auto_commit_s)

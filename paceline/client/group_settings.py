@@ -20,6 +20,9 @@ class GroupSettings:
 
     ``auto_commit_s``: how often what is done is committed; None: only when the program does it.
     Either way nothing is committed before the next record was asked for.
+
+    ``max_poll_interval_s``: a program that has not asked for the next record for so long (it hangs)
+    leaves the group, and its partitions go to others; it joins again when it asks. None: never.
     """
 
     session_timeout_s: float = 10.0
@@ -27,6 +30,7 @@ class GroupSettings:
     assignors: tuple[Assignor, ...] = (Assignor.RANGE,)
     instance_id: str | None = None
     auto_commit_s: float | None = 5.0
+    max_poll_interval_s: float | None = 300.0
 
     def __post_init__(self) -> None:
         if not self.assignors:
@@ -38,6 +42,8 @@ class GroupSettings:
             )
         if self.auto_commit_s is not None and self.auto_commit_s <= 0:
             raise ConfigurationError("auto_commit_s must be above 0, or None")
+        if self.max_poll_interval_s is not None and self.max_poll_interval_s <= 0:
+            raise ConfigurationError("max_poll_interval_s must be above 0, or None")
         if self.instance_id == "":
             raise ConfigurationError("instance_id must not be empty; None is a dynamic member")
 
@@ -46,7 +52,7 @@ class RebalanceListener:
     """Told when partitions come and go; override what is of interest.
 
     Each call is awaited before the partitions move, within the rebalance timeout; an error ends the
-    consumer. No record is handed out meanwhile.
+    consumer. No record is handed out meanwhile; heartbeats go on.
     """
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:

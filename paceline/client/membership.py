@@ -18,6 +18,7 @@ from paceline.client.coordinator import Coordinator
 from paceline.client.group_settings import GroupSettings
 from paceline.client.metadata import Metadata
 from paceline.client.retry import Backoff
+from paceline.client.scope import open_scope
 from paceline.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -33,6 +34,8 @@ from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscript
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import (
     NO_GENERATION,
+    DescribeGroup,
+    GroupDescription,
     GroupDone,
     GroupJoined,
     GroupLeft,
@@ -66,13 +69,21 @@ class Owner(Protocol):
     async def give_up(self, *, lost: bool) -> None:
         """Stop reading; ``lost``: others may read already, so commit nothing any more."""
 
+    def is_stuck(self) -> bool:
+        """Whether the program has asked for nothing for so long that others shall read."""
+
+    async def asked_again(self) -> None:
+        """Return when the program asks for more."""
+
 
 class _Next(enum.Enum):
-    """Why a member must join again: as itself; having lost its partitions; as somebody new."""
+    """Why a member must join again: as itself; having lost its partitions; as somebody new, at once
+    or when its program goes on."""
 
     REJOIN = "rejoin"
     LOST = "lost"
     NEW = "new"
+    STUCK = "stuck"
 
 
 def after(error: PacelineError) -> _Next | None:
@@ -84,6 +95,15 @@ def after(error: PacelineError) -> _Next | None:
     if isinstance(error, UnknownMember):
         return _Next.NEW
     return None
+
+
+class _End:
+    """Why a member must join again, or what ended it, once ``came`` is set."""
+
+    def __init__(self) -> None:
+        self.came = trio.Event()
+        self.reason = _Next.REJOIN
+        self.error: PacelineError | None = None
 
 
 class Membership:
@@ -127,7 +147,7 @@ class Membership:
             try:
                 partitions = await self._join()
                 failures = 0
-                reason = await self._take(partitions) or await self._stay()
+                reason = await self._live(partitions)
             except PacelineError as error:
                 found = after(error)
                 if found is None and not error.retriable:
@@ -135,7 +155,11 @@ class Membership:
                 reason = found or _Next.REJOIN
                 await trio.sleep(self._backoff.pause_s(failures))
                 failures += 1
+            if reason is _Next.STUCK:
+                await self.leave()  # before anything of the program's is called, which may hang
             await self._before_joining(reason)
+            if reason is _Next.STUCK:
+                await self._owner.asked_again()
 
     async def leave(self) -> None:
         """Tell the group, so that the others need not wait for the session to run out. A static
@@ -168,9 +192,12 @@ class Membership:
             self._before = ((), NO_GENERATION)
         elif owned:
             self._before = (owned, self.generation)
-        await self._owner.give_up(lost=lost)
+        async with open_scope() as nursery:
+            if not lost:
+                nursery.start_soon(self._keep)
+            await self._owner.give_up(lost=lost)
         self.generation = NO_GENERATION
-        if reason is _Next.NEW:
+        if reason in (_Next.NEW, _Next.STUCK):
             self.member_id = ""
 
     async def _join(self) -> Sequence[TopicPartition]:
@@ -185,7 +212,8 @@ class Membership:
         self.member_id = joined.member_id
         assignments: tuple[MemberAssignment, ...] = ()
         self._counts = None
-        if joined.leader == joined.member_id and not joined.keep_assignment:
+        leads = joined.leader == joined.member_id
+        if leads and not joined.keep_assignment:
             assignments = await self._assign(joined)
         request = SyncGroup(
             self._coordinator.group,
@@ -204,6 +232,8 @@ class Membership:
             wait_s=self._settings.rebalance_timeout_s,
         )
         self.generation = joined.generation
+        if leads and joined.keep_assignment:
+            self._counts = await self._count_assigned(joined)
         partitions = Assignment.from_bytes(synced.assignment).partitions
         return sorted(TopicPartition(t, p) for t, numbers in partitions.items() for p in numbers)
 
@@ -251,37 +281,91 @@ class Membership:
                 counts[topic] = 0
         return counts
 
+    async def _count_assigned(self, joined: GroupJoined) -> Counts:
+        """The partitions of each topic that an assignment made before this member came back has
+        given out; those there are now where nobody says."""
+        topics = {topic for member in joined.members for topic in _view(member).topics}
+        request = DescribeGroup(self._coordinator.group)
+        try:
+            group = await self._coordinator.call(
+                NativeApi.DESCRIBE_GROUP,
+                request,
+                GroupDescription,
+                timeout_s=self._settings.session_timeout_s,
+            )
+        except PacelineError:
+            return await self._count(sorted(topics))
+        counts = dict.fromkeys(topics, 0)
+        for member in group.members:
+            for each in member.assigned:
+                counts[each.topic] = counts.get(each.topic, 0) + len(each.partitions)
+        return counts
+
     # --- staying ----------------------------------------------------------------------------------
 
-    async def _take(self, partitions: Sequence[TopicPartition]) -> _Next | None:
-        """Begin to read. While transactions that others left open keep it waiting it stays a
-        member; why it must join again before it could begin, or None."""
-        most_s = self._settings.session_timeout_s / HEARTBEATS_PER_SESSION
+    @property
+    def _pause_s(self) -> float:
+        return self._settings.session_timeout_s / HEARTBEATS_PER_SESSION
+
+    async def _live(self, partitions: Sequence[TopicPartition]) -> _Next:
+        """Read ``partitions``, with heartbeats beside whatever that takes, until the member must
+        join again; why. Raises what ends it."""
+        end = _End()
+        async with open_scope() as nursery:
+            nursery.start_soon(self._watch, end)
+            await self._take(partitions, end)
+            await end.came.wait()
+        if end.error is not None:
+            raise end.error
+        return end.reason
+
+    async def _watch(self, end: _End) -> None:
+        try:
+            end.reason = await self._stay()
+        except PacelineError as error:
+            end.error = error
+        end.came.set()
+        if end.reason is _Next.REJOIN and end.error is None:
+            await self._keep()  # until its callbacks have ended
+
+    async def _take(self, partitions: Sequence[TopicPartition], end: _End) -> None:
+        """Begin to read, once no transaction that others left open keeps it waiting."""
         attempts = 0
-        while True:
+        while not end.came.is_set():
             try:
                 await self._owner.take(partitions)
             except UnstableOffsetCommit:
-                await trio.sleep(min(self._backoff.pause_s(attempts), most_s))
+                with trio.move_on_after(self._backoff.pause_s(attempts)):
+                    await end.came.wait()
+                attempts += 1
             else:
-                return None
-            attempts += 1
-            if not await self._is_alive():
-                return _Next.REJOIN
+                return
 
     async def _stay(self) -> _Next:
         """Send heartbeats until the member must join again; why. Raises what ends it."""
-        pause_s = self._settings.session_timeout_s / HEARTBEATS_PER_SESSION
         refresh_at = trio.current_time() + REFRESH_S
         while True:
-            with trio.move_on_after(pause_s):
+            with trio.move_on_after(self._pause_s):
                 await self._wanted.wait()
+            if self._owner.is_stuck():
+                return _Next.STUCK
             if not await self._is_alive():
                 return _Next.REJOIN
             if self._counts is not None and trio.current_time() >= refresh_at:
                 refresh_at = trio.current_time() + REFRESH_S
-                if await self._count(list(self._counts)) != self._counts:
-                    return _Next.REJOIN
+                with trio.move_on_after(self._pause_s):
+                    if await self._count(list(self._counts)) != self._counts:
+                        return _Next.REJOIN
+
+    async def _keep(self) -> None:
+        """Stay a member while the program is busy: the others wait for it, but its session must not
+        run out meanwhile."""
+        while True:
+            await trio.sleep(self._pause_s)
+            try:
+                await self._is_alive()
+            except PacelineError:
+                return  # a member no more, as the next thing that it asks for will be told
 
     async def _is_alive(self) -> bool:
         """Send a heartbeat; False when the members are joining again. Without any answer the member

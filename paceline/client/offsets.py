@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import trio
@@ -27,6 +27,18 @@ MISSING_PARTITION_S = 10.0
 """How long a partition may be unknown to the nodes before it is taken not to exist."""
 
 Found = dict[TopicPartition, OffsetFound]
+
+
+class _Told(Found):
+    """Answers, each told when it comes."""
+
+    def __init__(self, landed: Callable[[TopicPartition, OffsetFound], None]) -> None:
+        super().__init__()
+        self._landed = landed
+
+    def __setitem__(self, at: TopicPartition, found: OffsetFound) -> None:
+        super().__setitem__(at, found)
+        self._landed(at, found)
 
 
 class Sought(NamedTuple):
@@ -56,15 +68,16 @@ class OffsetFinder:
         isolation: Isolation,
         *,
         timeout_s: float = math.inf,
+        landed: Callable[[TopicPartition, OffsetFound], None] | None = None,
     ) -> Found:
-        """Each partition's offset for its spec.
+        """Each partition's offset for its spec; ``landed`` is told of each when it comes.
 
         Tries on while leaders are missing or fresh, until ``timeout_s``; then raises the last
         failure. Errors that no retry can help are raised at once.
         """
         begin = trio.current_time()
         deadline = begin + timeout_s
-        found: Found = {}
+        found: Found = {} if landed is None else _Told(landed)
         failures = 0
         while True:
             open_specs = {at: spec for at, spec in specs.items() if at not in found}

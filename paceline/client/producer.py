@@ -270,6 +270,7 @@ class Producer:
         encoded = _take_apart(batch)
         at = TopicPartition(topic, partition)
         while True:
+            self._check_open()
             try:
                 queued = self._accumulator.add_encoded(at, encoded, trio.current_time())
                 break

@@ -28,10 +28,12 @@ class Progress:
         """Whether something was handed out that may still be worked on."""
         return self._in_hand is not None
 
-    def begin(self, positions: Offsets) -> None:
-        """These partitions are owned from now on, and read from these offsets."""
+    def begin(self, positions: Offsets, *, are_committed: bool = True) -> None:
+        """These partitions are owned from now on, and read from these offsets, which the group has
+        committed or ought to."""
         self._done.update(positions)
-        self._committed.update(positions)
+        if are_committed:
+            self._committed.update(positions)
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
         """These are owned no more: what is in hand of them will never count."""
@@ -52,6 +54,11 @@ class Progress:
             if at in self._done:
                 self._done[at] = offset
             self._in_hand = None
+
+    def pass_over(self, at: TopicPartition, offset: int) -> None:
+        """Nothing that is to be read lies before ``offset``, but for what is in hand."""
+        if self._in_hand is None or self._in_hand[0] != at:
+            self._done[at] = max(offset, self._done.get(at, offset))
 
     def drop(self) -> None:
         """What was in hand could not be read after all."""

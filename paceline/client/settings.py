@@ -22,7 +22,8 @@ class ClientSettings:
 
     ``request_timeout_s`` is how long a node may take to answer beyond what the request itself asks
     it to wait; a connection with an overdue answer is given up. ``operation_timeout_s`` bounds an
-    administrative call or a look-up, with all its retries. ``first_contact_timeout_s`` is how long
+    administrative call or a look-up, with all its retries, and how long a consumer waits for
+    another replica to take over from a damaged one. ``first_contact_timeout_s`` is how long
     ``connect()`` goes on trying while every address refuses it, 0 for one try each; None means the
     operation timeout, which a silent address and a cluster once reached get in any case.
     """

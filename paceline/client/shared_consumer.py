@@ -40,12 +40,21 @@ class SharedConsumer(Consumer):
         isolation: Isolation,
         out_of_range: OutOfRange,
         timeout_s: float,
+        repair_s: float,
     ) -> None:
         super().__init__(
-            settings, pool, metadata, backoff, isolation=isolation, out_of_range=out_of_range
+            settings,
+            pool,
+            metadata,
+            backoff,
+            isolation=isolation,
+            out_of_range=out_of_range,
+            repair_s=repair_s,
         )
         self.group = coordinator.group
         self.moves = 0
+        self.asks = 0
+        """How often the program asked for more, those who hand out records themselves included."""
         self._reset = out_of_range
         self._coordinator = coordinator
         self._backoff = backoff
@@ -93,7 +102,15 @@ class SharedConsumer(Consumer):
         return batch
 
     def _take(self) -> ConsumedBatch | None:
-        return None if self._moving else super()._take()
+        batch = None if self._moving else super()._take()
+        if batch is not None:  # at once: others commit what is done while this is on its way
+            self._progress.hand_out(batch.at, batch.end_offset)
+        return batch
+
+    def _pass_over(self) -> None:
+        """What is hidden (control records, aborted ones) behind what was read is done, too."""
+        for at, reader in self._readers.items():
+            self._progress.pass_over(at, reader.position)
 
     def _hand_back(self) -> None:
         self._progress.hand_back()
@@ -106,9 +123,11 @@ class SharedConsumer(Consumer):
 
     # --- partitions come and go -------------------------------------------------------------------
 
-    def _begin_at(self, starts: Mapping[TopicPartition, int]) -> None:
+    def _begin_at(
+        self, starts: Mapping[TopicPartition, int], *, are_committed: bool = True
+    ) -> None:
         """These, none of which is assigned, are read from now on."""
-        self._progress.begin(starts)
+        self._progress.begin(starts, are_committed=are_committed)
         self._read_from(starts, {})
 
     def _end(self, partitions: Sequence[TopicPartition]) -> None:

@@ -83,9 +83,12 @@ class Sinks:
         )
         return reply.complete
 
-    async def abort(self, sink: str, *, batch: int, transactions: Sequence[str]) -> None:
-        """Abort those of ``transactions`` that are open."""
-        request = AbortGroup(sink, batch, tuple(transactions))
+    async def abort(
+        self, sink: str, *, batch: int, transactions: Sequence[str] = (), run: str = ""
+    ) -> None:
+        """Abort those of ``transactions`` that are open, and with a ``run`` all that it has open in
+        the batch."""
+        request = AbortGroup(sink, batch, tuple(transactions), run)
         await self._call(sink, NativeApi.ABORT_GROUP, request, GroupAborted)
 
     async def state(self, sink: str) -> SinkDescription:

@@ -2,9 +2,10 @@
 
 ::
 
-    READY --begin--> OPEN --commit, abort--> READY
-                      | a record failed           (only abort leads on)
-                      v
+    READY --begin--> OPEN --commit--> COMMITTING --> READY     (OPEN --abort--> READY)
+                      |                   | outcome unknown: commit again, or abort
+                      | a record failed   | (nothing can be written any more)
+                      v                   v
                     FAILED --abort--> READY
     any --ProducerFenced--> FENCED                (somebody has taken over: nothing leads on)
 """
@@ -52,6 +53,7 @@ _FENCING = (ProducerFenced, InvalidProducerEpoch, InvalidProducerMapping)
 class _State(enum.Enum):
     READY = "no transaction is open"
     OPEN = "a transaction is open"
+    COMMITTING = "the transaction is being committed, or may have been"
     FAILED = "the transaction has failed and has to be aborted"
     FENCED = "another producer has taken over"
 
@@ -87,6 +89,7 @@ class TransactionalProducer(Producer):
         self._coordinator = TransactionCoordinator(pool, metadata, backoff, transactional_id)
         self._identity = Identity(-1, -1)
         self._state = _State.READY
+        self._is_ending = False
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -110,7 +113,7 @@ class TransactionalProducer(Producer):
     async def leave(self) -> None:
         """Abort what is open, as far as that can be done, and close."""
         try:
-            if self._state in (_State.OPEN, _State.FAILED):
+            if self.in_transaction:
                 await self.abort()
         except PacelineError:
             return  # its time-out ends the transaction; the error that counts is another one
@@ -120,30 +123,43 @@ class TransactionalProducer(Producer):
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open, be it a failed one."""
-        return self._state in (_State.OPEN, _State.FAILED)
+        return self._state in (_State.OPEN, _State.COMMITTING, _State.FAILED)
 
     # --- a transaction ----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
         """Everything written in the block is committed at its end, or aborted when it is left by
-        an error or cancellation."""
+        an error or cancellation. A commit whose outcome was unknown, and that turns out to have
+        happened, is one: then no error is raised."""
         await self.begin()
+        has_ended = is_committed = False
+        failure: PacelineError | None = None
         try:
             yield
+            has_ended = True
             await self.commit()
+        except PacelineError as error:
+            failure = error
         finally:
             if self.in_transaction:
                 with trio.move_on_after(self._client.request_timeout_s, shield=True):
-                    await self._abandon()
+                    is_committed = await self._abandon()
+                if self._state in (_State.OPEN, _State.COMMITTING):
+                    self._state = _State.FAILED
+        if failure is not None and not (has_ended and is_committed):
+            raise failure
 
-    async def _abandon(self) -> None:
-        """Abort behind an error, which must not be hidden by another."""
+    async def _abandon(self) -> bool:
+        """Abort behind an error, which must not be hidden by another; whether it turned out to be
+        committed."""
         try:
             await self.abort()
+        except InvalidTransactionState:
+            return self._state is _State.READY
         except PacelineError:
-            if self._state is _State.OPEN:
-                self._state = _State.FAILED
+            pass
+        return False
 
     async def begin(self) -> None:
         """Open a transaction. Raises InvalidTransactionState when one is open, ProducerFenced."""
@@ -161,22 +177,30 @@ class TransactionalProducer(Producer):
         Raises what a record failed with, also when that was told before, and then only
         :meth:`abort` leads on; ProducerFenced (the coordinator has aborted it, for it was open too
         long, or another producer took over);
-        RequestTimedOut, ConnectionLost: the outcome is unknown, call it again.
+        RequestTimedOut, ConnectionLost: the outcome is unknown, call it again. From its beginning
+        on nothing can be written before the next :meth:`begin`.
         """
-        self._require(_State.OPEN)
+        self._require(_State.OPEN, _State.COMMITTING)
+        if self._is_ending:
+            raise InvalidTransactionState(f"{self.transactional_id}: {_State.COMMITTING.value}")
+        self._state = _State.COMMITTING
+        self._is_ending = True
         try:
-            await self.flush()
-            if self._accumulator.first_failure is not None:
-                raise self._accumulator.first_failure.with_traceback(None)
-        except PacelineError as error:
-            self._fail(error)
-            raise
-        await self._end(commits=True)
+            try:
+                await self.flush()
+                if self._accumulator.first_failure is not None:
+                    raise self._accumulator.first_failure.with_traceback(None)
+            except PacelineError as error:
+                self._fail(error)
+                raise
+            await self._end(commits=True)
+        finally:
+            self._is_ending = False
 
     async def abort(self) -> None:
         """Take everything back. Raises as :meth:`commit`; InvalidTransactionState when a commit of
         unknown outcome has happened after all: then it stays, and the next may :meth:`begin`."""
-        self._require(_State.OPEN, _State.FAILED)
+        self._require(_State.OPEN, _State.COMMITTING, _State.FAILED)
         self._drop_all()
         refused: InvalidTransactionState | None = None
         try:

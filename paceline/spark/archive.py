@@ -6,7 +6,8 @@ by the log; read as a stream of the files that the log names at the start (spec 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,8 @@ class StagedFiles(WriterCommitMessage):
 
 
 class ArchiveDataSource(DataSource):
-    """An archive below a directory: option ``path`` (``load(path)``, ``start(path)``)."""
+    """An archive below a directory: option ``path`` (``load(path)``, ``start(path)``). ``topicIds``
+    (JSON) says which topics the written rows are of: others of these names are refused."""
 
     @classmethod
     def name(cls) -> str:
@@ -69,20 +71,27 @@ class ArchiveDataSource(DataSource):
                 "paceline: an archive is appended to with the columns "
                 f"{', '.join(ARROW_COLUMNS)} of format('paceline'), unchanged"
             )
-        return ArchiveWriter(self._root())
+        return ArchiveWriter(self._root(), json.loads(self.options.get("topicIds", "{}")))
 
     def _root(self) -> str:
         path: str | None = self.options.get("path")
         if not path:
             raise OptionError("paceline: an archive needs a directory: load(path) or start(path)")
+        path = path.removeprefix("file://")
+        if "://" in path:
+            raise OptionError(
+                f"paceline: {path}: an archive lies on a file system with hard links that driver "
+                "and workers share (a disk, NFS); object stores and HDFS have none"
+            )
         return path
 
 
 class ArchiveWriter(DataSourceStreamArrowWriter):
     """One micro-batch into the archive."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, ids: Mapping[str, str]) -> None:
         self._root = root
+        self._ids = dict(ids)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedFiles:
         from paceline.spark.archive_files import write_stage
@@ -99,7 +108,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             )
         files = [each for message in present for each in message.files]
         if present:
-            commit_batch(ArchiveLog(self._root), present[0].app, batchId, files)
+            commit_batch(ArchiveLog(self._root), present[0].app, batchId, files, self._ids)
 
     def abort(self, messages: Sequence[StagedFiles | None], batchId: int) -> None:
         log = ArchiveLog(self._root)

@@ -14,20 +14,35 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from paceline.spark import arrow
-from paceline.spark.archive_log import STAGE, ArchiveDamaged, ArchiveFile
+from paceline.spark.archive_log import (
+    STAGE,
+    ArchiveDamaged,
+    ArchiveFile,
+    make_directory,
+    sync,
+)
 from paceline.spark.options import ARROW_COLUMNS
 from paceline.types import TopicPartition
 
 ROW_GROUP_BYTES = 64 << 20
+OPEN_FILES = 32
+"""Files that a task writes side by side: records of many hours, mixed, are more files, not more
+memory."""
+MERGED_ROWS = 10_000
+"""Rows of each file in memory while files whose offsets mix are read as one."""
 COLUMNS = tuple(name for name in ARROW_COLUMNS if name != "topic")
 SCHEMA = arrow.schema(COLUMNS)
 """The topic is in the path."""
-HOUR_US = 3_600_000_000
-NO_HOUR = -1
+HOUR_MS = 3_600_000
+NO_HOUR = arrow.FIRST_MS // HOUR_MS - 1
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Place(NamedTuple):
-    """What one file holds: an hour (since the epoch, by record time; -1 unknown) of a partition."""
+    """What one file holds: an hour (since the epoch, by record time) of a partition; NO_HOUR for
+    records whose time has no date."""
 
     topic: str
     partition: int
@@ -38,8 +53,8 @@ class Place(NamedTuple):
         """Hive-style, so that any reader prunes by it."""
         if self.hour == NO_HOUR:
             return f"topic={self.topic}/date=unknown/hour=00"
-        time = datetime.datetime.fromtimestamp(self.hour * 3600, datetime.UTC)
-        return f"topic={self.topic}/date={time:%Y-%m-%d}/hour={time:%H}"
+        time = _EPOCH + datetime.timedelta(hours=self.hour)
+        return f"topic={self.topic}/date={time.date().isoformat()}/hour={time:%H}"
 
 
 class _StageFile:
@@ -53,7 +68,7 @@ class _StageFile:
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self.rows = 0
-        self.first = self.last = -1
+        self.first = self.last = self._flushed = -1
         self.times: tuple[int, int] | None = None
 
     def add(self, rows: pa.Table) -> None:
@@ -61,9 +76,10 @@ class _StageFile:
         self.first = offsets["min"] if self.first < 0 else min(self.first, offsets["min"])
         self.last = max(self.last, offsets["max"])
         self.rows += rows.num_rows
-        times = pc.min_max(rows["timestamp"].cast(pa.int64())).as_py()
+        stamps = rows["timestampMs"]
+        times = pc.min_max(stamps.filter(pc.not_equal(stamps, arrow.NO_TIMESTAMP))).as_py()
         if times["min"] is not None:
-            low, high = times["min"] // 1000, times["max"] // 1000
+            low, high = times["min"], times["max"]
             known = self.times or (low, high)
             self.times = (min(low, known[0]), max(high, known[1]))
         self._waiting.append(rows)
@@ -74,12 +90,19 @@ class _StageFile:
     def _flush(self) -> None:
         if self._waiting:
             table = pa.concat_tables(self._waiting).sort_by("offset")
+            if table["offset"][0].as_py() <= self._flushed:
+                raise ValueError(
+                    f"paceline: rows of {self.place.topic}/{self.place.partition} come out of "
+                    "order; nothing may shuffle them between the source and the archive"
+                )
+            self._flushed = table["offset"][-1].as_py()
             self._writer.write_table(table.cast(SCHEMA), row_group_size=table.num_rows)
             self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> ArchiveFile:
         self._flush()
         self._writer.close()
+        sync(self._path)
         digest, size = file_digest(self._path)
         low, high = self.times or (-1, -1)
         name = f"p{self.place.partition}-{self.first}-{self.last}-{uuid.uuid4().hex[:8]}.parquet"
@@ -103,32 +126,39 @@ class _StageFile:
 
 
 def write_stage(root: Path, run: str, batches: Iterable[pa.RecordBatch]) -> list[ArchiveFile]:
-    """Write rows to stage files, one for each partition and hour; nothing of it counts until a
-    version of the log names it."""
+    """Write rows to stage files, at least one for each partition and hour; nothing of it counts
+    until a version of the log names it. Durable when this returns."""
     folder = f"{STAGE}/{run}"
-    (root / folder).mkdir(parents=True, exist_ok=True)
-    files: dict[Place, _StageFile] = {}
+    make_directory(root / folder)
+    files: dict[Place, _StageFile] = {}  # the one that was written to last comes last
+    done: list[ArchiveFile] = []
     try:
         for batch in batches:
             for place, rows in _by_place(batch):
-                if place not in files:
-                    files[place] = _StageFile(root, folder, place)
-                files[place].add(rows)
-        return [files[place].close() for place in sorted(files)]
+                file = files.pop(place, None) or _StageFile(root, folder, place)
+                files[place] = file
+                file.add(rows)
+                if len(files) > OPEN_FILES:
+                    done.append(files.pop(next(iter(files))).close())
+        done += [files.pop(place).close() for place in sorted(files)]
     except BaseException:
         for each in files.values():
             each.abandon()
+        for written in done:
+            (root / written.stage).unlink(missing_ok=True)
         raise
+    if done:
+        sync(root / folder)
+    return done
 
 
 def _by_place(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.Table]]:
     if not batch.num_rows:
         return
     table = pa.Table.from_batches([batch])
-    hours = pc.fill_null(
-        pc.floor(pc.divide(table["timestamp"].cast(pa.int64()).cast(pa.float64()), float(HOUR_US))),
-        float(NO_HOUR),
-    ).cast(pa.int64())
+    stamps = pc.if_else(pc.is_null(table["timestamp"]), None, table["timestampMs"])
+    hours = pc.floor(pc.divide(stamps.cast(pa.float64()), float(HOUR_MS))).cast(pa.int64())
+    hours = pc.fill_null(hours, NO_HOUR)
     table = table.append_column("_hour", hours)
     keys = (
         table.select(["topic", "partition", "_hour"])
@@ -172,22 +202,81 @@ def check_file(root: Path, file: ArchiveFile) -> None:
 
 
 def read_unit(root: Path, files: Sequence[ArchiveFile]) -> Iterator[pa.RecordBatch]:
-    """The rows of some files of one partition in order of offset, with the topic. Raises
-    ArchiveDamaged before anything of a damaged file is given."""
+    """The rows of some files of one partition in order of offset, with the topic; ``files`` are
+    sorted by their first offset. Raises ArchiveDamaged before anything of a damaged file is
+    given."""
     for each in files:
         check_file(root, each)
     at: TopicPartition = files[0].at
-    if len(files) == 1:
-        parquet = pq.ParquetFile(root / files[0].path)
-        batches: Iterable[pa.RecordBatch] = parquet.iter_batches(batch_size=10_000)
-    else:
-        table = pa.concat_tables([pq.read_table(root / each.path, schema=SCHEMA) for each in files])
-        batches = table.sort_by("offset").to_batches(max_chunksize=10_000)
     full = arrow.schema(ARROW_COLUMNS)
-    for batch in batches:
-        topic = pa.repeat(pa.scalar(at.topic, pa.string()), batch.num_rows)
-        columns = [topic if name == "topic" else batch.column(name) for name in ARROW_COLUMNS]
-        yield pa.record_batch(
-            [column.cast(field.type) for column, field in zip(columns, full, strict=True)],
-            schema=full,
-        )
+    for table in _merged(root, files):
+        for batch in table.to_batches(max_chunksize=MERGED_ROWS):
+            topic = pa.repeat(pa.scalar(at.topic, pa.string()), batch.num_rows)
+            columns = [topic if name == "topic" else batch.column(name) for name in ARROW_COLUMNS]
+            yield pa.record_batch(
+                [column.cast(field.type) for column, field in zip(columns, full, strict=True)],
+                schema=full,
+            )
+
+
+def _merged(root: Path, files: Sequence[ArchiveFile]) -> Iterator[pa.Table]:
+    """Rows of files whose offsets mix, as tables that follow each other; each file is open only
+    while its offsets are due."""
+    waiting = list(reversed(files))
+    runs: list[_Run] = []
+    while waiting or runs:
+        if not runs:
+            runs.append(_Run(root, waiting.pop()))
+        # All that may come later than this lies in files that are not open yet, or behind what is
+        # in memory of an open one.
+        limit = min(run.last for run in runs)
+        while waiting and waiting[-1].first <= limit:
+            runs.append(_Run(root, waiting.pop()))
+            limit = min(limit, runs[-1].last)
+        parts = [run.take(limit) for run in runs]
+        yield pa.concat_tables(parts).sort_by("offset")
+        runs = [run for run in runs if run.fill()]
+
+
+class _Run:
+    """One file's rows, read forward. Its row groups are sorted, and follow each other."""
+
+    def __init__(self, root: Path, file: ArchiveFile) -> None:
+        self._parquet = pq.ParquetFile(root / file.path)
+        self._batches = self._parquet.iter_batches(batch_size=MERGED_ROWS)
+        self._rows = SCHEMA.empty_table()
+        self.fill()
+
+    @property
+    def last(self) -> int:
+        """The last offset in memory."""
+        found: int = self._rows["offset"][-1].as_py()
+        return found
+
+    def take(self, limit: int) -> pa.Table:
+        """The rows in memory up to ``limit``, which are forgotten here."""
+        count = pc.sum(pc.less_equal(self._rows["offset"], limit)).as_py() or 0
+        taken, self._rows = self._rows.slice(0, count), self._rows.slice(count)
+        return taken
+
+    def fill(self) -> bool:
+        """Read on if nothing is in memory; False, and closed, at the end."""
+        while not self._rows.num_rows:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._parquet.close()
+                return False
+            self._rows = whole(pa.Table.from_batches([batch]))
+        return True
+
+
+def whole(rows: pa.Table) -> pa.Table:
+    """Rows of a file in the columns of today; older files have no ``timestampMs``, and no
+    ``rawHeaders``."""
+    if "timestampMs" not in rows.column_names:
+        millis = pc.floor(pc.divide(rows["timestamp"].cast(pa.int64()).cast(pa.float64()), 1000.0))
+        millis = pc.fill_null(millis.cast(pa.int64()), arrow.NO_TIMESTAMP)
+        rows = rows.append_column("timestampMs", millis)
+    if "rawHeaders" not in rows.column_names:
+        rows = rows.append_column("rawHeaders", pa.nulls(rows.num_rows, arrow.RAW_HEADERS))
+    return rows.select(list(COLUMNS)).cast(SCHEMA)

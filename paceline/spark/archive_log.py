@@ -3,8 +3,8 @@
 ::
 
     <root>/_log/<20-digit version>.json
-    {"v": 1, "kind": "batch" | "compaction", "txn": {"app": query id, "batch": n},
-     "end": {topic: {partition: offset}},
+    {"v": 1, "kind": "batch" | "compaction" | "vacuum", "txn": {"app": query id, "batch": n},
+     "end": {topic: {partition: offset}}, "ids": {topic: topic id},
      "add": [{"path", "stage", "topic", "partition", "first", "last", "rows", "bytes",
               "minTs", "maxTs", "sha256"}],
      "remove": [path, ...]}
@@ -12,11 +12,16 @@
 A version is made exclusively (a hard link of a finished file, which fails if it exists), so two
 writers never both succeed; then its files are renamed from ``_stage`` to their paths. Whoever opens
 the log finishes renames that a crash left over. Paths are relative to the root.
+
+Spark forgets a batch once it is committed, so a version is made only when all that it names is on
+stable storage, names of directories included. A vacuum says in a version of its own which files it
+is about to delete: a batch that would name one of them must come before it, or fails.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import uuid
@@ -30,7 +35,7 @@ from paceline.types import TopicPartition
 
 VERSION = 1
 LOG, STAGE = "_log", "_stage"
-BATCH, COMPACTION = "batch", "compaction"
+BATCH, COMPACTION, VACUUM = "batch", "compaction", "vacuum"
 RECENT = 8
 """Versions whose renames are looked after when the log is opened."""
 
@@ -67,7 +72,8 @@ class ArchiveFile:
 
 @dataclass(frozen=True)
 class Entry:
-    """One version. ``end``: what the archive reaches after it, of the partitions it touches."""
+    """One version. ``end``: what the archive reaches after it, of the partitions it touches.
+    ``ids``: which topics those are, where that is known; a name may be given again."""
 
     kind: str
     app: str
@@ -75,6 +81,7 @@ class Entry:
     end: Mapping[TopicPartition, int]
     add: Sequence[ArchiveFile] = ()
     remove: Sequence[str] = ()
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         end: dict[str, dict[str, int]] = {}
@@ -85,6 +92,7 @@ class Entry:
             "kind": self.kind,
             "txn": {"app": self.app, "batch": self.batch},
             "end": end,
+            "ids": dict(sorted(self.ids.items())),
             "add": [asdict(each) for each in self.add],
             "remove": list(self.remove),
         }
@@ -102,21 +110,29 @@ class Entry:
             },
             tuple(ArchiveFile(**each) for each in data["add"]),
             tuple(data["remove"]),
+            dict(data.get("ids", {})),
         )
 
 
 @dataclass
 class State:
-    """All versions up to one, folded. ``batches``: the last batch of each app."""
+    """All versions up to one, folded. ``batches``: the last batch of each app. ``vacuumed``: paths
+    that may be gone and must not be named again."""
 
     version: int = 0
     files: dict[str, ArchiveFile] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     batches: dict[str, int] = field(default_factory=dict)
+    ids: dict[str, str] = field(default_factory=dict)
+    vacuumed: set[str] = field(default_factory=set)
 
     def take(self, version: int, entry: Entry) -> None:
         """Fold in the next version."""
         self.version = version
+        if entry.kind == VACUUM:
+            self.vacuumed.update(entry.remove)
+            return
+        self.ids.update(entry.ids)
         for path in entry.remove:
             self.files.pop(path, None)
         for each in entry.add:
@@ -172,9 +188,10 @@ class ArchiveLog:
 
     def append(self, entry: Entry, *, after: int) -> int:
         """Make the version behind ``after``, and put its files in place. Raises ArchiveConflict
-        when another writer has made it."""
+        when another writer has made it, ConfigurationError where the file system cannot do that.
+        """
         version = after + 1
-        self._log.mkdir(parents=True, exist_ok=True)
+        make_directory(self._log)
         draft = self._log / f"draft-{uuid.uuid4().hex}"
         try:
             with draft.open("w", encoding="utf-8") as file:
@@ -185,9 +202,16 @@ class ArchiveLog:
                 os.link(draft, self._path(version))
             except FileExistsError:
                 raise ArchiveConflict(f"{self._path(version)}: another writer made it") from None
+            except OSError as error:
+                if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+                    raise
+                raise ConfigurationError(
+                    f"{self.root}: this file system makes no hard links ({error}), and an archive "
+                    "needs them so that two writers never both succeed; choose another one"
+                ) from error
         finally:
             draft.unlink(missing_ok=True)
-        sync_directory(self._log)
+        sync(self._log)
         self._place(entry.add)
         return version
 
@@ -197,11 +221,15 @@ class ArchiveLog:
             self._place(self.entry(version).add)
 
     def _place(self, files: Iterable[ArchiveFile]) -> None:
+        touched = set()
         for each in files:
             stage, path = self.root / each.stage, self.root / each.path
             if each.stage and stage.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_directory(path.parent)
                 stage.rename(path)
+                touched.add(path.parent)
+        for folder in touched:
+            sync(folder)
 
     def drop_stages(self, stages: Iterable[str], *, keep: Iterable[ArchiveFile] = ()) -> None:
         """Delete files that no version names."""
@@ -215,11 +243,19 @@ class ArchiveLog:
         return self._log / f"{version:020d}.json"
 
 
-def commit_batch(log: ArchiveLog, app: str, batch: int, files: Sequence[ArchiveFile]) -> bool:
-    """Archive a micro-batch, once: False when this batch is in the log already.
+def commit_batch(
+    log: ArchiveLog,
+    app: str,
+    batch: int,
+    files: Sequence[ArchiveFile],
+    ids: Mapping[str, str] | None = None,
+) -> bool:
+    """Archive a micro-batch, once: False when this batch is in the log already. ``ids``: of the
+    topics, where the caller knows them.
 
     Raises ArchiveConflict when other batches have archived any of these offsets, which is what a
-    lost checkpoint would cause. A compaction that is quicker is no conflict: its files are others.
+    lost checkpoint would cause, or when they are of another topic of that name. A compaction that
+    is quicker is no conflict: its files are others.
     """
     log.repair()
     while True:
@@ -229,12 +265,34 @@ def commit_batch(log: ArchiveLog, app: str, batch: int, files: Sequence[ArchiveF
             return False
         if not files:
             return True
-        entry = Entry(BATCH, app, batch, _ends(state, files), files)
+        known = {name: found for name, found in (ids or {}).items() if name in _topics(files)}
+        check_ids(log.root, state, known)
+        gone = [each.stage for each in files if each.stage in state.vacuumed]
+        if gone:
+            raise ArchiveConflict(
+                f"{log.root / gone[0]}: a vacuum has deleted it before its batch was committed; "
+                "run the archive job again, and vacuum with a longer --grace"
+            )
+        entry = Entry(BATCH, app, batch, _ends(state, files), files, ids=known)
         try:
             log.append(entry, after=state.version)
         except ArchiveConflict:
             continue
         return True
+
+
+def _topics(files: Iterable[ArchiveFile]) -> set[str]:
+    return {each.topic for each in files}
+
+
+def check_ids(root: Path, state: State, ids: Mapping[str, str]) -> None:
+    """Raise ArchiveConflict where a topic is not the one that was archived under its name."""
+    for topic, found in sorted(ids.items()):
+        if state.ids.get(topic, found) != found:
+            raise ArchiveConflict(
+                f"{root}: holds another topic {topic} (id {state.ids[topic]}, now {found}): it was "
+                "deleted and made anew, or is of another cluster. Archive it to another directory"
+            )
 
 
 def _ends(state: State, files: Sequence[ArchiveFile]) -> dict[TopicPartition, int]:
@@ -263,10 +321,19 @@ def units(files: Sequence[ArchiveFile]) -> list[list[ArchiveFile]]:
     return groups
 
 
-def sync_directory(path: Path) -> None:
-    """Make the directory's entries durable."""
+def sync(path: Path) -> None:
+    """Make a file's bytes durable, or a directory's entries."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, durably."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    sync(path.parent)

@@ -10,9 +10,14 @@ from paceline.types import TopicPartition
 from paceline.wire.batch_header import BatchHeader, TimestampType
 from paceline.wire.records import Header, Record
 
-HEADERS = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
+
+def _headers_type(name: pa.DataType) -> pa.DataType:
+    header = pa.struct([pa.field("key", name), pa.field("value", pa.binary())])
+    return pa.list_(pa.field("element", header))
+
+
+HEADERS = _headers_type(pa.string())
+RAW_HEADERS = _headers_type(pa.binary())
 _FIELDS = {
     "key": pa.field("key", pa.binary()),
     "value": pa.field("value", pa.binary()),
@@ -23,7 +28,13 @@ _FIELDS = {
     "timestampType": pa.field("timestampType", pa.int32()),
     "headers": pa.field("headers", HEADERS),
     "leaderEpoch": pa.field("leaderEpoch", pa.int32()),
+    "timestampMs": pa.field("timestampMs", pa.int64()),
+    "rawHeaders": pa.field("rawHeaders", RAW_HEADERS),
 }
+NO_TIMESTAMP = -1
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Years 1 to 9999, which Spark's and Python's calendars share. A record may have any time: what has
+no date is null in ``timestamp``, and itself in ``timestampMs``."""
 
 
 def schema(columns: Sequence[str]) -> pa.Schema:
@@ -34,8 +45,8 @@ def schema(columns: Sequence[str]) -> pa.Schema:
 class RecordColumns:
     """Collects the records of one partition and cuts them into Arrow batches.
 
-    A batch closes at ``rows`` records or ``size_bytes`` bytes of keys and values, whichever comes
-    first, between stored batches: those are at most 1 MiB, or one larger record.
+    A batch closes at ``rows`` records or ``size_bytes`` bytes, whichever comes first: between
+    stored batches, which are at most 1 MiB, or one larger record, or inside of compressed ones.
     """
 
     def __init__(
@@ -53,17 +64,34 @@ class RecordColumns:
 
     def add(self, header: BatchHeader, records: list[Record]) -> Iterator[pa.RecordBatch]:
         """Take in a stored batch; yields what is full."""
+        if not header.compression:
+            yield from self._add(header, records, header.size_bytes)
+            return
+        # What it has on disk says nothing of what it holds.
+        first, size = 0, 0
+        for end, record in enumerate(records, 1):
+            size += _record_bytes(record)
+            if self._size + size >= self._size_bytes:
+                yield from self._add(header, records[first:end], size)
+                first, size = end, 0
+        yield from self._add(header, records[first:], size)
+
+    def _add(
+        self, header: BatchHeader, records: list[Record], size: int
+    ) -> Iterator[pa.RecordBatch]:
         self._records += records
         count = len(records)
         kind = header.timestamp_type
         if "timestampType" in self._columns:
             self._types += [
-                -1 if kind is TimestampType.CREATE and each.timestamp_ms < 0 else int(kind)
+                -1
+                if kind is TimestampType.CREATE and each.timestamp_ms == NO_TIMESTAMP
+                else int(kind)
                 for each in records
             ]
         if "leaderEpoch" in self._columns:
             self._epochs += [header.leader_epoch] * count
-        self._size += header.size_bytes
+        self._size += size
         while len(self._records) >= self._rows:
             yield self._cut(self._rows)
         if self._size >= self._size_bytes and self._records:
@@ -90,12 +118,24 @@ class RecordColumns:
             "timestampType": lambda: pa.array(types, pa.int32()),
             "headers": lambda: _headers(headers),
             "leaderEpoch": lambda: pa.array(epochs, pa.int32()),
+            "timestampMs": lambda: pa.array(stamps, pa.int64()),
+            "rawHeaders": lambda: _raw_headers(headers),
         }
         return pa.record_batch([made[name]() for name in self._columns], schema=self._schema)
 
 
+def _record_bytes(record: Record) -> int:
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value or b"")
+    return size
+
+
 def _timestamps(stamps: Sequence[int]) -> pa.Array:
-    micros = [None if each < 0 else each * 1000 for each in stamps]
+    micros = [
+        each * 1000 if FIRST_MS <= each <= LAST_MS and each != NO_TIMESTAMP else None
+        for each in stamps
+    ]
     return pa.array(micros, pa.int64()).cast(pa.timestamp("us", tz="UTC"))
 
 
@@ -112,8 +152,29 @@ def _headers(columns: Sequence[tuple[Header, ...]]) -> pa.Array:
 
 def _name(name: str) -> str:
     """Names are text here; bytes of one that is not UTF-8 become U+FFFD."""
-    return (
-        name
-        if name.isascii()
-        else name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    )
+    return name if name.isascii() else name_bytes(name).decode("utf-8", "replace")
+
+
+def _raw_headers(columns: Sequence[tuple[Header, ...]]) -> pa.Array:
+    """Null where ``headers`` has all there is: every name is UTF-8."""
+    rows = [
+        [{"key": name_bytes(name), "value": value} for name, value in headers]
+        if any(not _is_text(name) for name, _ in headers)
+        else None
+        for headers in columns
+    ]
+    return pa.array(rows, RAW_HEADERS)
+
+
+def name_bytes(name: str) -> bytes:
+    """A header's name as it is stored."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def name_of(stored: bytes) -> str:
+    """The opposite of :func:`name_bytes`."""
+    return stored.decode("utf-8", "surrogateescape")
+
+
+def _is_text(name: str) -> bool:
+    return name.isascii() or not any("\udc80" <= each <= "\udcff" for each in name)

@@ -82,6 +82,18 @@ def commit(client: blocking.Client, write: WriteId, transactions: Sequence[str])
         LOG.info("batch %d of %s was committed before", write.batch, write.sink)
 
 
-def abort(client: blocking.Client, write: WriteId, transactions: Sequence[str]) -> None:
-    """Abort what is open of them."""
-    client.sinks.abort(write.sink, batch=write.batch, transactions=transactions)
+def abort(client: blocking.Client, write: WriteId) -> None:
+    """Abort all that the batch has open, that of tasks which failed without a word included. A
+    write without a run, which nobody knows any more, is of the one that writes now."""
+    run = write.run or client.sinks.state(write.sink).run
+    if run:
+        client.sinks.abort(write.sink, batch=write.batch, run=run)
+
+
+def abort_attempt(client: blocking.Client, write: WriteId, attempt: OpenAttempt) -> None:
+    """Abort a failed task's own transaction, so that readers need not wait for its time-out.
+    Raises nothing: what the task failed with matters more."""
+    try:
+        client.sinks.abort(write.sink, batch=write.batch, transactions=[attempt.name])
+    except PacelineError as error:
+        LOG.warning("transaction %s ends by its time-out: %s", attempt.name, error)

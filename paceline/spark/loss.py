@@ -72,7 +72,9 @@ def _judge_end(at: TopicPartition, position: int, epoch: int, known: PartitionFa
             f"leader epoch {epoch} ends at {known.epoch_end}, the query was at {position}: "
             "an unclean election"
         )
-        return Loss("D7", at, what, known.log_start, position - known.epoch_end)
+        # Up to there both logs are the same: what lies behind is new, what lies before was read.
+        resume = max(known.epoch_end, known.log_start)
+        return Loss("D7", at, what, resume, position - known.epoch_end)
     if known.end < position:
         what = f"the log ends at {known.end}, the query was at {position}"
         return Loss("D2", at, what, known.log_start, 0)

@@ -29,6 +29,8 @@ ARROW_COLUMNS = (
     "timestampType",
     "headers",
     "leaderEpoch",
+    "timestampMs",
+    "rawHeaders",
 )
 
 _INSTEAD = {
@@ -71,7 +73,7 @@ class Bound:
     @property
     def is_explicit(self) -> bool:
         """Whether it is the same whenever it is asked."""
-        return self.kind is BoundKind.OFFSETS and min(self.places.values()) >= 0
+        return self.kind is BoundKind.OFFSETS and all(n >= 0 for n in self.places.values())
 
 
 EARLIEST, LATEST = Bound(BoundKind.EARLIEST), Bound(BoundKind.LATEST)

@@ -26,6 +26,9 @@ from paceline.spark.options import View
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
+RAW_HEADERS = ArrayType(
+    StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+)
 
 
 def records(columns: Sequence[str]) -> StructType:
@@ -40,6 +43,8 @@ def records(columns: Sequence[str]) -> StructType:
         "timestampType": IntegerType(),
         "headers": HEADERS,
         "leaderEpoch": IntegerType(),
+        "timestampMs": LongType(),
+        "rawHeaders": RAW_HEADERS,
     }
     never_null = ("topic", "partition", "offset")
     return StructType([StructField(name, types[name], name not in never_null) for name in columns])

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from paceline.spark.arrow import RAW_HEADERS, name_bytes, name_of
 from paceline.spark.options import SinkOptions
 from paceline.types import is_internal_topic, is_valid_topic_name
 from paceline.wire.records import Header, Record
@@ -20,7 +21,15 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "topic": ("string",),
     "partition": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
+    "rawHeaders": ("array<struct<key:binary,value:binary>>",),
     "timestamp": ("timestamp",),
+    "timestampMs": ("bigint",),
+}
+_AS_BYTES: Mapping[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.binary(),
+    "headers": RAW_HEADERS,
 }
 REASON_HEADER = "paceline.error"
 ORIGIN_HEADER = "paceline.topic"
@@ -54,8 +63,9 @@ def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> N
                 f"paceline: {name} attribute unsupported type {kind}. {name} must be a(n) "
                 f"{' or '.join(expected)}"
             )
-    if "headers" in found and not options.include_headers:
-        raise ValueError("paceline: a headers attribute needs the option includeHeaders=true")
+    for name in ("headers", "rawHeaders"):
+        if name in found and not options.include_headers:
+            raise ValueError(f"paceline: a {name} attribute needs the option includeHeaders=true")
 
 
 class Row(NamedTuple):
@@ -68,7 +78,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RowReader:
-    """Reads Arrow batches of the input. ``now_ms`` stamps records that have no time."""
+    """Reads Arrow batches of the input. ``now_ms`` stamps records that have no time:
+    ``timestampMs`` counts, where it is null or not given ``timestamp``; ``rawHeaders`` likewise
+    before ``headers``."""
 
     options: SinkOptions
     now_ms: int
@@ -78,18 +90,25 @@ class RowReader:
         count = batch.num_rows
         names = set(batch.schema.names)
 
-        def column(name: str, default: object = None) -> Sequence[object]:
+        def column(name: str, default: object = None) -> Sequence[Any]:
             if name not in names:
                 return [default] * count
             values = batch.column(name)
-            if name in ("key", "value") and not pa.types.is_binary(values.type):
-                values = values.cast(pa.binary())
-            read: list[object] = values.to_pylist()
+            # Text of Spark may be any bytes: what Arrow takes for UTF-8 is read as bytes.
+            if as_bytes := _AS_BYTES.get(name):
+                values = values.cast(as_bytes)
+            read: list[Any] = values.to_pylist()
             return read
 
-        topics = [self.options.topic] * count if self.options.topic else column("topic")
+        topics: Sequence[str | None] = [self.options.topic] * count
+        if not self.options.topic:
+            topics = [None if each is None else name_of(each) for each in column("topic")]
         stamps = self._stamps(batch, names)
-        headers = [_headers(each) for each in column("headers")]
+        given = column("headers")
+        if "rawHeaders" in names:
+            exact = column("rawHeaders")
+            given = [text if raw is None else raw for raw, text in zip(exact, given, strict=True)]
+        headers = [_headers(each) for each in given]
         rows = zip(
             topics,
             column("partition"),
@@ -103,17 +122,23 @@ class RowReader:
             yield Row(topic, partition, Record(-1, stamp, key, value, given))
 
     def _stamps(self, batch: pa.RecordBatch, names: set[str]) -> list[int]:
-        if "timestamp" not in names:
-            return [self.now_ms] * batch.num_rows
-        column = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-        return [self.now_ms if each is None else each // 1000 for each in column.to_pylist()]
+        exact: list[int | None] = [None] * batch.num_rows
+        if "timestampMs" in names:
+            exact = batch.column("timestampMs").to_pylist()
+        if "timestamp" in names and None in exact:
+            column = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+            dated = (None if each is None else each // 1000 for each in column.to_pylist())
+            exact = [
+                date if given is None else given for given, date in zip(exact, dated, strict=True)
+            ]
+        return [self.now_ms if each is None else each for each in exact]
 
 
 def _headers(given: object) -> tuple[Header, ...]:
     if not given:
         return ()
     assert isinstance(given, list)
-    return tuple((each["key"] or "", each["value"]) for each in given if each is not None)
+    return tuple((name_of(each["key"] or b""), each["value"]) for each in given if each is not None)
 
 
 def check_row(row: Row, size: int, options: SinkOptions) -> str:
@@ -139,7 +164,7 @@ def dead_letter(row: Row, reason: str) -> Record:
     headers = (
         *(record.headers if size <= KEPT_BYTES else ()),
         (REASON_HEADER, reason.encode()),
-        (ORIGIN_HEADER, (row.topic or "").encode()),
+        (ORIGIN_HEADER, name_bytes(row.topic or "")),
     )
     return Record(
         -1,

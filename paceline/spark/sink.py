@@ -37,27 +37,36 @@ INCOMPLETE = "paceline: a task left no message; nothing of this batch is committ
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task has written; ``transaction`` is empty where it opened none."""
+    """What a task has written; ``transaction`` is empty where it opened none. ``skipped`` counts
+    the rows that were left out because their batch had been committed before."""
 
     write: WriteId
     transaction: str = ""
+    skipped: int = 0
     written: Written = field(default_factory=Written)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """One micro-batch of a streaming query."""
+    """One micro-batch of a streaming query, which ``checkpoint`` names."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, checkpoint: str = "") -> None:
         self._options = options
+        self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        return write_task(self._options, sink_ids.stream_task(self._options.app_id), iterator)
+        return write_task(self._options, sink_ids.stream_task(self._sink), iterator)
+
+    @property
+    def _sink(self) -> str:
+        return sink_ids.named_sink(self._options) if self._options.app_id else ""
 
     def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
         commit(self._options, messages)
 
     def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:
-        abort(self._options, messages)
+        # Where no task has left a message, only the query's checkpoint tells whose batch it was.
+        sink = self._sink or sink_ids.query_of(self._checkpoint)
+        abort(self._options, messages, WriteId(sink, "", "", batchId) if sink else None)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -74,7 +83,7 @@ class BatchWriter(DataSourceArrowWriter):
         commit(self._options, messages)
 
     def abort(self, messages: Sequence[TaskMessage | None]) -> None:
-        abort(self._options, messages)
+        abort(self._options, messages, self._write)
 
 
 # --- in a task ------------------------------------------------------------------------------------
@@ -113,19 +122,23 @@ def _write_in_transaction(
 ) -> None:
     attempt = exactly_once.begin(client, options, task)
     if attempt is None:
-        for _ in batches:  # committed before: Spark wants its rows taken all the same
-            pass
+        # Committed before: Spark wants its rows taken all the same.
+        message.skipped = first.num_rows + sum(batch.num_rows for batch in batches)
         return
     message.transaction = attempt.name
-    with exactly_once.kept_alive(client, task.write, options):
-        writer = TaskWriter(
-            client.sequenced_writer(transactional_id=attempt.name, transaction_family=SINK),
-            attempt.identity,
-            options,
-            first_partition=task.partition,
-            transactional=True,
-        )
-        message.written = _write_rows(writer, options, first, batches)
+    try:
+        with exactly_once.kept_alive(client, task.write, options):
+            writer = TaskWriter(
+                client.sequenced_writer(transactional_id=attempt.name, transaction_family=SINK),
+                attempt.identity,
+                options,
+                first_partition=task.partition,
+                transactional=True,
+            )
+            message.written = _write_rows(writer, options, first, batches)
+    except BaseException:
+        exactly_once.abort_attempt(client, task.write, attempt)
+        raise
 
 
 def _first_filled(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
@@ -158,6 +171,7 @@ def commit(options: SinkOptions, messages: Sequence[TaskMessage | None]) -> None
     dead = sum(message.written.dead_letters for message in present)
     if dead:
         LOG.warning("%d rows went to %s", dead, options.dead_letter_topic)
+    _warn_of_skipped(options, present)
     transactions = [message.transaction for message in present if message.transaction]
     if not transactions:
         return
@@ -169,14 +183,33 @@ def commit(options: SinkOptions, messages: Sequence[TaskMessage | None]) -> None
         exactly_once.commit(client, writes.pop(), transactions)
 
 
-def abort(options: SinkOptions, messages: Sequence[TaskMessage | None]) -> None:
-    """Give a batch up, as far as it is not committed. Never raises: Spark would then hide why the
-    batch failed (spec spark 3, L4)."""
-    named = [message for message in messages if message is not None and message.transaction]
-    if not named:
+def _warn_of_skipped(options: SinkOptions, messages: Sequence[TaskMessage]) -> None:
+    """Say that a named batch write left rows out. A stream's batch is repeated with the same rows
+    after each crash, but what a program writes under an old version may be anything."""
+    skipped = sum(message.skipped for message in messages)
+    if skipped and options.app_id and not messages[0].write.query:
+        LOG.warning(
+            "%d rows were not written to %s: txnAppId %s has committed txnVersion %d or a later "
+            "one there before. Other rows need a higher txnVersion, or a txnAppId of their own",
+            skipped,
+            options.topic or "the topics they name",
+            options.app_id,
+            options.version,
+        )
+
+
+def abort(
+    options: SinkOptions, messages: Sequence[TaskMessage | None], unnamed: WriteId | None = None
+) -> None:
+    """Give a batch up, as far as it is not committed: ``unnamed`` if no task has left a message.
+    Never raises: Spark would then hide why the batch failed (spec spark 3, L4)."""
+    if options.guarantee is not Guarantee.EXACTLY_ONCE:
+        return
+    write = next((message.write for message in messages if message is not None), unnamed)
+    if write is None:
         return
     try:
         with connect(options.link, "abort") as client:
-            exactly_once.abort(client, named[0].write, [each.transaction for each in named])
+            exactly_once.abort(client, write)
     except PacelineError as error:
         LOG.warning("the batch's transactions end by their time-out: %s", error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 
 from paceline.spark.errors import OptionError
 from paceline.spark.options import SinkOptions
@@ -40,12 +42,19 @@ def batch_write(options: SinkOptions) -> WriteId:
     """Of a plain ``df.write``: the names that the user gave, or new ones."""
     run = uuid.uuid4().hex
     if options.app_id:
-        return WriteId(options.app_id, "", run, options.version)
+        return WriteId(named_sink(options), "", run, options.version)
     return WriteId(f"write-{run}", "", run, 0)
 
 
-def stream_task(app_id: str) -> TaskId:
-    """Of the running task of a streaming query; ``app_id`` instead of the query's id names the
+def named_sink(options: SinkOptions) -> str:
+    """The sink of an application's writes. Each topic has versions of its own: one ``foreachBatch``
+    may write the same version to several. No topic's name has a slash, so no two applications
+    share a sink; rows that name their topics themselves leave that part empty."""
+    return f"{options.app_id}/{options.topic}"
+
+
+def stream_task(sink: str) -> TaskId:
+    """Of the running task of a streaming query; ``sink`` instead of the query's id names the
     sink, if it is not empty."""
     from pyspark import TaskContext
 
@@ -59,8 +68,17 @@ def stream_task(app_id: str) -> TaskId:
             "paceline: this Spark does not tell its tasks which query and batch they are of; "
             "deliveryGuarantee=at_least_once works without"
         )
-    write = WriteId(app_id or query, query, run, int(batch))
+    write = WriteId(sink or query, query, run, int(batch))
     return TaskId(write, context.partitionId(), context.attemptNumber())
+
+
+def query_of(checkpoint: str) -> str:
+    """The id of the query that has this checkpoint; empty where that is not to be read here."""
+    path = Path(checkpoint.removeprefix("file://"), "metadata")
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def task_of_batch(write: WriteId) -> TaskId:

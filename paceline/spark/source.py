@@ -89,7 +89,8 @@ class PacelineDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from paceline.spark.sink import StreamWriter
 
-        return StreamWriter(self._sink_options(schema, overwrite=overwrite))
+        options = self._sink_options(schema, overwrite=overwrite)
+        return StreamWriter(options, self.options.get("checkpointLocation", ""))
 
     def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
         from paceline.spark.rows import check_columns

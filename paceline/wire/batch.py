@@ -7,7 +7,7 @@ Clients build batches of at most 1 MiB; a single larger record rides alone (SETT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from paceline.errors import InvalidRecord, MessageTooLarge, UnsupportedCompression
 from paceline.types import MAX_BATCH_BYTES, Compression
@@ -54,6 +54,7 @@ __all__ = [
     "HEADER_BYTES",
     "LENGTH_OVERHEAD",
     "MAGIC",
+    "MAX_CLIENT_BATCHES",
     "MAX_STORED_BATCH_BYTES",
     "TRANSACTIONAL",
     "BatchExtension",
@@ -67,6 +68,7 @@ __all__ = [
     "build_batch",
     "build_raw_batch",
     "build_value_batch",
+    "checked_batches",
     "iter_batches",
     "read_extension",
     "read_header",
@@ -78,6 +80,12 @@ __all__ = [
 CLIENT_ATTRIBUTES = COMPRESSION_MASK
 """Attribute bits that any client may set. A caller that has verified a transaction with its
 coordinator adds TRANSACTIONAL (SETTLED P4)."""
+
+MAX_BATCH_RECORDS = 262_144
+"""In one batch of a client. A kilobyte may unpack to millions, which each reader would pay for."""
+
+MAX_CLIENT_BATCHES = 1000
+"""For one partition in one request; each costs some 10 us to append, however small it is."""
 
 _MAGIC_AT = 16
 _LAST_CODEC = max(Compression)
@@ -216,12 +224,34 @@ def validate_client_batches(
     batch of several records; a single record may be as large as the record cap. Raises
     CorruptMessage (length, CRC), MessageTooLarge, UnsupportedCompression, and InvalidRecord for
     everything that is whole but not allowed (SETTLED B3): foreign magic, unknown or reserved
-    attribute bits, control batches, counts and producer fields that do not fit, no batch at all.
+    attribute bits, control batches, counts and producer fields that do not fit, no batch at all,
+    more than :data:`MAX_CLIENT_BATCHES`.
     """
-    headers = []
-    position = 0
+    headers = list(
+        checked_batches(
+            buffer, max_batch_bytes=max_batch_bytes, allowed_attributes=allowed_attributes
+        )
+    )
+    if not headers:
+        raise InvalidRecord("no batch")
+    return headers
+
+
+def checked_batches(
+    buffer: Buffer,
+    *,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
+    allowed_attributes: int = CLIENT_ATTRIBUTES,
+) -> Iterator[BatchHeader]:
+    """As :func:`validate_client_batches`, one batch at a time; to find none is no error."""
+    position = count = 0
     end = len(buffer)
     while position < end:
+        count += 1
+        if count > MAX_CLIENT_BATCHES:
+            raise InvalidRecord(
+                f"more than {MAX_CLIENT_BATCHES} batches for one partition: put more into each"
+            )
         if end - position >= HEADER_BYTES and buffer[position + _MAGIC_AT] != MAGIC:
             raise InvalidRecord(
                 f"batch at byte {position}: magic {buffer[position + _MAGIC_AT]}, "
@@ -238,11 +268,8 @@ def validate_client_batches(
         if header.attributes & COMPRESSION_MASK > _LAST_CODEC:
             raise UnsupportedCompression(f"batch at byte {position}: codec {header.compression}")
         check_crc(buffer, position, header)
-        headers.append(header)
+        yield header
         position += header.batch_length + LENGTH_OVERHEAD
-    if not headers:
-        raise InvalidRecord("no batch")
-    return headers
 
 
 def _is_allowed(header: BatchHeader, allowed_attributes: int) -> bool:
@@ -251,6 +278,7 @@ def _is_allowed(header: BatchHeader, allowed_attributes: int) -> bool:
     return (
         not header.attributes & (~allowed_attributes | CONTROL)
         and header.last_offset_delta == count - 1 >= 0
+        and count <= MAX_BATCH_RECORDS
         and (
             header.producer_id == -1
             or (header.producer_id >= 0 <= header.producer_epoch and header.base_sequence >= 0)
@@ -265,6 +293,8 @@ def _refusal(header: BatchHeader, allowed_attributes: int) -> str:
         return f"attributes {header.attributes & 0xFFFF:#06x} outside {allowed_attributes:#06x}"
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         return f"{header.record_count} records with last offset delta {header.last_offset_delta}"
+    if header.record_count > MAX_BATCH_RECORDS:
+        return f"{header.record_count} records, limit {MAX_BATCH_RECORDS}"
     if header.producer_id < -1:
         return f"producer id {header.producer_id}"
     return (

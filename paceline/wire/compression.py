@@ -45,6 +45,16 @@ _LZ4_STORED = 0x80000000
 _LZ4_END = b"\x00\x00\x00\x00"
 
 
+_LONGEST_SHORT_LITERAL = 59
+"""Tags of snappy's longer literals say in how many bytes behind them the length stands."""
+
+_INTO: dict[int, Callable[[Any, Any], int]] = {
+    Compression.GZIP: cramjam.gzip.decompress_into,
+    Compression.LZ4: cramjam.lz4.decompress_into,
+    Compression.ZSTD: cramjam.zstd.decompress_into,
+}
+
+
 def compress(codec: Compression, data: Buffer) -> bytes:
     """``data`` in the format of ``codec``."""
     if codec is Compression.NONE:
@@ -78,6 +88,40 @@ def decompress(codec: int, data: Buffer, *, max_bytes: int = MAX_DECOMPRESSED_BY
     if codec == Compression.ZSTD:
         return _decompress_growing("zstd", cramjam.zstd.decompress_into, data, max_bytes)
     raise UnsupportedCompression(f"compression codec {codec} is unknown")
+
+
+def decompress_head(codec: int, data: Buffer, size: int) -> bytes:
+    """At least the first ``size`` bytes that were compressed, or as many as there are; of framed
+    snappy its first block. Raises as :func:`decompress`; what comes later is not looked at."""
+    if codec == Compression.SNAPPY:
+        view = memoryview(data)
+        at = len(_XERIAL_HEADER)
+        if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            (length,) = _XERIAL_LENGTH.unpack(bytes(view[at : at + 4]).rjust(4, b"\0"))
+            view = view[at + 4 : at + 4 + length]
+        return _snappy_head(view)
+    output = bytearray(size)
+    decompress_into = _INTO.get(codec)
+    if decompress_into is None:
+        return decompress(codec, data, max_bytes=size)
+    try:
+        decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        if not _is_overflow(error):
+            raise CorruptMessage(str(error)) from None
+    return bytes(output)
+
+
+def _snappy_head(block: memoryview) -> bytes:
+    """The literal that a block of snappy begins with."""
+    at = 0
+    while at < len(block) and block[at] >= 0x80:  # the size, a varint
+        at += 1
+    tag = block[at + 1] if at + 1 < len(block) else 1
+    if tag & 3:
+        raise CorruptMessage("snappy: a block begins with no literal")
+    start = at + 2 + max(0, (tag >> 2) - _LONGEST_SHORT_LITERAL)
+    return bytes(block[start : start + _LONGEST_SHORT_LITERAL])
 
 
 def _decompress_growing(

@@ -10,6 +10,7 @@ fills them in order and says how much came with :meth:`FrameBuffer.received`.
 from __future__ import annotations
 
 from paceline.errors import RemoteProtocolError
+from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, LENGTH_BYTES, Frame, decode
 
 MIN_BUFFER_BYTES = 64 * 1024
@@ -23,18 +24,28 @@ class FrameBuffer:
     """Cuts a byte stream into frames; linear in its input however it is split.
 
     The shared buffer doubles (64 KiB to 1 MiB) when a receive fills it and halves after a long
-    time of small receives. A length above ``max_frame_bytes`` raises RemoteProtocolError before
-    anything is allocated; after that the buffer is of no further use.
+    time of small receives. A frame of more than ``believed_bytes`` gets memory as it arrives
+    (``arrival.py``): a length alone costs nothing. A length above
+    ``max_frame_bytes`` raises RemoteProtocolError before anything is allocated; after that the
+    buffer is of no further use.
     """
 
-    def __init__(self, *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        believed_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    ) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self._believed_bytes = believed_bytes
         self._shared = bytearray(MIN_BUFFER_BYTES)
         self._start = 0  # first byte of the shared buffer not yet cut out
         self._end = 0  # first byte not yet received
-        self._large: bytearray | None = None  # a frame under way, without its length word
+        self._large: memoryview | None = None  # a frame under way, without its length word
         self._filled = 0
         self._quiet = 0
+        self.last_frame_bytes = 0
+        """Size of the frame that was given out last."""
 
     def targets(self) -> list[memoryview]:
         """Memory for the next receive, in the order it is to be filled; never empty.
@@ -44,7 +55,9 @@ class FrameBuffer:
         """
         if self._large is not None:
             assert self._filled < len(self._large), "a finished frame was not taken"
-            rest = memoryview(self._large)[self._filled :]
+            rest = self._large[self._filled :]
+            if len(rest) > RECEIVE_BYTES:
+                return [rest[:RECEIVE_BYTES]]
             # Room for what follows the large frame saves a receive of its own.
             return [rest, memoryview(self._shared)]
         self._make_room()
@@ -69,6 +82,7 @@ class FrameBuffer:
             if self._filled < len(self._large):
                 return None
             whole, self._large = self._large, None
+            self.last_frame_bytes = len(whole)
             return decode(whole)
         available = self._end - self._start
         if available < LENGTH_BYTES:
@@ -81,6 +95,7 @@ class FrameBuffer:
             )
         present = available - LENGTH_BYTES
         if present >= size:
+            self.last_frame_bytes = size
             self._start = body + size
             return decode(self._shared[body : self._start])
         if size - present >= DIRECT_BYTES:
@@ -88,12 +103,27 @@ class FrameBuffer:
         return None
 
     @property
+    def arriving_bytes(self) -> int:
+        """Memory of a large frame that is not whole yet."""
+        return 0 if self._large is None else taken_bytes(len(self._large), self._filled)
+
+    @property
+    def filled_bytes(self) -> int:
+        """How much of a large frame that is not whole has come."""
+        return 0 if self._large is None else self._filled
+
+    @property
+    def wanted_bytes(self) -> int:
+        """Size of a large frame that is not whole yet."""
+        return 0 if self._large is None else len(self._large)
+
+    @property
     def is_between_frames(self) -> bool:
         """Whether no part of an unfinished frame has been received: an end of stream is clean."""
         return self._large is None and self._start == self._end
 
     def _begin_large(self, body: int, size: int, present: int) -> None:
-        large = bytearray(size)
+        large = memory_for(size, believed_bytes=self._believed_bytes)
         with memoryview(self._shared) as view:
             large[:present] = view[body : body + present]
         self._large = large

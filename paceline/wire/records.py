@@ -37,6 +37,8 @@ Header = tuple[str, bytes | None]
 
 NO_HEADERS = b"\x00"
 """What :func:`encode_headers` makes of none."""
+MAX_BATCH_HEADERS = 500_000
+"""Of all records of a batch. A header may take two bytes, and a kilobyte may unpack to millions."""
 _MIN_RECORD_BYTES = 7
 _MAX_VARINT_BITS = 70
 
@@ -311,6 +313,7 @@ def _decode_loop(body: bytes, header: BatchHeader) -> list[Record]:  # noqa: C90
     records: list[Record] = []
     keep = records.append
     make: Any = tuple.__new__
+    header_count = 0
     previous = -1
     at = 0
     for _ in range(header.record_count):
@@ -386,6 +389,9 @@ def _decode_loop(body: bytes, header: BatchHeader) -> list[Record]:  # noqa: C90
             raise CorruptMessage(f"value of {length} bytes")
         if body[at]:
             headers, at = _read_headers(body, at, end)
+            header_count += len(headers)
+            if header_count > MAX_BATCH_HEADERS:
+                raise CorruptMessage(f"more than {MAX_BATCH_HEADERS} headers")
         else:
             headers = ()
             at += 1
@@ -465,8 +471,8 @@ def _value_loop(  # noqa: C901 - flat for speed
 
 def _read_headers(body: bytes, at: int, end: int) -> tuple[tuple[Header, ...], int]:
     count, at = read_varint(body, at)
-    if not 0 <= count <= end - at:
-        raise CorruptMessage(f"{count} headers in {end - at} bytes")
+    if not 0 <= count <= min(end - at, MAX_BATCH_HEADERS):
+        raise CorruptMessage(f"{count} headers in {end - at} bytes, limit {MAX_BATCH_HEADERS}")
     headers: list[Header] = []
     for _ in range(count):
         length, at = read_varint(body, at)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.v1 import V1Client
@@ -22,7 +24,13 @@ def test_clients_that_take_every_descriptor_change_no_role(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, hard))  # the nodes inherit it
     try:
-        cluster = make_cluster("--set", f"limits.reserved_descriptors={RESERVED}")
+        cluster = make_cluster(
+            *("--set", f"limits.reserved_descriptors={RESERVED}"),
+            *("--set", f"limits.descriptors={DESCRIPTORS}"),
+            *("--set", "limits.idle_ms=600000"),  # nobody gives up a place for being silent
+            *("--set", "raft.election_ms=4000"),  # a busy machine moves no role either
+            *("--set", "broker.session_ms=20000"),
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * CROWD + 200), hard))
     try:
@@ -56,3 +64,46 @@ def test_clients_that_take_every_descriptor_change_no_role(
         cluster.run("health", "--exit-when-healthy")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+FEW = 256
+PARTITIONS = 400
+STRANGERS = 960
+
+
+def test_more_logs_than_descriptors_and_strangers_that_say_nothing(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    """A topic with more partitions than a node may have files open, while connections to the peer
+    ports say nothing; and all nodes start again."""
+    cluster = make_cluster(
+        *("--set", f"limits.descriptors={FEW}"),
+        *("--set", "limits.reserved_descriptors=100"),
+    )
+    lines = b"".join(b"%d\n" % number for number in range(2000))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3 * STRANGERS + 200), hard))
+    try:
+        with ExitStack() as strangers:
+            for _ in range(STRANGERS):
+                for node in range(3):
+                    address = cluster.address(node, "peer")
+                    strangers.enter_context(socket.create_connection(address, timeout=30))
+            words = ("--partitions", str(PARTITIONS), "--replication-factor", "3")
+            cluster.run("topic", "create", "wide", *words)
+            cluster.run("produce", "wide", "--acks", "all", stdin=lines)
+            cluster.run("health", "--exit-when-healthy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not [node for node in range(3) if _descriptors(cluster, node) > FEW]
+    for node in range(3):
+        cluster.run("node", "kill", str(node))
+    cluster.json("up", "--detach", "--dir", str(cluster.dir))
+    cluster.run("health", "--exit-when-healthy")
+    seen = cluster.run("consume", "wide", "--exit-at-end", "--output", "json").stdout
+    values = [json.loads(line)["value"] for line in seen.splitlines()]
+    assert sorted(map(int, values)) == list(range(2000))
+
+
+def _descriptors(cluster: Cluster, node: int) -> int:
+    return len(list(Path(f"/proc/{cluster.node(node)['pid']}/fd").iterdir()))

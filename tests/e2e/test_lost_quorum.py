@@ -37,8 +37,8 @@ def test_voters_are_moved_and_a_lost_majority_is_replaced(
     cluster.run("node", "kill", "1")
     cluster.run("node", "kill", "2")
     for number in (1, 2):
-        shutil.rmtree(directories[number] / "metadata")
-        shutil.rmtree(directories[number] / "topics")
+        for name in ("metadata", "metadata.copy", "topics"):
+            shutil.rmtree(directories[number] / name)
     cluster.run("down")
 
     plan = cluster.json("metadata", "force-quorum")

@@ -17,7 +17,7 @@ from paceline.spark.java import find_java
 from paceline.spark.session import local_session
 from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import clusters, pytest_runtest_makereport
-from tests.spark.queries import Topics
+from tests.spark.queries import Job, Topics
 
 __all__ = ["pytest_runtest_makereport"]
 
@@ -63,6 +63,12 @@ def _numbers() -> Iterator[int]:
 def topics(client: blocking.Client, bootstrap: str, _numbers: Iterator[int]) -> Topics:
     """Makes topics of its own for a test."""
     return Topics(client, bootstrap, f"t{next(_numbers)}")
+
+
+@pytest.fixture
+def job(tmp_path: Path, bootstrap: str) -> Job:
+    """Runs jobs of the command line in the tier's one session."""
+    return Job(tmp_path, bootstrap)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from paceline.client import blocking
+from paceline.spark.jobs.commands import pipeline
 
 DONE_S = 120.0
 """No query of these tests takes this long; it bounds a hang."""
@@ -115,3 +116,19 @@ class Query:
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
         return last
+
+
+class Job:
+    """Runs one job of ``paceline pipeline``."""
+
+    def __init__(self, base: Path, bootstrap: str) -> None:
+        self._base = base
+        self._bootstrap = bootstrap
+
+    def __call__(self, name: str, *words: object) -> tuple[int, dict[str, Any]]:
+        report = self._base / f"{name}.json"
+        needs_cluster = not name.startswith("archive-")
+        cluster = ("--bootstrap", self._bootstrap) if needs_cluster else ()
+        arguments = [name, *map(str, words), *cluster, "--report", str(report)]
+        code = pipeline.main(arguments, standalone_mode=False)
+        return code, json.loads(report.read_text())

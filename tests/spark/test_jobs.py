@@ -16,36 +16,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from paceline.client import Position
+from paceline.errors import ConfigurationError
 from paceline.spark.archive_log import ArchiveLog
-from paceline.spark.jobs.commands import pipeline
 from paceline.spark.jobs.report import JobExit
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
 from paceline.wire.batch_header import iter_batches, seal
 from tests.e2e.cluster import Cluster, wait_until
-from tests.spark.queries import Topics
+from tests.spark.queries import Job, Topics
 
 pytestmark = pytest.mark.usefixtures("spark")
-
-
-class Job:
-    """Runs one job of ``paceline pipeline``."""
-
-    def __init__(self, base: Path, bootstrap: str) -> None:
-        self._base = base
-        self._bootstrap = bootstrap
-
-    def __call__(self, name: str, *words: object) -> tuple[int, dict[str, Any]]:
-        report = self._base / f"{name}.json"
-        needs_cluster = not name.startswith("archive-")
-        cluster = ("--bootstrap", self._bootstrap) if needs_cluster else ()
-        arguments = [name, *map(str, words), *cluster, "--report", str(report)]
-        code = pipeline.main(arguments, standalone_mode=False)
-        return code, json.loads(report.read_text())
-
-
-@pytest.fixture
-def job(tmp_path: Path, bootstrap: str) -> Job:
-    return Job(tmp_path, bootstrap)
 
 
 def records(topics: Topics, topic: str) -> list[tuple[Any, ...]]:
@@ -206,6 +185,29 @@ def _followers_log(cluster: Cluster, topics: Topics, topic: str) -> Path:
     follower = next(node for node in partition.replicas if node != partition.leader)
     [path] = cluster.partition_dir(follower, topic, 0).glob("*.log")
     return path
+
+
+def test_a_topic_made_anew_is_not_mixed_into_its_archive(
+    job: Job, topics: Topics, tmp_path: Path
+) -> None:
+    """Its first records were skipped in silence, as many as the old one had."""
+    topic, root = topics.make(partitions=1), tmp_path / "archive"
+
+    def archive(checkpoint: str) -> tuple[int, dict[str, Any]]:
+        place = ("--to", root, "--checkpoint", tmp_path / checkpoint)
+        return job("archive", "--topics", topic, *place)
+
+    topics.write(topic, ["old"] * 10)
+    assert archive("c0")[0] == JobExit.DONE
+    topics.client.admin.delete_topic(topic)
+    topics.client.admin.create_topic(topic, partitions=1)
+    topics.write(topic, ["new"] * 20)
+    for checkpoint in ("c0", "c1"):
+        with pytest.raises(ConfigurationError, match=f"holds another topic {topic} .id .* made an"):
+            archive(checkpoint)
+    root = tmp_path / "another"
+    code, report = archive("c2")
+    assert (code, report["rows"]) == (JobExit.DONE, 20)
 
 
 def test_each_window_is_written_once(job: Job, topics: Topics, tmp_path: Path) -> None:

@@ -79,6 +79,20 @@ def test_a_frame_is_written_as_it_is(spark: SparkSession, topics: Topics) -> Non
     )
     assert found[1].headers == (("h", b"\x01"),)
     assert (found[0].key, found[0].value, found[0].headers) == (None, None, ())
+    odd = spark.sql(
+        """select cast(x'ff' as string) key, cast(x'fe' as string) value, 0 partition,
+            array(named_struct('key', cast(x'61fd' as string), 'value', x'01')) headers"""
+    )
+    odd.write.format("paceline").options(**base, includeHeaders="true", topic=topic).mode(
+        "append"
+    ).save()
+    with topics.client.consumer(topic, stop=Position.LATEST) as consumer:
+        [written] = [record for record in consumer if record.partition == 0 and record.offset]
+    assert (written.key, written.value) == (b"\xff", b"\xfe")
+    assert written.headers == (("a\udcfd", b"\x01"),)
+    bad = spark.sql("select 'x' value, cast(x'ff' as string) topic")
+    with pytest.raises(PySparkException, match=r"is no topic to write to"):
+        bad.write.format("paceline").options(**base).mode("append").save()
     with pytest.raises(PySparkException, match="value attribute unsupported type int"):
         spark.sql("select 1 value").write.format("paceline").options(**base, topic=topic).mode(
             "append"
@@ -197,5 +211,49 @@ def test_a_named_batch_write_is_written_once(spark: SparkSession, topics: Topics
             "append"
         ).save()
     assert sorted(topics.read(topic), key=int) == sorted([str(n) for n in range(40)] * 2, key=int)
-    state = topics.client.sinks.state(f"{topic}-app")
+    state = topics.client.sinks.state(f"{topic}-app/{topic}")
     assert (state.known, state.last_batch) == (True, 1)
+
+
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_a_failed_query_leaves_no_transaction_open(
+    spark: SparkSession, topics: Topics, tmp_path: Path, tasks: int
+) -> None:
+    """Readers of committed data waited for its time-out, 15 minutes. With one task no task at all
+    has left the driver a message."""
+    source, sink = topics.make(partitions=1), topics.make("out", partitions=1)
+    topics.write(source, numbered(0, 300))
+    before = unfinished(topics)  # of tests that kill whoever would end them
+    broken = {"tasks": tasks, "value": breaking_at("00290", 99)}
+    with pytest.raises(StreamingQueryException, match="broken by the test"):
+        pipe(spark, tmp_path, topics, source, sink, **broken)
+    assert unfinished(topics) <= before
+    topics.write(sink, ["read at once"])
+    assert topics.read(sink) == ["read at once"]
+
+    named = {"paceline.bootstrap.servers": topics.bootstrap, "topic": sink}
+    value = spark.range(0, 300, 1, tasks).selectExpr("cast(cast(id as string) as binary) value")
+    frame = value.select(breaking_at("290", 99))
+    with pytest.raises(PySparkException, match="broken by the test"):
+        frame.write.format("paceline").options(**named).mode("append").save()
+    assert unfinished(topics) <= before
+
+
+def unfinished(topics: Topics) -> set[str]:
+    """Transactions that nobody has decided about."""
+    listed = topics.client.admin.transactions.list(states=["ongoing"])
+    return {each.transactional_id for each in listed if each.family == "sink"}
+
+
+def test_one_version_goes_to_each_topic(spark: SparkSession, topics: Topics) -> None:
+    first, second = topics.make("a"), topics.make("b")
+    frame = spark.range(20).selectExpr("cast(id as string) value")
+    named = {
+        "paceline.bootstrap.servers": topics.bootstrap,
+        "txnAppId": f"{first}-app",
+        "txnVersion": "3",
+    }
+    for topic in (first, second, first):
+        frame.write.format("paceline").options(**named, topic=topic).mode("append").save()
+    for topic in (first, second):
+        assert sorted(topics.read(topic), key=int) == [str(n) for n in range(20)], topic

@@ -73,6 +73,26 @@ def test_records_come_as_they_are(spark: SparkSession, topics: Topics) -> None:
     ] == [(1, None)]
 
 
+def test_bounds_beyond_the_log_are_no_shorter_reading(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.make(partitions=1)
+    topics.write(topic, ["a", "b", "c"], partition=0)
+
+    def read(**more: object) -> list[str]:
+        options = topics.options(topic, **more)
+        return values_of(spark.read.format("paceline").options(**options).load())
+
+    beyond, within = (json.dumps({topic: {"0": offset}}) for offset in (4, 3))
+    assert read(endingOffsets=within) == ["a", "b", "c"]
+    assert read(startingOffsets=within) == []
+    for name in ("endingOffsets", "startingOffsets"):
+        with pytest.raises(PySparkException, match=f"{name} 4 is beyond the log, which ends at 3"):
+            read(**{name: beyond})
+    assert read(endingOffsets=beyond, failOnDataLoss=False) == ["a", "b", "c"]
+    assert read(startingOffsets=beyond, failOnDataLoss=False) == []
+    with pytest.raises(PySparkException, match=f"missing {topic}/0"):
+        read(startingOffsets=json.dumps({topic: {}}))
+
+
 def test_many_partitions_and_an_empty_topic(spark: SparkSession, topics: Topics) -> None:
     topic, empty = topics.make(partitions=3), topics.make("empty")
     wanted = numbered(0, 5000)

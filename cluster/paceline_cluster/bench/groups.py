@@ -47,6 +47,12 @@ class _Owner:
         self.partitions = ()
         self.lost_count += lost
 
+    def is_stuck(self) -> bool:
+        return False
+
+    async def asked_again(self) -> None:
+        await trio.lowlevel.checkpoint()
+
 
 class _Members:
     """Members without consumers, all over one client's connections."""

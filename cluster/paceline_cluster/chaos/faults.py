@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from paceline.client import connect
 from paceline.errors import PacelineError
 from paceline.types import is_internal_topic
+from paceline_cluster.chaos import harms
 from paceline_cluster.faulty.fleet import Fleet
 
 Act = Callable[[Fleet, Sequence[int], Mapping[str, float]], Awaitable[None]]
@@ -204,6 +205,10 @@ async def _nothing(_fleet: Fleet, _nodes: Sequence[int], _: Mapping[str, float])
     """An instant fault has no end."""
 
 
+def _harm(text: str, begin: Act, end: Act = harms.come_back) -> FaultKind:
+    return FaultKind(text, Part.PROCESS, begin, end, {}, losing=True, moves=True)
+
+
 KINDS: dict[str, FaultKind] = {
     "kill": FaultKind(
         "SIGKILL, started again at its end", Part.PROCESS, _kill, _start, {}, moves=True
@@ -283,5 +288,20 @@ KINDS: dict[str, FaultKind] = {
         _in_time,
         {"rate": 1.05},
     ),
+    "rot": _harm("SIGKILL, bits flip in one of its files, any; started again", harms.rot),
+    "rot-running": _harm("bits flip in a file while it runs; restarted", harms.rot_running),
+    "lose-file": _harm("one of its files is gone; restarted at its end", harms.lose_file),
+    "lose-partition": _harm(
+        "SIGKILL, a partition's directory is gone; started again", harms.lose_partition
+    ),
+    "lose-metadata": _harm(
+        "SIGKILL, the metadata's directory is gone; started again", harms.lose_metadata
+    ),
+    "age": _harm(
+        "SIGKILL at its end, a file is as it was at its beginning; started again",
+        harms.begin_to_age,
+        harms.aged,
+    ),
+    "unreadable": _harm("a range of its logs answers EIO; restarted at its end", harms.unreadable),
 }
 """Every kind by the name it has in scenarios."""

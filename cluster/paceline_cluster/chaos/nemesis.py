@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,7 @@ class Nemesis:
     rng: random.Random
     say: Callable[[str], None]
     strikes: list[Strike] = field(default_factory=list)
+    _losing: trio.Lock = field(default_factory=trio.Lock)
     _held: set[tuple[Part, int]] = field(default_factory=set)
 
     async def run(self, planned: Sequence[PlannedFault]) -> None:
@@ -70,8 +72,13 @@ class Nemesis:
                 nursery.start_soon(self._strike, fault)
 
     async def _strike(self, fault: PlannedFault) -> None:
+        """What takes data away does so one after the other."""
+        kind = KINDS[fault.spec.kind]
+        async with self._losing if kind.losing else contextlib.AsyncExitStack():
+            await self._carry_out(fault, kind)
+
+    async def _carry_out(self, fault: PlannedFault, kind: FaultKind) -> None:
         spec = fault.spec
-        kind = KINDS[spec.kind]
         strike = Strike(spec.kind, spec.target.text, begin=self.recorder.t)
         self.strikes.append(strike)
         try:

@@ -127,6 +127,7 @@ class _Run:
         workload = Workload(self.scenario.workload, fleet.bootstrap, recorder, self.rng("workload"))
         await workload.create_topics()
         await fleet.wait_healthy(HEAL_S)
+        fleet.rng, fleet.tell = self.rng("harm"), self.say
         nemesis = Nemesis(fleet, recorder, self.rng("targets"), self.say)
         self.strikes = nemesis.strikes
         planned = plan(self.scenario.faults, self.scenario.schedule, self.seconds, self.rng("plan"))

@@ -6,7 +6,6 @@ consumer's prefetch.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.places import FORMS, parse_place
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.shape import parse_delimiter
+from paceline_cluster.cli.terminal import write_all
 
 Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
 """The text of a batch's first records (None: all of them), and how many these are."""
@@ -39,6 +39,7 @@ class Reading:
     stop: Position | None
     count: int | None
     render: Render
+    raw: bool = False
 
 
 SESSION_TIMEOUT_S = 10.0
@@ -92,6 +93,7 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position
 )
 @click.option("--key-delimiter", metavar="TEXT", help="Print the key and TEXT before the value.")
 @click.option("--json", "is_json", is_flag=True, help="The same as --output json.")
+@click.option("--raw", is_flag=True, help="Show control characters to a terminal unescaped.")
 @output_option
 def consume(
     topic: str,
@@ -107,6 +109,7 @@ def consume(
     format_: str | None,
     key_delimiter: str | None,
     is_json: bool,
+    raw: bool,
     printer: Printer,
 ) -> None:
     """Print the records of TOPIC, one value a line.
@@ -126,6 +129,7 @@ def consume(
         stop=Position.LATEST if exit_at_end else None,
         count=count,
         render=_choose(is_json or printer.is_json, format_, key_delimiter),
+        raw=raw,
     )
     if count == 0:
         return
@@ -143,17 +147,17 @@ def consume(
         session_timeout or SESSION_TIMEOUT_S,
         protocol or PROTOCOLS[0],
         count,
-        _shown_by(reading.render),
+        _shown_by(reading.render, raw=raw),
     )
     with_client(find(directory, bootstrap), lambda client: read_group(client, shared, printer))
 
 
-def _shown_by(render: Render) -> Show:
+def _shown_by(render: Render, *, raw: bool) -> Show:
     output = sys.stdout.fileno()
 
     def show(batch: ConsumedBatch, most: int | None) -> int:
         text, count = render(batch, most)
-        _write(output, text)
+        write_all(output, text, raw=raw)
         return count
 
     return show
@@ -168,17 +172,11 @@ async def _read(client: Client, reading: Reading) -> None:
     async with client.consumer(wanted, start=reading.start, stop=reading.stop) as consumer:
         while (batch := await consumer.next_batch()) is not None:
             text, count = reading.render(batch, left)
-            _write(output, text)
+            write_all(output, text, raw=reading.raw)
             if left is not None:
                 left -= count
                 if left == 0:
                     return
-
-
-def _write(descriptor: int, text: bytes) -> None:
-    view = memoryview(text)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _choose(is_json: bool, format_: str | None, key_delimiter: str | None) -> Render:

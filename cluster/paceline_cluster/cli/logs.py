@@ -98,4 +98,4 @@ def _print(entry: NodeEntry, lines: list[str], printer: Printer) -> None:
             if printer.is_json
             else f"node-{entry.id} | {line}"
         )
-        click.echo(text)
+        printer.line(text)

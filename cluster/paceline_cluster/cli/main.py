@@ -17,6 +17,7 @@ import click
 
 from paceline.errors import PacelineError
 from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.terminal import escaped
 from paceline_cluster.errors import ClusterError, Exit
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -142,7 +143,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _fail(sentence: str, code: Exit) -> int:
-    print(f"paceline: {sentence}", file=sys.stderr)  # noqa: T201 - the process edge
+    shown = escaped(sentence) if sys.stderr.isatty() else sentence
+    print(f"paceline: {shown}", file=sys.stderr)  # noqa: T201 - the process edge
     return code
 
 

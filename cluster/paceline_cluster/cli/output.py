@@ -18,6 +18,8 @@ from typing import Any, TextIO
 
 import click
 
+from paceline_cluster.cli.terminal import escaped
+
 Update = Callable[[int], None]
 """Tells a progress bar how much is done in total."""
 
@@ -71,7 +73,7 @@ class Printer:
     def result(self, data: Any, *tables: Table) -> None:
         """Print a command's result: ``data`` as JSON, or the tables."""
         if self.is_json:
-            print(json.dumps(data, indent=2, ensure_ascii=False), file=self._stdout)
+            self.line(json.dumps(data, indent=2, ensure_ascii=False))
             return
         for position, table in enumerate(tables):
             if position:
@@ -80,7 +82,11 @@ class Printer:
 
     def say(self, sentence: str) -> None:
         """Tell the person something that is not data."""
-        print(sentence, file=self._stderr)
+        print(escaped(sentence) if self._stderr.isatty() else sentence, file=self._stderr)
+
+    def line(self, text: str) -> None:
+        """Print a line of data that is no table."""
+        print(escaped(text) if self._stdout.isatty() else text, file=self._stdout)
 
     def _table(self, table: Table) -> None:
         if self._stdout.isatty():
@@ -124,11 +130,11 @@ def _draw(table: Table, file: TextIO) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(title=table.title or None, box=box.SIMPLE_HEAD, title_justify="left")
+    drawn = RichTable(title=escaped(table.title) or None, box=box.SIMPLE_HEAD, title_justify="left")
     for column in table.columns:
         drawn.add_column(column)
     for row in table.cells():
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(escaped(cell, one_line=True)) for cell in row))
     Console(file=file).print(drawn)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.terminal import write_all
 from paceline_cluster.errors import BadInput
 
 T = TypeVar("T")
@@ -262,9 +262,7 @@ def read(
 async def _print(reader: SegmentReader, shape: Shape, *, follow: bool) -> None:
     output = sys.stdout.fileno()
     while not reader.at_end:
-        view = memoryview(await shape(reader))
-        while view:
-            view = view[os.write(output, view) :]
+        write_all(output, await shape(reader), raw=shape is _raw)
         if reader.at_tail and not follow:
             return
 

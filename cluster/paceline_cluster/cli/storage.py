@@ -133,13 +133,13 @@ class Dump:
         self.sound &= batch.checksum_holds
         header = batch.header
         if self._printer.is_json:
-            click.echo(json.dumps(self._data(batch), ensure_ascii=False))
+            self._printer.line(json.dumps(self._data(batch), ensure_ascii=False))
             return
         crc = "ok" if batch.checksum_holds else "BAD"
         cells = (batch.position, header.base_offset, header.last_offset, header.record_count)
         click.echo(_row((*cells, header.leader_epoch, header.size_bytes, crc)))
         for record in self._decoded(batch):
-            click.echo(f"    {json.dumps(record, ensure_ascii=False)}")
+            self._printer.line(f"    {json.dumps(record, ensure_ascii=False)}")
 
     def _data(self, batch: DumpedBatch) -> dict[str, Any]:
         header = batch.header

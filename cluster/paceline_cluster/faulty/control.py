@@ -1,6 +1,6 @@
 """The page through which a node's faults are switched from outside, while it runs.
 
-A file of 48 bytes that both sides map; the node looks at it whenever it touches its disk or its
+A file of 64 bytes that both sides map; the node looks at it whenever it touches its disk or its
 wall clock, so a fault begins and ends at once, without a task or a socket in the node.
 Little-endian:
 
@@ -11,6 +11,7 @@ Little-endian:
     24  8  f64  added to every sync, seconds
     32  8  i64  free bytes that the disk shows; -1: what is really free
     40  8  f64  how fast the monotonic clock goes; 1: as it should
+    48 16  2 i64  bytes of every log, from and to, that answer EIO to a read; equal: none
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ import struct
 from pathlib import Path
 
 MAGIC = b"PACEFLT1"
-_SIZE = 48
+_SIZE = 64
 _I64 = struct.Struct("<q")
 _I32 = struct.Struct("<i")
 _F64 = struct.Struct("<d")
-_WALL, _WRITES, _SYNCS, _DELAY, _FREE, _RATE = 8, 16, 20, 24, 32, 40
+_RANGE = struct.Struct("<qq")
+_WALL, _WRITES, _SYNCS, _DELAY, _FREE, _RATE, _UNREADABLE = 8, 16, 20, 24, 32, 40, 48
 
 
 class ControlPage:
@@ -61,6 +63,7 @@ class ControlPage:
         self.sync_delay_s = 0.0
         self.free_bytes = None
         self.clock_rate = 1.0
+        self.unreadable = None
 
     @property
     def wall_offset_ms(self) -> int:
@@ -107,6 +110,16 @@ class ControlPage:
     @free_bytes.setter
     def free_bytes(self, value: int | None) -> None:
         _I64.pack_into(self._map, _FREE, -1 if value is None else value)
+
+    @property
+    def unreadable(self) -> tuple[int, int] | None:
+        """Bytes (from, to) of every log that cannot be read, where they were not written since."""
+        start, end = _RANGE.unpack_from(self._map, _UNREADABLE)
+        return (int(start), int(end)) if start < end else None
+
+    @unreadable.setter
+    def unreadable(self, value: tuple[int, int] | None) -> None:
+        self._map[_UNREADABLE : _UNREADABLE + _RANGE.size] = _RANGE.pack(*(value or (0, 0)))
 
     @property
     def clock_rate(self) -> float:

@@ -15,10 +15,14 @@ from paceline_node.storage.disk import RealDisk, RealFile
 
 
 class FaultyFile:
-    """A :class:`RealFile` whose writes can be made to fail."""
+    """A :class:`RealFile` whose writes can be made to fail, and the reads of a log that was there
+    when it was opened: what is written anew goes to other sectors."""
 
-    def __init__(self, real: RealFile, page: ControlPage, files: set[FaultyFile]) -> None:
+    def __init__(
+        self, real: RealFile, page: ControlPage, files: set[FaultyFile], *, is_new: bool
+    ) -> None:
         self.real = real
+        self._can_be_bad = not is_new and real.path.endswith(".log")
         self._page = page
         self._files = files
         files.add(self)
@@ -42,20 +46,29 @@ class FaultyFile:
         self.real.pwrite(data, position)
 
     def pread(self, size: int, position: int) -> bytes:
+        self._check_read(size, position)
         return self.real.pread(size, position)
 
     async def read(self, size: int, position: int) -> bytes:
+        self._check_read(size, position)
         return await self.real.read(size, position)
 
     def truncate(self, size: int) -> None:
         self.real.truncate(size)
 
     def fileno(self) -> int | None:
-        return self.real.fileno()
+        # The kernel's own copying would not fail where reads do.
+        bad = self._can_be_bad and self._page.unreadable is not None
+        return None if bad else self.real.fileno()
 
     def close(self) -> None:
         self._files.discard(self)
         self.real.close()
+
+    def _check_read(self, size: int, position: int) -> None:
+        bad = self._page.unreadable if self._can_be_bad else None
+        if bad is not None and position < bad[1] and bad[0] < min(position + size, self.size()):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
 
 
 class FaultyDisk(RealDisk):
@@ -68,10 +81,10 @@ class FaultyDisk(RealDisk):
         self._files: set[FaultyFile] = set()
 
     def create(self, path: str) -> FaultyFile:  # type: ignore[override]  # both are a File
-        return FaultyFile(super().create(path), self._page, self._files)
+        return FaultyFile(super().create(path), self._page, self._files, is_new=True)
 
     async def open(self, path: str) -> FaultyFile:  # type: ignore[override]  # both are a File
-        return FaultyFile(await super().open(path), self._page, self._files)
+        return FaultyFile(await super().open(path), self._page, self._files, is_new=False)
 
     async def sync(self, files: Sequence[File]) -> None:
         if self._page.sync_failures:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from uuid import UUID
 
 import trio
 
@@ -43,6 +45,11 @@ class Fleet:
         self.mesh = mesh
         self.pages = pages
         self.deaths: list[str] = []
+        self.rng = random.Random(0)  # noqa: S311 - which byte rots is no secret
+        """Decides what is struck of a node; whoever has a seed puts a generator of it here."""
+        self.tell: Callable[[str], None] = _nobody_listens
+        self.remembered: dict[int, dict[Path, bytes]] = {}
+        """Files as they once were, by node."""
         self._children = children
         self._expected: set[int] = set()
 
@@ -98,7 +105,9 @@ class Fleet:
         """SIGKILL a node and give it a new, empty disk."""
         await self.kill(node)
         entry = self.state.node(node)
-        await create.format_for_joining(entry.config_path, cluster_id=None, replace=True)
+        await create.format_for_joining(
+            entry.config_path, cluster_id=UUID(self.state.cluster_id), replace=True
+        )
 
     def crash_points(self, node: int) -> CrashPoints:
         """To let a node die at a named point; say :meth:`expect_end` too."""
@@ -107,6 +116,10 @@ class Fleet:
     def expect_end(self, node: int) -> None:
         """The node will end by itself; that is no death to be noted."""
         self._expected.discard(node)
+
+    def expect_life(self, node: int) -> None:
+        """If the node ends from now on, that is a death."""
+        self._expected.add(node)
 
     def _signal(self, node: int, number: signal.Signals) -> None:
         entry = self.state.node(node)
@@ -206,6 +219,10 @@ async def open_fleet(
             for page in pages.values():
                 page.close()
         nursery.cancel_scope.cancel()
+
+
+def _nobody_listens(_: str) -> None:
+    """What is done to nodes is told to nobody."""
 
 
 def _kill_all(children: Children) -> None:

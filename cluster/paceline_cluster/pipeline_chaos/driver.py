@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from paceline.spark.jobs.restoring import Restore, rows
+from paceline.spark.options import ARROW_COLUMNS
 from paceline.spark.session import local_session
 from paceline_cluster.pipeline_chaos import points
 from paceline_cluster.pipeline_chaos.datasource import ChaosDataSource
@@ -34,7 +35,7 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, options: str
         spark.readStream.format("paceline-chaos")
         .option("paceline.bootstrap.servers", bootstrap)
         .option("subscribe", source)
-        .option("includeHeaders", "true")
+        .option("columns", ",".join(ARROW_COLUMNS))
         .options(**json.loads(options), **READ_STEP)
         .load()
     )

@@ -42,6 +42,7 @@ CHAOS_TIMING = {
     "replication.backoff_min_ms": "20",
     "replication.backoff_max_ms": "200",
     "log.checkpoint_ms": "1000",
+    "log.scrub_interval_ms": "5000",
     "controller.noop_interval_ms": "500",
     "groups.session_min_ms": "1000",
     "v1.session_timeout_ms": "2000",
@@ -112,6 +113,7 @@ class SimCluster:
             **CHAOS_TIMING,
             "cluster.secret_file": str(secret_file),
             "cluster.bootstrap": voters,
+            "raft.voters": str(self.shape.voters),
             **self.shape.settings,
         }
         return load(flags=[f"{key}={value}" for key, value in words.items()])
@@ -163,9 +165,13 @@ class SimCluster:
         """Replace the disk of a machine without a process, as ``node format --replace``."""
         assert not machine.is_up, f"{machine} is running"
         self._note(f"n{machine.number} gets an empty disk")
-        machine.wipes += 1
         machine.disk.wipe()
-        await self._format(machine, self._uuid(self._rng), ())
+        machine.disk_was_replaced()
+        machine.is_being_wiped = True
+        try:
+            await self._format(machine, self._uuid(self._rng), ())
+        finally:
+            machine.is_being_wiped = False
 
     # --- clients ----------------------------------------------------------------------------------
 

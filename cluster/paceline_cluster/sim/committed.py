@@ -34,7 +34,7 @@ def batches_of(log: Log, start: int, end: int) -> Iterator[tuple[BatchHeader, me
                 if header.next_offset > end:
                     return
                 yield header, data[position : position + header.size_bytes]
-        except (CorruptMessage, OffsetOutOfRange):
+        except (CorruptMessage, OffsetOutOfRange, OSError):
             return
         offset = part.next_offset
 
@@ -58,7 +58,7 @@ def is_sound(log: Log) -> bool:
             data = part.read()
             for position, _ in iter_batches(data):
                 verify(data, position)
-        except (CorruptMessage, OffsetOutOfRange):
+        except (CorruptMessage, OffsetOutOfRange, OSError):
             return False
         offset = part.next_offset
     return True

@@ -17,6 +17,7 @@ from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.copier import Copier
 from paceline_cluster.sim.guests.invitation import invited, last_questions
 from paceline_cluster.sim.history import Recorder
+from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember
 from paceline_cluster.sim.plan import Plan
@@ -68,7 +69,9 @@ class Company:
         return [*self.writers, *self.others]
 
 
-def gather(plan: Plan, recorder: Recorder, judge: SegmentJudge, rng: random.Random) -> Company:
+def gather(
+    plan: Plan, recorder: Recorder, judge: SegmentJudge, keepers: Keepers, rng: random.Random
+) -> Company:
     """The clients of a plan. The first writer always is an idempotent one."""
     fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
     writers: list[Finite] = []
@@ -100,8 +103,8 @@ def gather(plan: Plan, recorder: Recorder, judge: SegmentJudge, rng: random.Rand
         others.append(StreamReader("sr", judge, fork()))
         others.append(Keeper("keeper", plan, judge, fork()))
     guest_writers, guest_readers = invited(plan, recorder)
-    writers += guest_writers
-    others += guest_readers
+    writers += [*guest_writers, *keepers.writers]
+    others += [*guest_readers, *keepers.others]
     return Company(writers, others, crowd)
 
 
@@ -115,6 +118,7 @@ async def read_everything(
     plan: Plan,
     recorder: Recorder,
     judge: SegmentJudge,
+    keepers: Keepers,
     cluster: SimCluster,
     host: str,
     rng: random.Random,
@@ -128,7 +132,8 @@ async def read_everything(
                 TopicPartition(topic.name, number)
                 for topic in plan.all_topics
                 for number in range(topic.partitions)
-            ],
+            ]
+            + [*keepers.read_at_last],
             recorder,
         )
         if plan.members:
@@ -145,6 +150,7 @@ async def read_everything(
     if plan.line_members:
         await over_links(cluster, host, rng, ask)
     await last_questions(plan, recorder, cluster, host, rng)
+    await keepers.last_look(cluster, host)
 
 
 async def _ask_until_told(client: Client, plan: Plan, recorder: Recorder) -> None:

@@ -6,7 +6,6 @@ the state of the cluster, which the seed decides as well. Every fault heals by i
 
 from __future__ import annotations
 
-import errno
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,12 +14,12 @@ import trio
 
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.disk_faults import DiskFaults
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.operator import Operator
 from paceline_cluster.sim.oracle import Oracle
 from paceline_cluster.sim.plan import Fault, Plan
-from paceline_node.replication.partition import PartitionKey
 
 _ROLL_S = 8.0
 """How long a rolling restart waits for a node before it goes on to the next."""
@@ -58,6 +57,7 @@ class Faults:
             "stop": self._stop,
             "power": self._power,
             "power-all": self._power_all,
+            "restart-all": self._restart_all,
             "wipe": self._wipe,
             "suspend": self._suspend,
             "cut": self._cut,
@@ -65,12 +65,6 @@ class Faults:
             "slow-link": self._slow_link,
             "stall": self._stall,
             "reset": self._reset,
-            "slow-disk": self._slow_disk,
-            "hang-disk": self._hang_disk,
-            "disk-full": self._disk_full,
-            "write-error": self._write_error,
-            "sync-error": self._sync_error,
-            "rot": self._rot,
             "clock": self._clock,
             "slow-controller": self._slow_controller,
             "join": self._join,
@@ -78,6 +72,8 @@ class Faults:
         }
         for wish in ("move", "min-isr", "remove-voter"):
             self._kinds[wish] = partial(self._operate, wish)
+        self.disks = DiskFaults(cluster, oracle, budget, self, is_durable=plan.counts_durable)
+        self._kinds.update(self.disks.kinds)
         self._rolls = False
 
     def strike(self, fault: Fault) -> None:
@@ -91,14 +87,14 @@ class Faults:
         self._fabric.heal_all()
         for machine in self._cluster.machines:
             machine.resume()
-            self._calm_disk(machine)
+            self.disks.calm(machine)
 
-    def _note(self, kind: str, *machines: Machine, about: str = "") -> None:
+    def note(self, kind: str, *machines: Machine, about: str = "") -> None:
         self.struck += 1
         names = " ".join(f"n{machine.number}" for machine in machines)
         self._told(kind, f"{names} {about}".strip(), [machine.number for machine in machines])
 
-    def _later(self, wait_s: float, action: Callable[[], None]) -> None:
+    def later(self, wait_s: float, action: Callable[[], None]) -> None:
         def act() -> None:
             if not self.is_over:
                 action()
@@ -107,7 +103,7 @@ class Faults:
 
     # --- whom -------------------------------------------------------------------------------------
 
-    def _pick(self, rng: random.Random, among: Sequence[Machine]) -> Machine | None:
+    def pick(self, rng: random.Random, among: Sequence[Machine]) -> Machine | None:
         """A machine: any, or the one that leads the quorum or a partition."""
         role = rng.random()
         chosen = rng.randrange(1 << 30)
@@ -119,7 +115,7 @@ class Faults:
             return leaders[chosen % len(leaders)]
         return among[chosen % len(among)] if among else None
 
-    def _running(self) -> list[Machine]:
+    def running(self) -> list[Machine]:
         return [machine for machine in self._cluster.machines if machine.is_running]
 
     def _leading(self) -> set[int]:
@@ -137,36 +133,57 @@ class Faults:
     # --- processes --------------------------------------------------------------------------------
 
     def _kill(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._running())
+        machine = self.pick(rng, self.running())
         if machine is not None:
-            self._note("kill", machine)
+            self.note("kill", machine)
             machine.kill()
 
     def _kill_all(self, rng: random.Random) -> None:
-        self._note("kill-all", *self._cluster.machines)
+        self.note("kill-all", *self._cluster.machines)
         for machine in self._cluster.machines:
             machine.kill()
 
+    def _restart_all(self, rng: random.Random) -> None:
+        """All go down at once, and come back one after the other, in any order; all that is there
+        by then may go down again."""
+        is_power = rng.random() < 0.5 and self._plan.counts_durable
+        self.note("restart-all", *self._cluster.machines, about="power" if is_power else "kill")
+        self.all_down(rng, is_power=is_power)
+        if rng.random() < 0.4:
+            self.later(rng.uniform(1.0, 6.0), lambda: self.all_down(rng, is_power=False))
+
+    def all_down(self, rng: random.Random, *, is_power: bool) -> None:
+        """Kill all, or cut their power; they start again in any order, seconds apart."""
+        due = trio.current_time()
+        pause = rng.choice((0.1, 1.0, 3.0))
+        for machine in rng.sample(self._cluster.members, len(self._cluster.members)):
+            machine.down_until = due
+            due += rng.uniform(0.0, pause)
+            if not is_power:
+                machine.kill()
+            elif machine.has_power:
+                machine.power_cut()
+
     def _stop(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._running())
+        machine = self.pick(rng, self.running())
         if machine is not None:
-            self._note("stop", machine)
+            self.note("stop", machine)
             machine.stop()
 
     def _suspend(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._running())
+        machine = self.pick(rng, self.running())
         if machine is not None:
             wait = rng.choice((0.3, 1.0, 4.0)) * rng.uniform(0.5, 1.5)
-            self._note("suspend", machine, about=f"for {wait:.2f} s")
+            self.note("suspend", machine, about=f"for {wait:.2f} s")
             machine.suspend()
-            self._later(wait, machine.resume)
+            self.later(wait, machine.resume)
 
     def _roll(self, rng: random.Random) -> None:
         """One node after the other is stopped; the next when the one before is back in sync."""
         if not self._rolls:
             self._rolls = True
             order = rng.sample(self._cluster.members, len(self._cluster.members))
-            self._note("roll", *order)
+            self.note("roll", *order)
             self._cluster.nursery.start_soon(self._roll_all, order)
 
     async def _roll_all(self, machines: Sequence[Machine]) -> None:
@@ -184,7 +201,7 @@ class Faults:
         """A machine that has never run joins the cluster."""
         spares = [machine for machine in self._cluster.machines if not machine.lives]
         if spares:
-            self._note("join", spares[0])
+            self.note("join", spares[0])
             self._cluster.start(spares[0])
 
     def _operate(self, wish: str, rng: random.Random) -> None:
@@ -193,7 +210,7 @@ class Faults:
     # --- machines ---------------------------------------------------------------------------------
 
     def _power(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._cluster.machines)
+        machine = self.pick(rng, self._cluster.machines)
         if machine is None or not machine.has_power:
             return
         losing = not self._plan.counts_durable
@@ -201,30 +218,30 @@ class Faults:
             return
         if losing:
             self._budget.lost(machine)
-        self._note("power", machine)
+        self.note("power", machine)
         machine.power_cut()
 
     def _power_all(self, rng: random.Random) -> None:
         if not self._plan.counts_durable:
             return
-        self._note("power-all", *self._cluster.machines)
+        self.note("power-all", *self._cluster.machines)
         for machine in self._cluster.machines:
             if machine.has_power:
                 machine.power_cut()
 
     def _wipe(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._running())
+        machine = self.pick(rng, self.running())
         if machine is None or not self._budget.may_lose(machine):
             return
         self._budget.lost(machine)
-        self._note("wipe", machine)
+        self.note("wipe", machine)
         machine.kill()
         machine.must_wipe = True
 
     def _clock(self, rng: random.Random) -> None:
         machine = rng.choice(self._cluster.machines)
         jump = rng.choice((-3_600_000, -1000, 1000, 3_600_000))
-        self._note("clock", machine, about=f"by {jump} ms")
+        self.note("clock", machine, about=f"by {jump} ms")
         machine.wall_offset_ms += jump
 
     # --- links ------------------------------------------------------------------------------------
@@ -249,10 +266,10 @@ class Faults:
                     continue
                 cuts.append((a.host, b.host))
         wait = rng.choice((0.3, 1.0, 3.0)) * rng.uniform(0.5, 1.5)
-        self._note("cut", *sorted(side, key=lambda m: m.number), about=f"{kind} for {wait:.2f} s")
+        self.note("cut", *sorted(side, key=lambda m: m.number), about=f"{kind} for {wait:.2f} s")
         for link in cuts:
             self._fabric.cut(*link)
-        self._later(wait, lambda: self._uncut(cuts))
+        self.later(wait, lambda: self._uncut(cuts))
 
     def _uncut(self, cuts: Sequence[tuple[str, str]]) -> None:
         for link in cuts:
@@ -263,11 +280,11 @@ class Faults:
         hosts = [machine.host for machine in self._cluster.machines]
         links = [(a, b) for a in hosts for b in hosts if a != b]
         links = rng.sample(links, rng.randint(1, len(links)))
-        self._note("clog", about=f"{len(links)} links")
+        self.note("clog", about=f"{len(links)} links")
         for link in links:
             start = rng.uniform(0.0, 1.0)
-            self._later(start, lambda link=link: self._fabric.cut(*link))  # type: ignore[misc]
-            self._later(
+            self.later(start, lambda link=link: self._fabric.cut(*link))  # type: ignore[misc]
+            self.later(
                 start + rng.uniform(0.2, 1.5),
                 lambda link=link: self._fabric.heal(*link),  # type: ignore[misc]
             )
@@ -278,122 +295,47 @@ class Faults:
         link = self._fabric.link(a, b)
         link.extra_s = rng.choice((0.02, 0.1, 0.4))
         link.rate = rng.choice((0.0, 20_000.0))
-        self._note("slow-link", *machines, about=f"+{link.extra_s} s, {link.rate:.0f} B/s")
-        self._later(rng.uniform(0.5, 3.0), lambda: self._fabric.heal(a, b))
+        self.note("slow-link", *machines, about=f"+{link.extra_s} s, {link.rate:.0f} B/s")
+        self.later(rng.uniform(0.5, 3.0), lambda: self._fabric.heal(a, b))
 
     def _slow_controller(self, rng: random.Random) -> None:
         """Whoever leads the quorum now hears everybody late: heartbeats, proposals, fetches."""
-        target = next((each for each in self._running() if _leads_quorum(each)), None)
+        target = next((each for each in self.running() if _leads_quorum(each)), None)
         if target is None:
             return
         sources = [each.host for each in self._cluster.members if each is not target]
         late_s = rng.choice((0.1, 0.3, 0.8))
         for host in sources:
             self._fabric.link(host, target.host).extra_s = late_s
-        self._note("slow-controller", target, about=f"+{late_s} s")
+        self.note("slow-controller", target, about=f"+{late_s} s")
 
         def heal() -> None:
             for host in sources:
                 self._fabric.heal(host, target.host)
 
-        self._later(rng.uniform(0.5, 3.0), heal)
+        self.later(rng.uniform(0.5, 3.0), heal)
 
     def _stall(self, rng: random.Random) -> None:
         """One direction of one connection stands still: newer connections overtake it."""
-        machine = self._pick(rng, self._running())
+        machine = self.pick(rng, self.running())
         streams = [] if machine is None else self._fabric.connections(machine.host)
         if machine is None or not streams:
             return
         stream = streams[rng.randrange(len(streams))]
         pipe = rng.choice((stream.out, stream.into))
-        self._note("stall", machine, about=f"{pipe.source} -> {pipe.target}")
+        self.note("stall", machine, about=f"{pipe.source} -> {pipe.target}")
         self._fabric.stall(pipe)
-        self._later(rng.choice((0.2, 1.0, 3.0)), lambda: self._fabric.unstall(pipe))
+        self.later(rng.choice((0.2, 1.0, 3.0)), lambda: self._fabric.unstall(pipe))
 
     def _reset(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._running())
+        machine = self.pick(rng, self.running())
         streams = [] if machine is None else self._fabric.connections(machine.host)
         if machine is None or not streams:
             return
         hit = rng.sample(streams, rng.randint(1, min(3, len(streams))))
-        self._note("reset", machine, about=f"{len(hit)} connections")
+        self.note("reset", machine, about=f"{len(hit)} connections")
         for stream in hit:
             self._fabric.reset(stream)
-
-    # --- disks ------------------------------------------------------------------------------------
-
-    def _slow_disk(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._cluster.machines)
-        if machine is not None:
-            machine.sync_s = rng.choice(((0.005, 0.03), (0.05, 0.3), (0.5, 3.0)))
-            self._note("slow-disk", machine, about=f"{machine.sync_s} s a sync")
-            self._later(rng.uniform(0.5, 4.0), lambda: self._calm_disk(machine))
-
-    def _hang_disk(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._cluster.machines)
-        if machine is not None:
-            self._note("hang-disk", machine)
-            machine.disk.hang()
-            self._later(rng.uniform(0.2, 4.0), lambda: self._calm_disk(machine))
-
-    def _disk_full(self, rng: random.Random) -> None:
-        machine = self._pick(rng, self._cluster.machines)
-        if machine is not None:
-            disk = machine.disk
-            used = disk.total_bytes() - disk.free_bytes()
-            disk.capacity_bytes = used + rng.choice((0, 200, 3000))
-            self._note("disk-full", machine)
-            self._later(rng.uniform(0.3, 3.0), lambda: self._calm_disk(machine))
-
-    def _write_error(self, rng: random.Random) -> None:
-        self._disk_error("write", rng)
-
-    def _sync_error(self, rng: random.Random) -> None:
-        self._disk_error("sync", rng)
-
-    def _disk_error(self, operation: str, rng: random.Random) -> None:
-        """The next one of the operation fails: the node must end (SETTLED B13), and what its logs
-        hold is not to be trusted."""
-        machine = self._pick(rng, self._running())
-        if machine is None or not self._budget.may_lose(machine):
-            return
-        self._budget.lost(machine)
-        path = rng.choice(("topics", "metadata", ""))
-        self._note(f"{operation}-error", machine, about=path)
-        machine.disk.fail_next(operation, code=errno.EIO, path=path)
-
-    def _rot(self, rng: random.Random) -> None:
-        """Bits flip in a log of the workload."""
-        machine = self._pick(rng, self._cluster.machines)
-        if machine is None or not self._budget.may_lose(machine):
-            return
-        found = self._segments(machine)
-        if not found:
-            return
-        key, path = found[rng.randrange(len(found))]
-        if not machine.disk.exists(path) or not machine.disk.content(path):
-            return
-        self._budget.lost(machine)
-        self._oracle.damaged.add((machine.number, key))
-        self._note("rot", machine, about=path)
-        machine.disk.rot(path, rng, bits=rng.choice((1, 8, 64)))
-
-    def _segments(self, machine: Machine) -> list[tuple[PartitionKey, str]]:
-        broker = None if machine.node is None else machine.node.broker
-        if broker is None:
-            return []
-        names = {topic.name for topic in self._plan.all_topics}
-        return [
-            (partition.key, segment.file.path)
-            for partition in broker.replicas.table.partitions
-            if partition.topic in names
-            for segment in partition.log.segments
-        ]
-
-    def _calm_disk(self, machine: Machine) -> None:
-        machine.disk.heal()
-        machine.disk.capacity_bytes = None
-        machine.sync_s = (0.0001, 0.0006)
 
 
 def _leads_quorum(machine: Machine) -> bool:

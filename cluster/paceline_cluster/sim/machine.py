@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import trio
 
-from paceline.errors import ConfigurationError, StorageError
+from paceline.errors import ConfigurationError, PacelineError, StorageError
 from paceline_cluster.sim.fabric import Fabric, SimListener
 from paceline_cluster.sim.loop import PROCESS, TaskGroup
 from paceline_node.app.boot import DirectoryInUse
@@ -25,7 +25,11 @@ from paceline_node.listeners.serving import PortInUse
 from paceline_node.storage.memory import MemoryDisk
 
 T = TypeVar("T")
-_EXPECTED = (0, EXIT_DISK_FAILED)
+_REFUSALS = (EXIT_DISK_FAILED, EXIT_CONFIGURATION)
+_UNCONCERNED = (0, 4)
+"""Stopped in order; replaced by a newer registration."""
+_PATIENCE = 3
+"""How often in a row a process may end before it serves, before its operator replaces the disk."""
 EPOCH_MS = 1_700_000_000_000
 """Wall clock at virtual time 0."""
 
@@ -46,6 +50,11 @@ class SimHost:
 
     def now(self) -> float:
         return trio.current_time()
+
+    @property
+    def stopwatch(self) -> None:
+        """Threads' work runs in tasks here, and virtual time stands still in a step."""
+        return
 
     def wall_ms(self) -> int:
         return self._life.machine.wall_ms()
@@ -183,6 +192,8 @@ class Life:
     def exited(self, code: int) -> None:
         """The process ended itself: its kernel closes what it had."""
         self.exit_code = code
+        if self.is_alive and not self.machine.is_excused(code):
+            self.error = RuntimeError(f"it ended itself with code {code} on a sound disk")
         self.machine.process_gone(self)
 
     async def run(self) -> None:
@@ -201,7 +212,7 @@ class Life:
         finally:
             if self.is_alive:
                 self.exit_code = 0 if failure is None else _exit_code(failure)
-                if self.exit_code not in _EXPECTED and failure is not None:
+                if failure is not None and not self.machine.is_excused(self.exit_code):
                     self.error = failure
                     self.machine.tell_why(failure)
                 self.machine.process_gone(self)
@@ -219,6 +230,8 @@ def _exit_code(error: BaseException) -> int:
             return EXIT_CONFIGURATION
         case StorageError() | OSError():
             return EXIT_DISK_FAILED
+        case PacelineError():
+            return EXIT_CONFIGURATION
     return EXIT_BUG
 
 
@@ -256,7 +269,15 @@ class Machine:
         self.sync_s: tuple[float, float] = (0.0001, 0.0006)
         self.sites: frozenset[str] = frozenset()
         self.must_wipe = False
+        self.is_being_wiped = False
         self.wipes = 0
+        self.down_until = 0.0
+        """Virtual time before which nobody starts it again."""
+        self.failing_calls = False
+        """A call was made to fail, so the next process that ends itself may."""
+        self.has_lost_itself = False
+        """A file was hurt without which a process may refuse to start."""
+        self._refusals = 0
         self.went_down: Callable[[Machine], None] = _nobody_cares
         self._rng = rng
         self._make_node = make_node
@@ -279,6 +300,12 @@ class Machine:
     def node(self) -> Node | None:
         """The node of the living process."""
         return self.life.node if self.life is not None and self.life.is_alive else None
+
+    def is_excused(self, exit_code: int) -> bool:
+        """Whether a process may end itself so: only for what its disk did."""
+        if exit_code in _REFUSALS:
+            return self.failing_calls or self.has_lost_itself or self.disk.has_failed
+        return exit_code in _UNCONCERNED
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.wall_offset_ms + int(trio.current_time() * 1000)
@@ -346,6 +373,27 @@ class Machine:
                 self.fabric.end_process(self.host)
             if life.exit_code is not None:
                 self._note(f"n{self.number} exits with {life.exit_code}")
+                self._consider(life)
+
+    def _consider(self, life: Life) -> None:
+        """As an operator does whose node will not start: replace the disk."""
+        if life.exit_code in _REFUSALS and self.has_lost_itself:
+            self._refusals = 0 if life.is_serving else self._refusals + 1
+            if self._refusals >= _PATIENCE:
+                self._note(f"n{self.number} will not start: its disk is going to be replaced")
+                self.must_wipe = True
+        self.failing_calls = False
+
+    def disk_was_replaced(self) -> None:
+        """The disk is empty, and sound."""
+        self.wipes += 1
+        self.must_wipe = False
+        self.disk_is_whole()
+
+    def disk_is_whole(self) -> None:
+        """Nothing of what was wrong with the disk is left: it excuses nothing any more."""
+        self.failing_calls = self.has_lost_itself = False
+        self._refusals = 0
 
     def tell_why(self, error: BaseException) -> None:
         """Keep the traceback of a process that failed."""

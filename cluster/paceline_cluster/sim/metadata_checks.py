@@ -72,6 +72,9 @@ class MetadataChecks:
             or (full and (elr or partition.lkelr))
         ):
             self._fail("I12", f"{partition}, fenced {sorted(fenced)}")
+        marked = (isr | elr) & set(partition.damaged)
+        if marked and not isr | elr <= marked:
+            self._fail("I16", f"damaged {sorted(marked)} count beside others in {partition}")
 
     def _check_step(self, before: Partition, after: Partition) -> None:
         moved = after.leader != before.leader

@@ -79,7 +79,7 @@ class Operator:
 
     def _min_isr(self, rng: random.Random) -> tuple[str, Act]:
         topic = rng.choice(self._plan.topics)
-        value = rng.choice((topic.min_isr, topic.min_isr, topic.min_isr + 1))
+        value = topic.min_isr + rng.randrange(2)
 
         async def act(client: Client) -> None:
             await client.admin.alter_topic(topic.name, {"min.insync.replicas": str(value)})

@@ -19,7 +19,10 @@ from paceline_node.settings.flush_mode import FlushMode
 LEDGER = "ledger"
 COPIES = "copies"
 TALLIES = "tallies"
+TRAILS = "trails"
 _GUEST_PAUSE_S = 0.2
+_OFTEN = {"log.retention_check_ms": "400", "log.compaction_check_ms": "700"}
+"""What has expired goes at once."""
 _CROWD_PIECE_BYTES = 8192
 """What followers are given at a time, one segment's records at most, where a crowd writes: fetched
 by less over a slow network, nothing would ever be in sync."""
@@ -31,6 +34,15 @@ class Guest(enum.Enum):
     CURSUS = "cursus"
     KAFKA = "kafka"
     COORDINATOR = "coordinator"
+
+
+class Keeping(enum.Enum):
+    """A way in which a topic does not keep all that is written to it (``keeping/``)."""
+
+    TRIMMED = "trimmed"
+    EVENTS = "events"
+    SEASONS = "seasons"
+    STATES = "states"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ class Plan:
     healed: they write more than replicas that are behind can bear. ``spares`` are machines that
     have a disk but no process until a fault starts one. ``losses`` is how many machines may have
     lost data at a time; above min ISR - 1 the cluster need not become whole again, but must not
-    lie."""
+    lie. ``keepings`` are the ways in which further topics do not keep all."""
 
     seed: int
     profile: str
@@ -107,6 +119,8 @@ class Plan:
     copiers: int = 0
     crowd: int = 0
     guests: tuple[Guest, ...] = ()
+    pipelines: int = 1
+    keepings: tuple[Keeping, ...] = ()
 
     @property
     def ledger(self) -> TopicPlan:
@@ -124,6 +138,20 @@ class Plan:
         return replace(self.topics[0], name=TALLIES, partitions=1, numbers_strictly=True)
 
     @property
+    def trails(self) -> TopicPlan:
+        """What is deleted from its start by clients. In segments so small that there are many; and
+        no number may be missing, so that whoever forgets one is found."""
+        return replace(
+            self.topics[0], name=TRAILS, partitions=1, segment_bytes=1024, numbers_strictly=True
+        )
+
+    @property
+    def written(self) -> tuple[TopicPlan, ...]:
+        """Those that writers of all kinds write to."""
+        trails = (self.trails,) if Keeping.TRIMMED in self.keepings else ()
+        return (*self.topics, *trails)
+
+    @property
     def guest_pause_s(self) -> float:
         """Bounds the pause of a guest between two writes: there are few, and they take it easy."""
         return max(self.pause_s, _GUEST_PAUSE_S)
@@ -138,13 +166,14 @@ class Plan:
     @property
     def node_settings(self) -> dict[str, str]:
         """Settings of every node. Segments are made without a word about their configuration."""
+        settings = {**_OFTEN, **self.settings} if self.keepings else self.settings
         if not self.streamers:
-            return self.settings
+            return settings
         first = self.topics[0]
         return {
             "flush.mode": first.flush_mode.value,
             "log.segment_bytes": str(first.segment_bytes),
-            **self.settings,
+            **settings,
         }
 
     @property
@@ -176,7 +205,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         settings=_settings(rng, profile),
         writers=rng.randint(2, 4) + profile.crowd,
         readers=rng.randint(1, 2),
-        pause_s=0.002 if profile.crowd else rng.choice((0.05, 0.1, 0.3)),
+        pause_s=0.002 if profile.crowd else rng.choice(profile.pauses_s),
         seconds=length,
         faults=_faults(seed, profile, length),
         members=company.members,
@@ -188,7 +217,9 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         streamers=company.streamers,
         copiers=company.copiers,
         crowd=profile.crowd,
+        pipelines=profile.pipelines,
         guests=_guests(seed, profile, is_busy=bool(company.streamers or company.transactors)),
+        keepings=_keepings(seed, profile),
     )
 
 
@@ -260,7 +291,15 @@ def _guests(seed: int, profile: Profile, *, is_busy: bool) -> tuple[Guest, ...]:
     rng = random.Random(f"{seed}/{profile.name}/guests")
     count = rng.choice((0, 1, 1, 2))
     found = rng.sample(list(Guest), min(count, len(Guest)))
-    return tuple(found[:1] if is_busy else found)
+    always = [Guest(name) for name in profile.invites]
+    return tuple(dict.fromkeys((*always, *(found[:1] if is_busy else found))))
+
+
+def _keepings(seed: int, profile: Profile) -> tuple[Keeping, ...]:
+    """Two of those that the profile has, drawn apart."""
+    rng = random.Random(f"{seed}/{profile.name}/keepings")
+    names = profile.keepings
+    return tuple(Keeping(name) for name in rng.sample(names, min(2, len(names))))
 
 
 def _faults(seed: int, profile: Profile, seconds: float) -> tuple[Fault, ...]:

@@ -15,7 +15,11 @@ class Profile:
     """``faults`` are weights by kind (``faults.py``), one strikes every ``slot_s`` seconds; where
     ``rough`` is off, the network is perfect besides. ``spares`` are machines that may join,
     ``losses`` how many may have lost data at a time, ``crowd`` how many writers come on
-    top of the others until all is healed; where there is one, nobody pauses."""
+    top of the others until all is healed; where there is one, nobody pauses. ``invites`` are guests
+    that are always there; where Kafka is one, there are ``pipelines`` producers of it with several
+    requests in flight. ``pauses_s`` are bounds of a writer's pause: where faults matter more than
+    load, longer ones give more seeds. A run has two of the ``keepings``: ways in which topics do
+    not keep all that is written."""
 
     name: str
     about: str
@@ -28,6 +32,10 @@ class Profile:
     spares: int = 0
     losses: int = 1
     crowd: int = 0
+    invites: tuple[str, ...] = ()
+    pipelines: int = 1
+    pauses_s: tuple[float, ...] = (0.05, 0.1, 0.3)
+    keepings: tuple[str, ...] = ()
 
 
 MIXED = Profile(
@@ -83,7 +91,7 @@ DISK = Profile(
         "disk-full": 14,
         "slow-disk": 20,
         "hang-disk": 8,
-        "rot": 10,
+        "rot-logs": 10,
         "kill": 12,
         "power": 8,
     },
@@ -137,7 +145,96 @@ FLOOD = Profile(
     slot_s=(0.3, 1.5),
     crowd=6,
 )
+_SLOW = (0.2, 0.4)
+_FEW = (3, 3, 3, 4)
+_DURABLE = (FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH)
+ROT = Profile(
+    "rot",
+    "bits flip in files of one disk at a time, also in the newest bytes and in every small file",
+    {"rot": 50, "restart-all": 10, "kill": 10, "power": 5, "cut": 5, "move": 5, "suspend": 3},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
+LOSS = Profile(
+    "loss",
+    "files and directories of one disk at a time are gone",
+    {"loss": 45, "restart-all": 12, "kill": 10, "power": 5, "cut": 8, "move": 5, "wipe": 3},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
+UNREADABLE = Profile(
+    "unreadable",
+    "reads of one disk at a time fail for good",
+    {"unreadable": 50, "restart-all": 8, "kill": 10, "move": 10, "cut": 5},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
+STALE = Profile(
+    "stale",
+    "files of one disk at a time are again what they were",
+    {"age": 50, "restart-all": 10, "kill": 10, "power": 5, "cut": 5, "move": 10},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
+TORN = Profile(
+    "torn",
+    "the whole cluster goes down and comes back in any order, while calls of one disk fail",
+    {
+        "restart-all": 30,
+        "power": 20,
+        "power-all": 10,
+        "call-error": 12,
+        "rename-error": 8,
+        "names-error": 8,
+        "rot": 8,
+        "loss": 4,
+    },
+    slot_s=(0.2, 1.5),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
+SEQUENCES = Profile(
+    "sequences",
+    "min ISR changes under producers that have several requests in flight",
+    {"min-isr": 50, "kill": 5, "cut": 10, "suspend": 30, "move": 10, "wipe": 3},
+    slot_s=(0.05, 0.5),
+    invites=("kafka",),
+    pipelines=3,
+    nodes=(3, 3, 3, 4),
+)
+FORGETFUL = Profile(
+    "forgetful",
+    "records are deleted, expire, are compacted; topics are made again; disks are lost meanwhile",
+    {"wipe": 30, "kill": 15, "move": 25, "restart-all": 6, "power": 5, "cut": 8, "suspend": 5},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    invites=("cursus",),
+    pauses_s=_SLOW,
+    keepings=("trimmed", "events", "seasons", "states"),
+)
+DESCRIPTORS = Profile(
+    "descriptors",
+    "no file can be opened, or there is no room, anywhere",
+    {"descriptors": 40, "disk-full": 20, "kill": 15, "move": 10, "restart-all": 5, "power": 5},
+    slot_s=(0.2, 1.5),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
+
+HARMED = (ROT, LOSS, UNREADABLE, STALE, TORN, DESCRIPTORS)
+"""Those in which everything that a disk keeps may be harmed."""
 
 PROFILES = {
     profile.name: profile
@@ -154,6 +251,9 @@ PROFILES = {
         ROLLING,
         EXCESS,
         FLOOD,
+        SEQUENCES,
+        FORGETFUL,
+        *HARMED,
         QUIET,
     )
 }

@@ -22,6 +22,7 @@ from paceline_cluster.sim.copier import judge_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
 from paceline_cluster.sim.history import Recorder
+from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.liveness import Health
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.operator import Operator
@@ -82,8 +83,10 @@ class Run:
         self.cluster: SimCluster
         self.oracle: Oracle
         self.judge: SegmentJudge
+        self.keepers: Keepers
         self.operator: Operator
         self.faults: Faults
+        self.budget: LossBudget
         self.hosts: dict[str, str] = {}
         """Where each client lives, by its name."""
         self._has_begun = False
@@ -150,7 +153,11 @@ class Run:
         self.judge = SegmentJudge(self.oracle.fail)
         if plan.streamers:
             self.oracle.judges.append(self.judge)
-        budget = LossBudget(cluster.machines, self.oracle, limit=plan.losses, voters=plan.voters)
+        self.keepers = Keepers(plan, self.recorder, self.oracle.fail)
+        self.oracle.watchers.append(self.keepers.starts.look)
+        budget = self.budget = LossBudget(
+            cluster.machines, self.oracle, limit=plan.losses, voters=plan.voters
+        )
         self.operator = Operator(plan, cluster, self.oracle, self._struck, self.timeline.note)
         self.faults = Faults(plan, cluster, self.oracle, budget, self._struck, self.operator)
         self._has_begun = True
@@ -174,19 +181,18 @@ class Run:
     def _went_down(self, machine: Machine) -> None:
         if self.keeps_up:
             wait = self._revival.uniform(0.1, 0.5 if self.faults.is_over else 2.0)
-            self.fabric.at(trio.current_time() + wait, lambda: self.revive(machine))
+            due = max(trio.current_time() + wait, machine.down_until)
+            self.fabric.at(due, lambda: self.revive(machine))
 
     def revive(self, machine: Machine) -> None:
         """Start a machine that is down."""
         self.cluster.nursery.start_soon(self._revive, machine)
 
     async def _revive(self, machine: Machine) -> None:
-        if machine.is_up:
-            return
-        if machine.must_wipe:
-            machine.must_wipe = False
+        if machine.must_wipe and not machine.is_up:
             await self.cluster.wipe(machine)
-        self.cluster.start(machine)
+        if not machine.is_up and not machine.is_being_wiped:
+            self.cluster.start(machine)
 
     # --- phases -----------------------------------------------------------------------------------
 
@@ -196,7 +202,7 @@ class Run:
             self.oracle.fail("V2", f"no service after {WARM_UP_S} s: {health.complaint()}")
             return
         await while_connected(self.cluster, "10.0.2.1", self._rng, self._create_topics)
-        company = gather(self.plan, self.recorder, self.judge, self._rng)
+        company = gather(self.plan, self.recorder, self.judge, self.keepers, self._rng)
         async with trio.open_nursery() as clients:
             for number, client in enumerate(company.all):
                 host = self.hosts[client.name] = f"10.0.1.{number + 1}"
@@ -222,10 +228,24 @@ class Run:
                 return
             self.oracle.fail("V3", f"not whole {LIVE_S} s after: {health.complaint()}")
             return
+        if not self.plan.may_halt and not await self._mended(health):
+            return
         await trio.sleep(_CALM)
         stop(company.writers)
         clients.cancel_scope.deadline = trio.current_time() + FINISH_S + 1.0
         await self._finish(company)
+
+    async def _mended(self, health: Health) -> bool:
+        """Whether every disk is whole again. What a running process has no reason to read is found
+        by the next one: nodes whose disk still has a fault are restarted for it."""
+        for machine in self.budget.hurt():
+            self.timeline.note(f"n{machine.number} is restarted: its disk is not whole")
+            machine.kill()
+        if await health.within(LIVE_S, lambda: health.is_whole() and not self.budget.hurt()):
+            return True
+        left = "; ".join(self.budget.complaints()) or health.complaint()
+        self.oracle.fail("V3", f"not mended {LIVE_S} s after: {left}")
+        return False
 
     def _revive_all(self) -> None:
         self.keeps_up = True
@@ -253,7 +273,13 @@ class Run:
             for writer in company.writers:
                 await writer.ended.wait()
             await read_everything(
-                self.plan, self.recorder, self.judge, self.cluster, "10.0.2.1", self._rng
+                self.plan,
+                self.recorder,
+                self.judge,
+                self.keepers,
+                self.cluster,
+                "10.0.2.1",
+                self._rng,
             )
             if self.plan.copiers:
                 await while_connected(self.cluster, "10.0.2.1", self._rng, self._judge_copies)
@@ -261,6 +287,7 @@ class Run:
             self.oracle.fail("V7", f"writers and the last reading take longer than {FINISH_S} s")
             return
         self.oracle.check_end()
+        self.keepers.judge(self.oracle)
         self._judge()
 
     async def _judge_copies(self, client: Client) -> None:
@@ -285,6 +312,7 @@ class Run:
                 configs=topic.configs,
                 if_not_exists=True,
             )
+        await self.keepers.make_topics(client, self.cluster, "10.0.2.1")
         if self.plan.streamers:
             async with client.segments() as segments:
                 for name in DEEP:

@@ -32,7 +32,8 @@ class Timeline:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Take what nodes log, instead of writing it to standard error."""
+        """Take what nodes log, instead of writing it to standard error. A broken invariant that a
+        node contained and went on from ends the run."""
         before = structlog.get_config()
         structlog.configure(
             processors=[self._take],
@@ -54,4 +55,12 @@ class Timeline:
             error = event.get("exc_info")
             cause = f" {error!r}" if isinstance(error, BaseException) else ""
             self.note(f"    {who} {event.get('event')} {facts}{cause}")
+            if isinstance(error, BaseException) and _is_broken_invariant(error):
+                raise error
         raise structlog.DropEvent
+
+
+def _is_broken_invariant(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return error.subgroup(AssertionError) is not None
+    return isinstance(error, AssertionError)

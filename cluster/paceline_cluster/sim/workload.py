@@ -95,7 +95,7 @@ class Writer:
         self._recorder = recorder
         self._rng = rng
         self._pause_s = plan.pause_s
-        self._partitions = places_of(plan.topics)
+        self._partitions = places_of(plan.written)
         self._streams: dict[tuple[str, int], Stream] = {}
         self.stopping = False
         self.ended = trio.Event()

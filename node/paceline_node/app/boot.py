@@ -10,15 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+import trio
+
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline_node.controller.image import Image
-from paceline_node.controller.raft_store import write_bootstrap
+from paceline_node.controller.raft_store import is_newcomer, write_bootstrap, write_newcomer
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Disk, Env
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Incarnation, Verdict
-from paceline_node.storage.layout import DirectoryMeta, format_directory, read_meta
+from paceline_node.storage.layout import (
+    META,
+    META_COPY,
+    TOPICS,
+    DirectoryMeta,
+    format_directory,
+    keep_meta,
+    read_meta,
+)
 
 METADATA = "metadata"
 
@@ -32,7 +42,8 @@ class Boot:
     """What the data directory says about this node, and whether its logs can be trusted.
 
     ``disk_failed``: a sync failed under the process before this one, so what it wrote last may be
-    in the page cache alone and has to be written again (``storage/rewriting.py``).
+    in the page cache alone and has to be written again (``storage/rewriting.py``). ``same_boot``:
+    the page cache is still that which the process before wrote to.
     """
 
     meta: DirectoryMeta
@@ -40,6 +51,12 @@ class Boot:
     verdict: Verdict
     boot_id: str
     disk_failed: bool = False
+    same_boot: bool = False
+
+    @property
+    def acked_unsynced(self) -> bool:
+        """Whether the process before may have acknowledged what it had not synced."""
+        return self.previous is None or not self.previous.flush_floor.counts_durable
 
 
 async def format_node(disk: Disk, meta: DirectoryMeta, voters: Sequence[Member]) -> None:
@@ -48,8 +65,8 @@ async def format_node(disk: Disk, meta: DirectoryMeta, voters: Sequence[Member])
 
     Raises ConfigurationError when the directory is in use already.
     """
-    if any(voter.directory_id == meta.directory_id for voter in voters):
-        try:
+    try:
+        if any(voter.directory_id == meta.directory_id for voter in voters):
             await write_bootstrap(
                 disk,
                 METADATA,
@@ -57,13 +74,16 @@ async def format_node(disk: Disk, meta: DirectoryMeta, voters: Sequence[Member])
                 voters=voters,
                 state=Image.bootstrap(meta.cluster_id).to_snapshot(),
             )
-        except FileExistsError as error:
-            raise ConfigurationError("the data directory is in use by a node already") from error
+        else:
+            await write_newcomer(disk, METADATA)
+    except FileExistsError as error:
+        raise ConfigurationError("the data directory is in use by a node already") from error
     await format_directory(disk, meta)
 
 
-def take_lock(disk: Disk) -> None:
-    """Hold the directory for the life of this process. Raises DirectoryInUse."""
+async def take_lock(disk: Disk) -> None:
+    """Hold the directory for the life of this process. Raises DirectoryInUse, OSError."""
+    await trio.lowlevel.checkpoint()
     try:
         disk.lock()
     except BlockingIOError as error:
@@ -73,22 +93,30 @@ def take_lock(disk: Disk) -> None:
 async def open_directory(env: Env, node_id: NodeId) -> Boot | None:
     """Read who this directory belongs to and judge the start; None when it is not formatted.
 
-    Raises ConfigurationError when it belongs to another node id.
+    Raises ConfigurationError when it belongs to another node id, and when it holds a node's data
+    and nothing says whose: to begin anew there would forget what that node promised.
     """
     meta = await read_meta(env.disk)
     if meta is None:
+        if env.disk.list(TOPICS) or not is_newcomer(env.disk, METADATA):
+            raise ConfigurationError(
+                f"{META} and {META_COPY} are missing from a data directory that holds a node's "
+                "data; restore one of them, or give the data up: paceline node format --replace"
+            )
         return None
     if meta.node_id != node_id:
         raise ConfigurationError(
             f"the data directory belongs to node {meta.node_id}, node.id is {node_id}"
         )
+    await keep_meta(env.disk, meta)
     previous = await incarnation.read(env.disk)
     boot_id = incarnation.boot_identity(env)
     verdict = incarnation.judge(previous, boot_id)
     disk_failed = incarnation.has_failed(env.disk)
     if disk_failed:
         verdict = Verdict.UNTRUSTED
-    return Boot(meta, previous, verdict, boot_id, disk_failed)
+    same_boot = previous is not None and boot_id != "" and boot_id == previous.boot_id
+    return Boot(meta, previous, verdict, boot_id, disk_failed, same_boot)
 
 
 def new_meta(env: Env, cluster_id: UUID, node_id: NodeId) -> DirectoryMeta:

@@ -10,6 +10,7 @@ import structlog
 import trio
 
 from paceline.errors import StorageError
+from paceline.types import BrokerEpoch
 from paceline.version import __version__
 from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.peer.control import Address
@@ -37,6 +38,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.serving import BoundListener
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.watchdog import LoopWatchdog
+from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
 from paceline_node.replication.table import refs
 from paceline_node.security.principals import Policy
@@ -78,7 +80,7 @@ class Broker:
         self._compressors = compressors
         self._stop_with_cluster = stop_with_cluster
         self._incarnation = IncarnationFile(env.disk, boot.previous or _UNKNOWN)
-        self._watchdog = LoopWatchdog()
+        self._watchdog = LoopWatchdog(env.host.stopwatch)
         self._metrics = Metrics(version=__version__, per_partition=settings.metrics.per_partition)
         meter_process(self._metrics, env.disk, self._watchdog)
         meter_metadata(self._metrics, metadata)
@@ -102,7 +104,7 @@ class Broker:
             settings=replication_settings(settings),
         )
         meter_replicas(self._metrics, self.replicas)
-        self._groups = GroupRoom(env, settings, self.replicas)
+        self._groups = GroupRoom(env, settings, self.replicas, metadata.image_store)
         meter_groups(self._metrics, self._groups.machines)
         self.transactions = TransactionRoom(
             env, settings, meta.node_id, metadata, peering, self.replicas, self._groups
@@ -181,14 +183,22 @@ class Broker:
         boot = self._boot
         clean = boot.verdict is Verdict.TRUSTED and (boot.previous or _UNKNOWN).clean
         try:
-            opened = await self.replicas.open_logs(clean=clean, disk_failed=boot.disk_failed)
+            opened = await self.replicas.open_logs(
+                clean=clean,
+                disk_failed=boot.disk_failed,
+                same_boot=boot.same_boot,
+                acked_unsynced=boot.acked_unsynced,
+            )
             await self._groups.open(opened.logs.values())
         except OSError as error:
             raise StorageError(f"opening the logs: {error}") from error
         verdict = incarnation.resolve(
-            boot.verdict, reached_durable_mark=opened.reached_durable_mark
+            Verdict.UNTRUSTED if opened.doubtful else boot.verdict,
+            reached_durable_mark=opened.reached_durable_mark,
         )
-        await self._incarnation.write(incarnation.begin(boot.previous, verdict))
+        await self._incarnation.write(
+            incarnation.begin(boot.previous, verdict, wall_ms=self._env.host.wall_ms())
+        )
         incarnation.forget_failure(self._env.disk)
         self._recovered = True
         await core.start(self._run_groups)
@@ -196,6 +206,8 @@ class Broker:
         await core.start(self._tables.run)
         lifecycle = self._lifecycle = self._make_lifecycle()
         broker_epoch = await lifecycle.register(refs(opened.damaged))
+        if opened.list_is_lost:
+            await self._report_absent(opened, broker_epoch)
         floor = self.replicas.table.weakest_flush_mode()
         await self._incarnation.write(
             incarnation.registered(
@@ -208,6 +220,26 @@ class Broker:
         self.replicas.registered(broker_epoch, floor)
         await core.start(lifecycle.run)
         await lifecycle.wait_running()
+
+    async def _report_absent(self, opened: OpenedLogs, broker_epoch: BrokerEpoch) -> None:
+        """The directory does not know any more which logs it kept, but the cluster knows which
+        replicas this node had. This process is registered and still fenced: none of them has been
+        elected yet."""
+        store = self._metadata.image_store
+        reached = trio.Event()
+        unsubscribe = store.subscribe(
+            lambda _, image: reached.set() if image.offset >= broker_epoch else None
+        )
+        try:
+            if store.image.offset < broker_epoch:
+                await reached.wait()
+        finally:
+            unsubscribe()
+        told = {*opened.logs, *opened.damaged}
+        assigned = self.replicas.table.assigned(store.image)
+        absent = [key for key in assigned if key not in told]
+        if absent:
+            await self.lifecycle.report_damaged(refs(absent))
 
     def _make_lifecycle(self) -> Lifecycle:
         meta = self._boot.meta
@@ -223,6 +255,7 @@ class Broker:
             current.trusted,
             tuple(Address(name, host, port) for name, (host, port) in self.addresses.items()),
             self._settings.node.rack,
+            self._settings.limits.partitions,
         )
         return Lifecycle(
             self._env,

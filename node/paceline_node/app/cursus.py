@@ -44,9 +44,9 @@ def make_cursus(
 ) -> CursusListener:
     """The listener with all that answers its requests."""
     cursus = settings.cursus
-    places = Places(surface.topics)
+    places = Places(surface.topics, surface.turns)
     limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
-    produce = CursusProduce(env, surface.records, places, routing, limits)
+    produce = CursusProduce(env, surface.records, places, routing, limits, surface.turns)
     coordinators = Coordinators(env, places, routing)
     groups = CursusGroupCommands(env, surface.groups, places, routing, coordinators)
     reads = CursusReads(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 
@@ -13,6 +14,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.segment.server import ServerLimits
 from paceline_node.app.cursus import health_checks, make_cursus
 from paceline_node.app.cursus_metering import collect_for_cursus
+from paceline_node.app.descriptors import shares
 from paceline_node.app.peering import Peering
 from paceline_node.app.pravega import PravegaRoom
 from paceline_node.controller.client import ControllerClient
@@ -48,6 +50,7 @@ from paceline_node.listeners.v1_groups import V1Groups
 from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
+from paceline_node.memory import ClientMemory
 from paceline_node.observe.instruments import Family
 from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample, Total
 from paceline_node.peers.accepting import AcceptGate, OpenConnections
@@ -57,6 +60,7 @@ from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.security.tls import server_context
 from paceline_node.services.bounds import BoundsService
+from paceline_node.services.client_batches import ClientBatches
 from paceline_node.services.producer_expiry import (
     NumberedProducers,
     PlainProducers,
@@ -100,9 +104,13 @@ class Frontend:
         self._settings = settings = live.current
         self._surface = surface
         self._metrics = metrics
+        limits = settings.limits
+        self._memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
-        self._fetch = FetchHandler(surface.records, replicas.deadlines, FetchLimits())
-        self._native = self._make_native(meta, software, replicas)
+        self._fetch = FetchHandler(
+            surface.records, replicas.deadlines, FetchLimits(), surface.turns
+        )
+        self._native = self._make_native(env, meta, software, replicas)
         self._kafka = self._make_kafka(env, meta, replicas)
         self._expiries = self._make_expiries(env, replicas)
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
@@ -124,12 +132,14 @@ class Frontend:
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
-        peering.server.register(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
+        peering.server.register_patient(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
         peering.server.register(PeerApi.TABLE, tables.serve_forwarded)
         peering.server.register(PeerApi.SEGMENT, self._pravega.leaders.serve_forwarded)
         metrics.provide(Gauge.READY, lambda: [((), not surface.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
+        metrics.provide(Gauge.CLIENT_MEMORY, self._memory.by_listener)
+        metrics.provide(Total.CLIENTS_ENDED, lambda: [((), self._memory.ended_count)])
         metrics.provide(
             Gauge.CHANNEL_DEPTH,
             lambda: [
@@ -141,7 +151,7 @@ class Frontend:
     # --- what serves which protocol ---------------------------------------------------------------
 
     def _make_native(
-        self, meta: DirectoryMeta, software: str, replicas: ReplicaManager
+        self, env: Env, meta: DirectoryMeta, software: str, replicas: ReplicaManager
     ) -> NativeService:
         surface = self._surface
         limits = self._settings.limits
@@ -153,12 +163,19 @@ class Frontend:
             surface.status,
             surface.claims,
             surface.trimming,
+            surface.turns,
+            env.host.run_blocking,
         )
         return NativeService(
             meta.cluster_id,
             meta.node_id,
             software,
-            ProduceHandler(surface.records, surface.transactional_produce, surface.transactions),
+            ProduceHandler(
+                surface.records,
+                surface.transactional_produce,
+                surface.transactions,
+                ClientBatches(env),
+            ),
             self._fetch,
             {
                 **requests.handlers(),
@@ -169,6 +186,8 @@ class Frontend:
             self._metrics,
             burst=replicas.burst,
             after_burst=replicas.tell_followers,
+            turns=surface.turns,
+            run_blocking=env.host.run_blocking,
         )
 
     def _make_kafka(self, env: Env, meta: DirectoryMeta, replicas: ReplicaManager) -> KafkaListener:
@@ -259,7 +278,12 @@ class Frontend:
 
     def _make_http(self) -> HttpServer:
         async def native_over_websocket(stream: trio.abc.Stream, name: str) -> None:
-            await self._native.serve(stream, Client(name, is_loopback=False))
+            client = Client(name, is_loopback=False)
+            with (
+                trio.CancelScope() as scope,
+                self._memory.holding("http", client.address, scope.cancel) as held,
+            ):
+                await self._native.serve(stream, replace(client, memory=held))
 
         pages = standard_pages(self._metrics, self._surface.status.reasons, self._permit)
         return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
@@ -302,6 +326,7 @@ class Frontend:
             connections=self._settings.limits.connections,
             head_s=self._settings.http.request_timeout_ms / 1000,
             message_bytes=self._settings.limits.frame_bytes,
+            idle_s=self._settings.limits.idle_ms / 1000,
         )
 
     def _connections(self) -> Iterator[Sample]:
@@ -396,8 +421,10 @@ class Frontend:
                 serve_clients,
                 bound,
                 handle,
-                max_connections=self._settings.limits.connections,
+                max_connections=shares(self._settings.limits).per_listener,
                 gate=self._gate,
+                memory=self._memory,
+                idle_s=self._settings.limits.idle_ms / 1000,
                 opened=self._opened[bound.config.kind],
             )
         )

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import structlog
 import trio
 
-from paceline.errors import PacelineError
-from paceline_node.controller.image import Image, changed_topics
+from paceline_node.controller.image import Image
+from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.coordinator_room import RoundsDue
@@ -46,7 +46,13 @@ def group_limits(settings: Settings) -> GroupLimits:
 class GroupRoom:
     """Owns the machines of ``__groups`` on this node."""
 
-    def __init__(self, env: Env, settings: Settings, replicas: ReplicaManager) -> None:
+    def __init__(
+        self,
+        env: Env,
+        settings: Settings,
+        replicas: ReplicaManager,
+        metadata: MetadataStore,
+    ) -> None:
         self._env = env
         self._found = FoundFiles()
         self._log = structlog.get_logger(component="groups")
@@ -58,7 +64,11 @@ class GroupRoom:
             GROUPS_TOPIC,
             replicas,
             lambda number: GroupEngine(
-                limits, env.rng, self._found.of_partition(number), self.rounds_due
+                limits,
+                env.rng,
+                lambda: metadata.image.topic_ids,
+                self._found.of_partition(number),
+                self.rounds_due,
             ),
         )
 
@@ -74,22 +84,9 @@ class GroupRoom:
 
     def topics_changed(self, old: Image, new: Image) -> None:
         """A subscriber to the metadata: what groups have of a deleted topic goes with it."""
-        for topic_id in changed_topics(old, new):
-            before = old.topics.get(topic_id)
-            if before is None or topic_id in new.topics or new.find_topic(before.name) is not None:
-                continue
-            for _, replica, engine in self.machines.machines():
-                try:
-                    replica.check_leading()
-                    engine.forget_topic(before.name)
-                except PacelineError as error:
-                    if replica.leads_log:
-                        self._log.warning(
-                            "groups of a deleted topic are kept",
-                            topic=before.name,
-                            partition=replica.name,
-                            error=str(error),
-                        )
+        if old.topic_ids is not new.topic_ids:
+            for number, _, _ in self.machines.machines():
+                self.machines.tell(number, GroupEngine.topics_changed)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises OSError when the disk fails."""

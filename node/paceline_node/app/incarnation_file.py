@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from paceline_node.env import Disk
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Incarnation
+from paceline_node.storage.room import when_there_is_room
 
 
 class IncarnationFile:
@@ -16,8 +19,8 @@ class IncarnationFile:
         self.current = current
 
     async def write(self, changed: Incarnation) -> None:
-        """Make ``changed`` durable and current."""
-        await incarnation.write(self._disk, changed)
+        """Make ``changed`` durable and current; waits for room. Raises OSError."""
+        await when_there_is_room(partial(incarnation.write, self._disk, changed))
         self.current = changed
 
     async def lower_floor(self, mode: FlushMode) -> None:

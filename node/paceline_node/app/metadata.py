@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
+import structlog
 import trio
 
 from paceline.errors import InvalidRequest, NotController, Throttled
@@ -19,6 +21,25 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.services.status import QuorumView
 from paceline_node.settings import Settings
+from paceline_node.storage.room import when_there_is_room
+
+
+async def open_store(env: Env, boot: Boot) -> RaftStore:
+    """Recover the metadata log; waits for room and descriptors. Raises MetadataCorrupt, OSError."""
+    store = await when_there_is_room(
+        partial(
+            RaftStore.open,
+            env.disk,
+            METADATA,
+            boot.meta.cluster_id,
+            disk_failed=boot.disk_failed,
+        )
+    )
+    if store.recovery.mended:
+        structlog.get_logger().error(
+            "metadata mended from its copy", files=list(store.recovery.mended)
+        )
+    return store
 
 
 class Metadata:
@@ -55,14 +76,6 @@ class Metadata:
             env, self.quorum, self.image_store, _controller_settings(settings)
         )
         peering.attach(self.quorum, self.controller, self.image_store)
-
-    @classmethod
-    async def open(cls, settings: Settings, env: Env, boot: Boot, peering: Peering) -> Metadata:
-        """Recover the metadata log. Raises MetadataCorrupt, OSError."""
-        store = await RaftStore.open(
-            env.disk, METADATA, boot.meta.cluster_id, disk_failed=boot.disk_failed
-        )
-        return cls(settings, env, boot, store, peering)
 
     def lists(self, me: Member) -> bool:
         """Whether the quorum lists this node with this disk, where it is now, as voter or

@@ -32,6 +32,9 @@ from paceline_node.transactions.engine import TransactionEngine
 def meter_process(metrics: Metrics, disk: Disk, watchdog: LoopWatchdog) -> None:
     """The loop and the disk."""
     metrics.provide(Gauge.LOOP_LAG, watchdog.samples)
+    if watchdog.slices is not None:
+        metrics.provide(Gauge.LONGEST_SLICE, watchdog.slices.longest)
+        metrics.provide(Total.LONG_SLICES, watchdog.slices.too_long)
     metrics.provide(Gauge.DISK_FREE, lambda: _one(disk.free_bytes()))
 
 

@@ -23,9 +23,11 @@ from paceline_node.app.boot import Boot, format_node, new_meta, open_directory, 
 from paceline_node.app.broker import Broker
 from paceline_node.app.compressors import chosen
 from paceline_node.app.joining import ask_to_join
-from paceline_node.app.metadata import Metadata
+from paceline_node.app.metadata import Metadata, open_store
 from paceline_node.app.peering import Peering
 from paceline_node.app.pravega import check_http2
+from paceline_node.app.rejoining import rejoin
+from paceline_node.controller.raft_store import MetadataCorrupt, RaftStore
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env
 from paceline_node.listeners.serving import BoundListener, bind
@@ -35,6 +37,7 @@ from paceline_node.security.principals import AllowAll, Policy
 from paceline_node.security.tls import server_context
 from paceline_node.settings import ListenerKind, LiveSettings, Settings
 from paceline_node.storage import incarnation
+from paceline_node.storage.room import when_there_is_room
 
 EXIT_DISK_FAILED = 69
 _HAND_OVER_S = 2.0
@@ -118,15 +121,15 @@ class Node:
 
         Raises ConfigurationError, PortInUse, DirectoryInUse, StorageError, maybe in a group.
         """
-        take_lock(self._env.disk)
+        await when_there_is_room(partial(take_lock, self._env.disk))
         bound: list[BoundListener] = []
         try:
             for config in self._settings.effective_listeners:
                 bound.append(await bind(self._env.net, config))
             secret = auth.read_secret(self._settings.secret_path)
-            boot = await self._unless_stopped(partial(self._identify, secret, bound))
-            if boot is not None:
-                await self._run(boot, secret, bound, task_status)
+            known = await self._unless_stopped(partial(self._know_itself, secret, bound))
+            if known is not None:
+                await self._run(*known, secret, bound, task_status)
         finally:
             # Those that began to serve are closed already; a failed start leaves the others.
             with trio.move_on_after(_CLOSE_S, shield=True):
@@ -136,9 +139,28 @@ class Node:
 
     # --- identity ---------------------------------------------------------------------------------
 
+    async def _know_itself(
+        self, secret: auth.Secret, bound: list[BoundListener]
+    ) -> tuple[Boot, RaftStore]:
+        """Who this node is, and what it promised; one that cannot know the latter rejoins."""
+        boot = await self._identify(secret, bound)
+        try:
+            return boot, await open_store(self._env, boot)
+        except MetadataCorrupt as damage:
+            await rejoin(
+                self._env,
+                boot,
+                damage,
+                secret=secret,
+                peer_address=_peer_address(bound),
+                bootstrap=[(peer.host, peer.port) for peer in self._settings.cluster.bootstrap],
+            )
+        boot = await self._identify(secret, bound)
+        return boot, await open_store(self._env, boot)
+
     async def _identify(self, secret: auth.Secret, bound: list[BoundListener]) -> Boot:
         """What the data directory says; an empty one joins the cluster of the bootstrap peers."""
-        boot = await open_directory(self._env, self._node_id)
+        boot = await when_there_is_room(partial(open_directory, self._env, self._node_id))
         if boot is not None:
             return boot
         peers = self._settings.cluster.bootstrap
@@ -167,6 +189,7 @@ class Node:
     async def _run(
         self,
         boot: Boot,
+        store: RaftStore,
         secret: auth.Secret,
         bound: list[BoundListener],
         task_status: trio.TaskStatus[NodeAddresses],
@@ -179,7 +202,7 @@ class Node:
             self._settings.cluster.bootstrap,
             ServerLimits(max_connections=self._settings.limits.peer_connections),
         )
-        metadata = await Metadata.open(self._settings, self._env, boot, peering)
+        metadata = Metadata(self._settings, self._env, boot, store, peering)
         broker = self._broker = Broker(
             self._live,
             self._env,

@@ -21,6 +21,7 @@ import trio
 
 from paceline.errors import ConfigurationError, PacelineError, StorageError
 from paceline_node.app.boot import DirectoryInUse
+from paceline_node.app.descriptors import raise_limit, shares
 from paceline_node.app.node import Node
 from paceline_node.env import Env, RealHost
 from paceline_node.listeners.serving import PortInUse
@@ -37,7 +38,11 @@ EXIT_CONFIGURATION = 78
 
 def real_env(settings: Settings) -> Env:
     """The machine as it is."""
-    disk = RealDisk(str(settings.node.data_dir))
+    raise_limit(settings.limits.descriptors)
+    given = shares(settings.limits)
+    disk = RealDisk(
+        str(settings.node.data_dir), most_open=given.files, reserve=given.storage_reserve
+    )
     # Nonces of the peer handshake come from here, so the generator must not be predictable.
     return Env(RealHost(), disk, RealNetwork(), random.SystemRandom())
 

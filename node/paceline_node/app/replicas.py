@@ -6,6 +6,7 @@ from paceline_node.replication.compaction import CompactionSettings
 from paceline_node.replication.fetcher import FetchSettings
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
+from paceline_node.replication.repairs import RepairSettings
 from paceline_node.replication.table import TableSettings
 from paceline_node.settings import Settings, SimulatedReplicas
 from paceline_node.storage.cleaner import CleanerLimits
@@ -39,6 +40,7 @@ def replication_settings(settings: Settings) -> ReplicationSettings:
                 bytes_per_s=settings.log.compaction_bytes_per_s,
             ),
         ),
+        repairs=RepairSettings(scrub_interval_s=settings.log.scrub_interval_ms / 1000),
         maintenance=MaintenanceSettings(
             checkpoint_s=settings.log.checkpoint_ms / 1000,
             retention_s=settings.log.retention_check_ms / 1000,

@@ -26,6 +26,7 @@ def transaction_limits(settings: Settings) -> TransactionLimits:
     return TransactionLimits(
         timeout_max_s=transactions.timeout_max_ms / 1000,
         ids_max=transactions.ids_max,
+        unused_ids_kept_s=transactions.unused_ids_kept_ms / 1000,
         partitions_max=transactions.partitions_max,
         staged_bytes_max=transactions.staged_bytes_max,
         staged_total_bytes_max=transactions.staged_total_bytes_max,

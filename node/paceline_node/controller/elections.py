@@ -241,7 +241,9 @@ def leadership_outcome(draft: Draft, partition: Partition) -> Outcome:
 
 def require_electable(draft: Draft, partition: Partition, node: NodeId, place: str) -> None:
     """Raise PreferredLeaderNotAvailable unless ``node`` may be elected cleanly right now."""
-    if node not in partition.isr:
+    if node in partition.damaged:
+        reason = "replica is damaged, and not repaired yet"
+    elif node not in partition.isr:
         reason = f"replica is not in sync (in-sync replicas {list(partition.isr)})"
     elif not draft.electable(node):
         reason = "broker is fenced or shutting down"
@@ -262,8 +264,9 @@ def _elect_uncleanly(draft: Draft, partition: Partition, node: NodeId, place: st
         )
     if node == NO_NODE:
         pool = [n for n in partition.replicas if draft.electable(n)]
-        known = [n for n in pool if n in partition.lkelr]
-        node = next(iter(known or pool), NO_NODE)
+        # One that was complete and lost a range still has more than one that never was.
+        pool.sort(key=lambda n: (n not in partition.lkelr, n in partition.damaged))
+        node = next(iter(pool), NO_NODE)
     if node == NO_NODE or not draft.electable(node):
         raise EligibleLeadersNotAvailable(f"{place}: no live replica to elect")
     elected = elect_unclean(partition, node)

@@ -1,15 +1,19 @@
 """V1's ADMIN_REGISTER_BROKER, BROKER_HEARTBEAT, FENCE, UNFENCE and RECONCILE (spec v1 9.5).
 
 Ids that no node owns are kept as *external* entries: listed in metadata, never assigned, never
-elected. For ids of real nodes the commands report success and change nothing, but fencing, which
+elected. They are bounded in size and number, for every node keeps them for ever: one that was
+silent for an hour gives its place to a new one, and ``UNREGISTER_BROKER`` removes one. For ids of
+real nodes the commands report success and change nothing, but fencing, which
 moves leaderships away.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from paceline.errors import BrokerNotRegistered, InvalidRequest
+from paceline.errors import BrokerNotRegistered, InvalidRequest, Throttled
+from paceline.types import BrokerEpoch, NodeId
 from paceline.wire.native.admin import (
     Done,
     FenceBroker,
@@ -19,18 +23,42 @@ from paceline.wire.native.admin import (
 )
 from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
-from paceline_node.controller.records import ExternalBroker
+from paceline_node.controller.records import ExternalBroker, UnregisterBroker
+
+MAX_EXTERNALS = 1_000
+MAX_HOST = 255
+"""The longest name that DNS has."""
+MAX_PORT = 65_535
+MAX_ID = 2**31 - 1
+MAX_EPOCH = 2**63 - 1
+FORGOTTEN_MS = 60 * 60 * 1000
+NO_EPOCH = BrokerEpoch(-1)
 
 
 def register_external(request: RegisterExternal, context: Context) -> Outcome:
-    """Record or refresh an external entry. Raises InvalidRequest, or BrokerNotRegistered for the
-    heartbeat (empty host) of an unknown id."""
-    if request.node < 0:
-        raise InvalidRequest("broker id must be >= 0")
+    """Record or refresh an external entry. Raises InvalidRequest (Throttled when there are as many
+    as there may be), or BrokerNotRegistered for the heartbeat (empty host) of an unknown id."""
+    if not 0 <= request.node <= MAX_ID:
+        raise InvalidRequest(f"broker id must be >= 0 and at most {MAX_ID}")
     draft = Draft(context.image)
+    externals = context.image.externals
     if request.node not in context.image.brokers:
-        draft.add(_entry(request, context))
+        entry = _entry(request, context)
+        if request.node not in externals and len(externals) >= MAX_EXTERNALS:
+            draft.add(UnregisterBroker(_replaceable(externals, context.wall_ms), NO_EPOCH))
+        draft.add(entry)
     return _done(draft)
+
+
+def _replaceable(externals: Mapping[NodeId, ExternalBroker], wall_ms: int) -> NodeId:
+    """The entry that was silent for longest, if that is long. Raises Throttled."""
+    oldest = min(externals.values(), key=lambda each: (each.last_heartbeat_ms, each.node_id))
+    if wall_ms - oldest.last_heartbeat_ms < FORGOTTEN_MS:
+        raise Throttled(
+            f"{len(externals)} external brokers are registered, the most there may be, and none "
+            "was silent for an hour; remove some: paceline node remove ID --bootstrap HOST:PORT"
+        )
+    return oldest.node_id
 
 
 def _entry(request: RegisterExternal, context: Context) -> ExternalBroker:
@@ -41,6 +69,12 @@ def _entry(request: RegisterExternal, context: Context) -> ExternalBroker:
         return replace(known, fenced=False, last_heartbeat_ms=context.wall_ms)
     if request.port <= 0:
         raise InvalidRequest("broker port must be > 0")
+    if request.port > MAX_PORT:
+        raise InvalidRequest(f"broker port must be at most {MAX_PORT}")
+    if len(request.host) > MAX_HOST:
+        raise InvalidRequest(f"broker host has {len(request.host)} characters, at most {MAX_HOST}")
+    if request.epoch > MAX_EPOCH:
+        raise InvalidRequest(f"broker epoch must be at most {MAX_EPOCH}")
     return ExternalBroker(
         node_id=request.node,
         host=request.host,

@@ -3,9 +3,11 @@
 
 The survivor with the longest metadata log becomes the only voter; the others listen, and the quorum
 grows again by itself. What only the lost voters had committed is gone: who was in sync there, and
-leader epochs that may be on disks already. So every partition gets epochs far above all that can
-have been and elects anew, from the in-sync replicas that are known and not lost. That such a step
-was taken stays in the metadata log as a cluster setting.
+whatever may be given out once only. So every number that is given out goes far above all that can
+have been: leader and partition epochs, producer ids, and places in the metadata log itself, which
+are broker epochs. (Topic ids are random; numbers of segments are their creators' own.) Partitions
+elect anew, from the in-sync replicas that are known and not lost. That such a step was taken stays
+in the metadata as a cluster setting.
 
 A lost voter must never start again on its old directory: two of them could elect a leader of their
 own. Source: spec replication 6 row 33, 5.1.
@@ -13,6 +15,7 @@ own. Source: spec replication 6 row 33, 5.1.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -20,31 +23,35 @@ from dataclasses import dataclass, replace
 import msgpack
 
 from paceline.errors import InvalidRequest
-from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
+from paceline.types import NO_NODE, BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 from paceline_node.controller import elections
-from paceline_node.controller.context import MAX_BATCH_RECORDS, Draft
+from paceline_node.controller.context import Draft
 from paceline_node.controller.image import Image
+from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_progress import majority
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
     Config,
     Effects,
-    Entry,
     EntryKind,
     HardState,
     Member,
     MemberId,
+    Snapshot,
 )
 from paceline_node.controller.records import Config as ConfigRecord
-from paceline_node.controller.records import Partition, Record, decode_record, encode_record
+from paceline_node.controller.records import Partition, ProducerIds, Record, decode_record
+from paceline_node.controller.state import PRODUCER_ID_BLOCK
 from paceline_node.env import Disk
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.storage.memory import MemoryDisk
 
 EPOCHS_AHEAD = 1_000_000
-"""Leader and partition epochs that the lost voters may have handed out, and more."""
+"""Leader and partition epochs, entries, and blocks of producer ids that the lost voters may have
+handed out, and more."""
 RECORD_KEY = "quorum.forced"
+_NO_EPOCH = BrokerEpoch(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +91,15 @@ async def examine(disk: Disk, path: str, meta: DirectoryMeta) -> Survivor:
     """Read the metadata log of a stopped node and change nothing. Raises MetadataCorrupt,
     InconsistentClusterId, OSError."""
     copy = MemoryDisk()
-    copy.mkdir(path)
-    for name in disk.list(path):
-        source = await disk.open(f"{path}/{name}")
-        try:
-            content = await source.read(source.size(), 0)
-        finally:
-            source.close()
-        target = copy.create(f"{path}/{name}")
-        target.append([content])
-        target.close()
+    for directory in (path, copy_of(path)):
+        for name in disk.list(directory):
+            copy.mkdir(directory)
+            source = await disk.open(f"{directory}/{name}")
+            with contextlib.closing(source):
+                content = await source.read(source.size(), 0)
+            target = copy.create(f"{directory}/{name}")
+            target.append([content])
+            target.close()
     store = await RaftStore.open(copy, path, meta.cluster_id)
     store.close()
     return Survivor(meta, store.recovery.hard_state, store.recovery.log)
@@ -140,28 +146,31 @@ def check_lost(forced: Forced, named: Collection[int]) -> None:
 
 
 async def force(disk: Disk, path: str, forced: Forced, *, wall_ms: int) -> int:
-    """Write it into the keeper's log; the number of partitions that elect anew. The directory's
-    lock must be held. Raises what opening it does."""
+    """Write it into the keeper's directory, whose lock must be held; the number of partitions that
+    elect anew. Raises what opening it does."""
     keeper = forced.keeper
     store = await RaftStore.open(disk, path, keeper.meta.cluster_id)
     try:
         image = latest_image(store.recovery.log)
-        index, term = store.recovery.log.last_index, forced.term
-        records = [*_without_the_lost(image, forced.lost), _account(forced, index, wall_ms)]
-        batches = [
-            msgpack.packb([encode_record(record) for record in records[first:end]])
-            for first in range(0, len(records), MAX_BATCH_RECORDS)
-            for end in (first + MAX_BATCH_RECORDS,)
-        ]
-        entries = [Entry(index + 1, term, EntryKind.CONFIG, forced.config.to_bytes())]
-        entries += [
-            Entry(index + 2 + number, term, EntryKind.RECORDS, data)
-            for number, data in enumerate(batches)
-        ]
-        await store.write([Effects(hard_state=HardState(term, None), entries=entries, sequence=1)])
+        records = _records(image, forced, store.recovery.log.last_index, wall_ms)
+        # As if received from a leader: no log reaches that far, so the survivors get it, too.
+        index = store.recovery.log.last_index + EPOCHS_AHEAD
+        state = image.apply(index, records).to_snapshot()
+        snapshot = Snapshot(index, forced.term, forced.config, state)
+        hard_state = HardState(forced.term, None)
+        await store.write([Effects(hard_state=hard_state, snapshot=snapshot, sequence=1)])
     finally:
         store.close()
     return sum(isinstance(record, Partition) for record in records)
+
+
+def _records(image: Image, forced: Forced, last: int, wall_ms: int) -> list[Record]:
+    next_id = image.next_producer_id + EPOCHS_AHEAD * PRODUCER_ID_BLOCK
+    return [
+        *_without_the_lost(image, forced.lost),
+        ProducerIds(forced.keeper.meta.node_id, _NO_EPOCH, next_id),
+        _account(forced, last, wall_ms),
+    ]
 
 
 def latest_image(log: RaftLog) -> Image:

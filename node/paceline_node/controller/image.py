@@ -49,7 +49,7 @@ class Broker(Message):
     ``broker_epoch`` is the metadata offset of its registration. ``prev_epoch`` is what that
     registration named as its former epoch; ``activated`` tells whether it was ever unfenced.
     ``operator_fenced`` is an operator's wish that it leads nothing (spec v1 9.5); it stays in its
-    ISRs.
+    ISRs. ``most_partitions`` is how many it may hold a replica of, 0 where it did not say.
     """
 
     node_id: NodeId
@@ -66,6 +66,7 @@ class Broker(Message):
     operator_fenced: bool
     endpoints: tuple[Endpoint, ...]
     rack: str = ""
+    most_partitions: int = 0
 
     @property
     def active(self) -> bool:
@@ -370,6 +371,9 @@ class _Editor:
             self._externals = dict(self._base.externals)
         return self._externals
 
+    def _externals_now(self) -> Mapping[NodeId, ExternalBroker]:
+        return self._base.externals if self._externals is None else self._externals
+
     def _retire(self, directory_id: UUID, node_id: NodeId) -> None:
         if self._retired is None:
             self._retired = dict(self._base.retired)
@@ -396,6 +400,7 @@ class _Editor:
             operator_fenced=known is not None and known.operator_fenced,
             endpoints=record.endpoints,
             rack=record.rack,
+            most_partitions=record.most_partitions,
         )
 
     def _change_broker(self, record: BrokerChange) -> None:
@@ -409,6 +414,8 @@ class _Editor:
         broker = self._editable_brokers().pop(record.node_id, None)
         if broker is not None:
             self._retire(broker.directory_id, broker.node_id)
+        elif record.node_id in self._externals_now():
+            del self._editable_externals()[record.node_id]
 
     def _put_topic(self, record: Topic) -> None:
         topics = self._editable_topics()

@@ -55,7 +55,7 @@ def _alter(
             return error
     if proposal.relinquish:
         return _relinquish(partition, draft)
-    if not all(_eligible(member, draft) for member in proposal.isr):
+    if not all(_eligible(member, partition, draft) for member in proposal.isr):
         # The leader may have another copy of this proposal under way, which could be accepted
         # later; the new partition epoch kills it (3.6).
         draft.change(partition, Change(bump=True))
@@ -143,12 +143,15 @@ _CHECKS: tuple[_Check, ...] = (
 )
 
 
-def _eligible(member: IsrMember, draft: Draft) -> bool:
-    """Whether a member may be in the ISR: the process that the leader saw, and alive. A member
-    that shuts down may stay until it is moved, but may not be added."""
+def _eligible(member: IsrMember, partition: Partition, draft: Draft) -> bool:
+    """Whether a member may be in the ISR: the process that the leader saw, alive, and not damaged
+    (whatever the leader saw of it was before that). A member that shuts down may stay until it is
+    moved, but may not be added."""
     broker = draft.broker(member.node_id)
     if broker is None or broker.fenced:
         return False
     if member.broker_epoch < 0:
         return True
+    if member.node_id in partition.damaged:
+        return False
     return broker.broker_epoch == member.broker_epoch and not broker.in_controlled_shutdown

@@ -25,6 +25,7 @@ from paceline.errors import (
     StaleBrokerEpoch,
 )
 from paceline.types import BrokerEpoch, NodeId
+from paceline.wire.native.admin import Done
 from paceline.wire.peer.control import (
     Address,
     HeartbeatRequest,
@@ -32,6 +33,7 @@ from paceline.wire.peer.control import (
     PartitionRef,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    ReportDamagedRequest,
 )
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.records import FEATURE_LEVEL
@@ -80,6 +82,7 @@ class Identity:
     trusted: bool
     endpoints: tuple[Address, ...]
     rack: str = ""
+    most_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,7 @@ class Lifecycle:
             FEATURE_LEVEL,
             FEATURE_LEVEL,
             me.rack,
+            me.most_partitions,
         )
         reported = False
         while True:
@@ -162,6 +166,21 @@ class Lifecycle:
                 self.state = BrokerState.CATCHING_UP
                 self._renewed_at = self._env.now()
                 return reply.broker_epoch
+
+    async def report_damaged(self, damaged: tuple[PartitionRef, ...]) -> None:
+        """Tell of damage that was not known when registering, before any heartbeat, until the
+        controller has taken it. Raises StaleBrokerEpoch when another process took this place.
+        Cancel-safe."""
+        request = ReportDamagedRequest(self._identity.node_id, self.broker_epoch, damaged)
+        while True:
+            try:
+                await self._controller.call(request, Done, timeout_s=self._timing.session_s)
+            except PacelineError as error:
+                if not (error.retriable or isinstance(error, ConnectionLost)):
+                    raise
+                await trio.sleep(self._timing.heartbeat_s * self._env.rng.uniform(0.5, 1.0))
+            else:
+                return
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send heartbeats until the controller lets this broker go. Ends the process with code 4

@@ -7,7 +7,8 @@ commands, configuration, reassignment) says what it wants as a :class:`Change` a
 
 * an ISR that falls below ``min_isr`` leaves its complete members in the ELR, and only an ISR of at
   least ``min_isr`` empties it (I5, I12);
-* a leader change raises both epochs, any change raises the partition epoch by one (I9).
+* a leader change raises both epochs, any change raises the partition epoch by one (I9);
+* a damaged replica is in neither ISR nor ELR as long as anybody else is.
 
 Rules that callers keep: only a leader's proposal may grow the ISR; a fenced broker leaves every
 ISR, even as its last member.
@@ -44,10 +45,10 @@ class Change:
 
     ``untrusted`` members lose their place in the ELR (they go to the LKELR). ``leader`` is elected
     by force and must be electable and in the new ISR. ``passed_over`` is not elected this time,
-    electable or not. ``bump`` raises the partition epoch even if
-    nothing else changes (a refused proposal, 3.6). ``resign`` makes the present leader step down
-    even if nobody can take over. ``replicas`` with ``adding`` and ``removing`` are those of a
-    reassignment.
+    electable or not. ``damaged`` are the replicas that are so from now on. ``bump`` raises the
+    partition epoch even if nothing else changes (a refused proposal, 3.6). ``resign`` makes the
+    present leader step down even if nobody can take over. ``replicas`` with ``adding`` and
+    ``removing`` are those of a reassignment.
     """
 
     isr: Sequence[NodeId] | None = None
@@ -64,6 +65,7 @@ class Change:
     removing: tuple[NodeId, ...] | None = None
     slots: int | None = None
     recovery: int | None = None
+    damaged: Sequence[NodeId] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,9 @@ def change_partition(
     min_isr = partition.min_isr if change.min_isr is None else change.min_isr
     wanted_marks = partition.marks if change.marks is None else change.marks
     marks = tuple(node for node in replicas if node in wanted_marks)
-    members = _membership(partition, change, replicas, min_isr)
+    wanted_damaged = partition.damaged if change.damaged is None else change.damaged
+    damaged = tuple(node for node in replicas if node in wanted_damaged)
+    members = _membership(partition, change, replicas, min_isr, damaged)
     barred = marks if change.passed_over is None else (*marks, change.passed_over)
     members = _elected(members, electorate, min_isr, barred, resign=change.resign)
     if change.leader is not None:
@@ -103,6 +107,7 @@ def change_partition(
         marks=marks,
         pinned=partition.pinned if change.pinned is None else change.pinned,
         recovery=_recovery(partition, change, complete=len(members.isr) >= min_isr),
+        damaged=damaged,
     )
     forced = change.leader is not None
     if changed == partition and not change.bump and not forced:
@@ -145,18 +150,29 @@ def _next_epochs(partition: Partition, *, new_term: bool) -> Partition:
 
 
 def _membership(
-    partition: Partition, change: Change, replicas: tuple[NodeId, ...], min_isr: int
+    partition: Partition,
+    change: Change,
+    replicas: tuple[NodeId, ...],
+    min_isr: int,
+    damaged: tuple[NodeId, ...],
 ) -> _Membership:
-    """ISR as asked for, and who else may still be complete."""
+    """ISR as asked for, and who else may still be complete. Damaged replicas count for nothing,
+    unless they are all there is: then it is better that they go on than that nobody does."""
     wanted = partition.isr if change.isr is None else change.isr
+    complete = {*partition.elr, *partition.isr}
+    lost = change.untrusted
+    if any(
+        node in wanted or (node in complete and node not in lost)
+        for node in replicas
+        if node not in damaged
+    ):
+        lost = lost.union(damaged)
+        wanted = [node for node in wanted if node not in damaged]
     isr = tuple(node for node in replicas if node in wanted)
     if len(isr) >= min_isr:
         return _Membership(partition.leader, isr, (), ())
-    complete = {*partition.elr, *partition.isr}
     elr = tuple(
-        node
-        for node in replicas
-        if node in complete and node not in isr and node not in change.untrusted
+        node for node in replicas if node in complete and node not in isr and node not in lost
     )
     lkelr = tuple(
         node

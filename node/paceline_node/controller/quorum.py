@@ -206,6 +206,19 @@ class Quorum:
     def is_voter(self) -> bool:
         return self._core.state.is_voter()
 
+    @property
+    def member_id(self) -> MemberId:
+        return self._core.state.me
+
+    @property
+    def acknowledged(self) -> Mapping[MemberId, int]:
+        """How far each member has said that it holds the log, durably; empty unless this one
+        leads."""
+        leading = self._core.leadership
+        if leading is None:
+            return {}
+        return {member: progress.match for member, progress in leading.progress.items()}
+
     # --- running ---------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

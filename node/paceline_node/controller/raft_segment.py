@@ -89,6 +89,54 @@ def _is_confirmed(view: memoryview, position: int) -> bool:
     return False
 
 
+def _header_holds(view: memoryview) -> bool:
+    if len(view) < HEADER_BYTES:
+        return False
+    (crc,) = _CRC.unpack_from(view, _HEADER.size)
+    return bytes(view[:4]) == _MAGIC and crc == crc32c(view[: _HEADER.size])
+
+
+def _whole_bytes(view: memoryview) -> int:
+    """How many bytes hold, from the beginning on."""
+    if not _header_holds(view):
+        return 0
+    position = HEADER_BYTES
+    while (frame := _frame_at(view, position)) is not None:
+        position = frame.end
+    return position
+
+
+def merged(one: bytes, other: bytes) -> bytes:
+    """What two copies of one segment hold together: each frame from whichever copy has it whole.
+
+    What follows the last whole frame is kept as it is in one of them, the one that proves it to be
+    damage if there is one: the reader judges it.
+    """
+    views = [memoryview(one), memoryview(other)]
+    views.sort(key=_whole_bytes, reverse=True)
+    if _whole_bytes(views[0]) == 0:
+        return max(one, other, key=len)
+    position = HEADER_BYTES
+    result = bytearray(views[0][:HEADER_BYTES])
+    while True:
+        frames = (_frame_at(view, position) for view in views)
+        view, frame = next(
+            ((v, f) for v, f in zip(views, frames, strict=True) if f is not None), (None, None)
+        )
+        if view is None or frame is None:
+            break
+        result += view[position : frame.end]
+        position = frame.end
+    tails = sorted((view[position:] for view in views), key=len, reverse=True)
+    confirmed = [tail for tail in tails if _is_confirmed(_padded(tail, position), position)]
+    return bytes(result + (confirmed or tails)[0])
+
+
+def _padded(tail: memoryview, position: int) -> memoryview:
+    """The tail where it lay in its segment."""
+    return memoryview(bytes(position) + tail)
+
+
 @dataclass(slots=True)
 class Replay:
     """The log as its segments tell it, fed in order."""
@@ -138,12 +186,9 @@ class Replay:
         return position
 
     def _begin(self, view: memoryview) -> bool:
-        if len(view) < HEADER_BYTES:
+        if not _header_holds(view):
             return False
-        magic, version, _, base_index, base_term = _HEADER.unpack_from(view)
-        (crc,) = _CRC.unpack_from(view, _HEADER.size)
-        if magic != _MAGIC or crc != crc32c(view[: _HEADER.size]):
-            return False
+        _, version, _, base_index, base_term = _HEADER.unpack_from(view)
         if version != _VERSION:
             raise CorruptMessage(f"segment version {version}, expected {_VERSION}")
         if (base_index, base_term) != (self.last_index, self.term_at(self.last_index)):

@@ -1,7 +1,7 @@
 """The metadata log on disk: entries, hard state, snapshots; what is torn is cut, what is corrupt
 stops the member.
 
-One directory (``metadata/``) holds
+One directory (``metadata/``), kept twice (``raft_copies.py``), holds
 
 * ``hardstate``: term and vote, a checkpoint file replaced as a whole;
 * ``<20-digit index>.snapshot``: the newest two snapshots (format in ``raft_snapshot.py``);
@@ -10,7 +10,8 @@ One directory (``metadata/``) holds
   to.
 
 Order on disk: hard state before the entries of its term, a received snapshot before the entries
-behind it. Therefore a directory with entries but without hard state is damaged, never new.
+behind it. Formatting writes the first hard state, so a directory without one is damaged, never new:
+a member that has forgotten its votes and entries must not vote as if it had none.
 Source: spec replication 2.1, 5.1.
 """
 
@@ -21,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-import msgpack
 import trio
 
 from paceline.errors import (
@@ -31,7 +31,12 @@ from paceline.errors import (
     PacelineError,
     RemoteProtocolError,
 )
-from paceline.types import NodeId
+from paceline_node.controller.raft_copies import SNAPSHOT_SUFFIX, TwoCopies, copy_of, mend
+from paceline_node.controller.raft_hard_state import (
+    HARD_STATE,
+    decode_hard_state,
+    encode_hard_state,
+)
 from paceline_node.controller.raft_log import RaftLog
 from paceline_node.controller.raft_segment import (
     HEADER_BYTES,
@@ -53,17 +58,14 @@ from paceline_node.controller.raft_types import (
     Entry,
     HardState,
     Member,
-    MemberId,
     Snapshot,
 )
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.rewriting import rewrite
 
-HARD_STATE = "hardstate"
-SNAPSHOT_SUFFIX = ".snapshot"
+LOST_SUFFIX = ".lost"
 KEEP_ENTRIES = 1000
-_ID_BYTES = 16
 BOOTSTRAP_INDEX = 1
 BOOTSTRAP_TERM = 1
 
@@ -78,12 +80,14 @@ class MetadataCorrupt(PacelineError):
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """What opening found. ``truncated_bytes`` were a torn tail that nobody was told about;
-    ``bad_snapshots`` are names of files that did not hold."""
+    ``bad_snapshots`` are names of files that did not hold; ``mended`` are the paths of those that
+    were lost, bad or old in one of the two copies."""
 
     hard_state: HardState
     log: RaftLog
     truncated_bytes: int
     bad_snapshots: tuple[str, ...]
+    mended: tuple[str, ...] = ()
 
 
 class RaftStore:
@@ -115,19 +119,25 @@ class RaftStore:
         prove nothing: it is written anew first (``storage/rewriting.py``). Raises MetadataCorrupt,
         InconsistentClusterId, OSError.
         """
-        disk.mkdir(path)
-        for name in disk.list(path):
-            if name.endswith(checkpoint.TEMPORARY):
-                disk.remove(f"{path}/{name}")
+        is_first = not disk.exists(copy_of(path))
+        mended = await mend(disk, path)
+        if is_first:
+            mended = ()  # by a version that kept no copy: nothing was wrong
+        disk = TwoCopies(disk, path)
         replay = await _replay(disk, path)
         snapshots, bad = await _read_snapshots(disk, path, cluster_id)
         hard_state = await _read_hard_state(disk, path)
         log = _join(path, replay, snapshots, bad)
         if hard_state is None:
-            if log.last_index > BOOTSTRAP_INDEX:
-                raise MetadataCorrupt(f"{path}/{HARD_STATE} is missing beside a log of entries")
+            if log.last_index != BOOTSTRAP_INDEX or not is_first:
+                raise MetadataCorrupt(
+                    f"{path}/{HARD_STATE} is missing, and its copy: nobody knows for whom this "
+                    "member voted and what it acknowledged"
+                )
             hard_state = HardState(log.last_term)
-        store = cls(disk, path, cluster_id, Recovery(hard_state, log, replay.truncated, bad))
+        store = cls(
+            disk, path, cluster_id, Recovery(hard_state, log, replay.truncated, bad, mended)
+        )
         if disk_failed:
             await store._write_hard_state(hard_state)
         await store._begin(replay, snapshots, disk_failed=disk_failed)
@@ -139,10 +149,12 @@ class RaftStore:
         """What a killed process left in the page cache is not durable yet: sync it all."""
         for number in replay.numbers:
             file = await self._disk.open(f"{self._path}/{segment_name(number)}")
-            if disk_failed:
-                await rewrite(file)
-            await self._disk.sync([file])
-            file.close()
+            try:
+                if disk_failed:
+                    await rewrite(file)
+                await self._disk.sync([file])
+            finally:
+                file.close()
         await self._disk.fsync_dir(self._path)
         self._number = max(replay.numbers, default=0)
         self._highest = dict(replay.highest)
@@ -194,10 +206,8 @@ class RaftStore:
     # --- pieces ----------------------------------------------------------------------------------
 
     async def _write_hard_state(self, state: HardState) -> None:
-        vote = None if state.vote is None else list(state.vote)
-        payload: bytes = msgpack.packb([state.term, vote])
         path = f"{self._path}/{HARD_STATE}"
-        await checkpoint.write(self._disk, path, checkpoint.Kind.RAFT_STATE, payload)
+        await checkpoint.replace(self._disk, path, encode_hard_state(state))
 
     async def _write_snapshot(self, snapshot: Snapshot) -> None:
         name = f"{self._path}/{snapshot.index:020d}{SNAPSHOT_SUFFIX}"
@@ -231,17 +241,21 @@ class RaftStore:
         number = self._number + 1
         path = f"{self._path}/{segment_name(number)}"
         active = self._disk.create(path)
+        failure: OSError | None = None
         try:
             active.append([encode_header(*self._last)])
-        except OSError:  # perhaps a full disk: a file without its header must not stay behind
+            await self._disk.sync([active])
+            await self._disk.fsync_dir(self._path)
+        except OSError as error:
+            failure = error
+        if failure is not None:  # perhaps a full disk: a file without its header must not stay
             active.close()
             self._disk.remove(path)
-            raise
+            await self._disk.fsync_dir(self._path)  # nor come back beside another of its number
+            raise failure
         self.close()
         self._active = active
         self._number = number
-        await self._disk.sync([active])
-        await self._disk.fsync_dir(self._path)
         self._synced = HEADER_BYTES
         self._highest[self._number] = 0
 
@@ -268,14 +282,48 @@ async def write_bootstrap(
 
     Raises FileExistsError when the directory holds anything: a node never forgets a quorum.
     """
-    if disk.list(path):
-        raise FileExistsError(f"{path} is not empty")
-    disk.mkdir(path)
+    both = await _format(disk, path, HardState(BOOTSTRAP_TERM))
     ordered = tuple(sorted(voters, key=lambda voter: voter.id))
     snapshot = Snapshot(BOOTSTRAP_INDEX, BOOTSTRAP_TERM, Config(ordered), state)
     name = f"{path}/{BOOTSTRAP_INDEX:020d}{SNAPSHOT_SUFFIX}"
-    await checkpoint.replace(disk, name, encode_snapshot(snapshot, cluster_id))
+    await checkpoint.replace(both, name, encode_snapshot(snapshot, cluster_id))
+
+
+async def write_newcomer(disk: Disk, path: str) -> None:
+    """Format the quorum directory of a node that is a member of nothing yet, and has promised
+    nothing; again, if an earlier call was cut short. Raises FileExistsError when it holds more."""
+    if is_newcomer(disk, path):
+        for directory in (path, copy_of(path)):
+            disk.remove_tree(directory)
+    await _format(disk, path, HardState(0))
+
+
+def is_newcomer(disk: Disk, path: str) -> bool:
+    """Whether the quorum directory holds no more than :func:`write_newcomer` wrote."""
+    names = {*disk.list(path), *disk.list(copy_of(path))}
+    return names <= {HARD_STATE, HARD_STATE + checkpoint.TEMPORARY}
+
+
+async def set_aside(disk: Disk, path: str) -> None:
+    """Put a quorum directory whose promises nobody knows where it is in nobody's way, and begin as
+    a newcomer. Only for a node that has a new identity by now: under the old one it would vote as
+    if it never had."""
+    for directory in (path, copy_of(path)):
+        disk.remove_tree(directory + LOST_SUFFIX)
+        if disk.exists(directory):
+            disk.rename(directory, directory + LOST_SUFFIX)
     await disk.fsync_dir(checkpoint.parent(path))
+    await write_newcomer(disk, path)
+
+
+async def _format(disk: Disk, path: str, first: HardState) -> Disk:
+    if disk.list(path) or disk.list(copy_of(path)):
+        raise FileExistsError(f"{path} is not empty")
+    both = TwoCopies(disk, path)
+    both.mkdir(path)
+    await disk.fsync_dir(checkpoint.parent(path))
+    await checkpoint.replace(both, f"{path}/{HARD_STATE}", encode_hard_state(first))
+    return both
 
 
 async def _read_all(disk: Disk, path: str) -> bytes:
@@ -329,28 +377,13 @@ async def _read_snapshots(
 
 
 async def _read_hard_state(disk: Disk, path: str) -> HardState | None:
-    try:
-        payload = await checkpoint.read(disk, f"{path}/{HARD_STATE}", checkpoint.Kind.RAFT_STATE)
-    except CorruptMessage as error:
-        raise MetadataCorrupt(str(error)) from None
-    if payload is None:
+    name = f"{path}/{HARD_STATE}"
+    if not disk.exists(name):
         return None
     try:
-        return _hard_state_of(*msgpack.unpackb(payload))
-    except (TypeError, ValueError, msgpack.UnpackException) as error:
-        raise MetadataCorrupt(f"{path}/{HARD_STATE}: {error}") from None
-
-
-def _hard_state_of(term: object, vote: object) -> HardState:
-    """Raises TypeError, ValueError for what no member ever wrote."""
-    if type(term) is not int or term < 0:
-        raise ValueError(f"term {term!r}")
-    if vote is None:
-        return HardState(term)
-    node, directory = vote if type(vote) is list else (None, None)
-    if type(node) is not int or type(directory) is not bytes or len(directory) != _ID_BYTES:
-        raise ValueError(f"vote {vote!r}")
-    return HardState(term, MemberId(NodeId(node), directory))
+        return decode_hard_state(await _read_all(disk, name))
+    except CorruptMessage as error:
+        raise MetadataCorrupt(f"{name}: {error}") from None
 
 
 def _join(path: str, replay: Replay, snapshots: Sequence[Snapshot], bad: Sequence[str]) -> RaftLog:

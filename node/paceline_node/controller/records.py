@@ -63,6 +63,7 @@ class RegisterBroker(Record):
     trusted: bool
     endpoints: tuple[Endpoint, ...]
     rack: str = ""
+    most_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class BrokerChange(Record):
 
 @dataclass(frozen=True, slots=True)
 class UnregisterBroker(Record):
+    """A broker is forgotten, or an external entry where no broker has that id."""
+
     TYPE: ClassVar[int] = 4
     node_id: NodeId
     broker_epoch: BrokerEpoch
@@ -113,7 +116,8 @@ class Partition(Record):
     the preferred-leader balance away. ``slots`` is the topic's replication factor, which may
     exceed the assigned replicas on a lone node (SETTLED R4): the rest are vacant slots.
     ``recovery`` 2 says that the only replica reported damage: an operator must decide. ``token`` is
-    that of the wish which made a segment, None when it had none.
+    that of the wish which made a segment, None when it had none. ``damaged`` are the replicas that
+    reported damage and have not reported themselves repaired since.
     """
 
     TYPE: ClassVar[int] = 7
@@ -134,6 +138,7 @@ class Partition(Record):
     pinned: bool = False
     recovery: int = 0
     token: UUID | None = None
+    damaged: tuple[NodeId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

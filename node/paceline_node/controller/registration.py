@@ -7,6 +7,8 @@ registered one, and that started trusted, keeps the node's place in the ELRs.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paceline.errors import (
     BrokerNotRegistered,
     DuplicateBrokerRegistration,
@@ -98,7 +100,9 @@ def _check_start(request: RegisterBrokerRequest, known: Broker) -> None:
         raise InvalidRegistration(
             f"node {request.node_id}: start {request.boot_seq} of directory "
             f"{request.directory_id}, but start {known.boot_seq} is registered; if this is an old "
-            "copy of the disk, format it with --replace"
+            "copy of the disk, format it with --replace; if only the count is old, or nobody else "
+            "has all of its records, remove its file 'incarnation' and start it again: it keeps "
+            "what it has, and is not trusted before it has caught up"
         )
 
 
@@ -121,7 +125,13 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
         draft.change_broker(node, fenced=True)
     damaged = {(ref.topic_id, ref.partition) for ref in request.damaged}
     for partition in draft.partitions():
-        if not keeps_place or (partition.topic_id, partition.partition) in damaged:
+        is_damaged = (partition.topic_id, partition.partition) in damaged
+        if is_damaged and node in partition.replicas and node not in partition.damaged:
+            # Until it reports itself repaired, no leader can bring it back.
+            partition = draft.change(
+                partition, Change(damaged=(*partition.damaged, node), bump=True)
+            )
+        if not keeps_place or is_damaged:
             elections.distrust_in(draft, node, partition)
         elif node in partition.isr:
             elections.leave_isr(draft, node, partition)
@@ -137,26 +147,44 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
             trusted=request.trusted,
             endpoints=tuple(Endpoint(a.name, a.host, a.port) for a in request.endpoints),
             rack=request.rack,
+            most_partitions=max(0, request.most_partitions),
         )
     )
 
 
 def report_damaged(request: ReportDamagedRequest, context: Context) -> Outcome:
-    """A broker found corruption below its durable mark: it leaves those ISRs and ELRs (2.5).
+    """A broker found damage below its durable mark, or has repaired it (2.5).
 
-    Where it is in neither, its leader may just be proposing to re-admit it, having seen it caught
-    up; the new partition epoch kills that proposal. Raises BrokerNotRegistered, StaleBrokerEpoch.
+    A damaged replica leaves ISR and ELR, and stays marked until it reports itself repaired: until
+    then it joins neither, whatever leaders saw of it before. Each report raises the partition
+    epoch, which kills proposals and reports of repair that are under way. Raises
+    BrokerNotRegistered, StaleBrokerEpoch.
     """
     context.broker(request.node_id, request.broker_epoch)
     draft = Draft(context.image)
-    for ref in request.partitions:
-        partition = draft.partition(ref.topic_id, ref.partition)
-        if partition is None or request.node_id not in partition.replicas:
+    node = request.node_id
+    for done in request.repaired:
+        partition = draft.partition(done.topic_id, done.partition)
+        if partition is None or node not in partition.damaged:
             continue
-        if elections.distrust_in(draft, request.node_id, partition) is partition:
-            draft.change(partition, Change(bump=True))
-    _hold_damaged(draft, request.node_id, request.partitions)
+        if done.partition_epoch == partition.partition_epoch:
+            draft.change(partition, Change(damaged=_without(partition.damaged, node)))
+    for ref in (*request.partitions, *request.holes):
+        partition = draft.partition(ref.topic_id, ref.partition)
+        if partition is None or node not in partition.replicas:
+            continue
+        change = Change(damaged=(*partition.damaged, node), bump=True)
+        if ref in request.partitions:
+            change = replace(
+                change, isr=_without(partition.isr, node), untrusted=frozenset((node,))
+            )
+        draft.change(partition, change)
+    _hold_damaged(draft, node, request.partitions)
     return Outcome(tuple(draft.records), lambda at: admin.Done(at.offset, at.term))
+
+
+def _without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
+    return tuple(other for other in nodes if other != node)
 
 
 def _hold_damaged(draft: Draft, node: NodeId, damaged: tuple[PartitionRef, ...]) -> None:
@@ -169,11 +197,15 @@ def _hold_damaged(draft: Draft, node: NodeId, damaged: tuple[PartitionRef, ...])
 
 
 def unregister(request: admin.UnregisterBroker, context: Context) -> Outcome:
-    """Forget a broker that will not come back; its directory may not register again.
+    """Forget a broker that will not come back; its directory may not register again. Or an external
+    entry.
 
     Raises BrokerNotRegistered, or InvalidRequest while the broker is alive.
     """
     broker = context.image.brokers.get(request.node)
+    if broker is None and request.node in context.image.externals:
+        record = UnregisterBroker(request.node, BrokerEpoch(-1))
+        return Outcome((record,), lambda at: admin.Done(at.offset, at.term))
     if broker is None:
         raise BrokerNotRegistered(f"broker not found: {request.node}")
     if not broker.fenced or context.sessions.alive(request.node, context.now):

@@ -16,11 +16,11 @@ from typing import Protocol
 import structlog
 import trio
 
-from paceline.errors import NotController, PacelineError, Throttled
+from paceline.errors import InternalError, NotController, PacelineError, Throttled
 from paceline.types import NodeId
 from paceline.wire.message import Message
 from paceline.wire.native.admin import AddVoter, Done, RemoveVoter
-from paceline_node.controller import elections, internal_topics, state
+from paceline_node.controller import elections, internal_topics, settling, state
 from paceline_node.controller.context import (
     MAX_BATCH_RECORDS,
     Context,
@@ -116,6 +116,7 @@ class Controller:
         self._term: int | None = None  # in which this node proposed its first entry
         self._first_entry = 0
         self._active = False
+        self._unsettled = False
         self._active_since = 0.0
         self._waiting: deque[_Waiting] = deque()
         self._lost: dict[NodeId, float] = {}
@@ -167,6 +168,10 @@ class Controller:
             outcome = state.handle(sender, message, self._context())
         except PacelineError as error:
             return self._refusal(error)
+        except Exception as error:  # noqa: BLE001  nothing was appended: one request's bug
+            what = type(message).__name__
+            self._log.error("controller request failed", request=what, exc_info=error)
+            return self._refusal(InternalError(f"{what}: {type(error).__name__}: {error}"))
         position = self._append(outcome)
         return _Waiting(position.offset, lambda: outcome.reply(position))
 
@@ -199,18 +204,28 @@ class Controller:
         )
 
     def _append(self, outcome: Outcome) -> Position:
-        """Propose an outcome's records and step the speculative image."""
+        """Propose an outcome's records and step the speculative image; the position is that of the
+        last entry. More records than one entry holds are split in their order: handlers put first
+        what makes the rest follow, so that :mod:`settling` can tell what is missing."""
         assert self._term is not None
-        if not outcome.records:
-            return Position(self._image.offset, self._term)
-        assert len(outcome.records) <= MAX_BATCH_RECORDS, len(outcome.records)
-        index, term = self._quorum.propose([encode_record(r) for r in outcome.records])
+        records = outcome.records
+        position = Position(self._image.offset, self._term)
+        for first in range(0, len(records), MAX_BATCH_RECORDS):
+            # Should the rest not be appended, for want of room or of leadership, it is settled
+            # later, here or by the next controller.
+            self._unsettled = self._unsettled or first > 0
+            position = self._append_entry(records[first : first + MAX_BATCH_RECORDS])
+        return position
+
+    def _append_entry(self, records: Sequence[Record]) -> Position:
+        assert self._term is not None
+        index, term = self._quorum.propose([encode_record(r) for r in records])
         assert term == self._term, (term, self._term)
         before = self._image
         # A quorum of one may have applied the entry before propose() returned.
         done = self._store.image.offset >= index
-        self._image = self._store.image if done else before.apply(index, outcome.records)
-        self._count(before, outcome.records)
+        self._image = self._store.image if done else before.apply(index, records)
+        self._count(before, records)
         self._noop_at = self._env.now() + self._settings.noop_interval_s
         if self._image.brokers is not before.brokers:
             self._wake.set()
@@ -271,6 +286,7 @@ class Controller:
 
     def _activate(self, now: float) -> None:
         self._active = True
+        self._unsettled = True
         self._active_since = now
         self._image = self._store.image
         self._sessions.reset(self._image.brokers, now)
@@ -361,6 +377,7 @@ class Controller:
             if self._store.image.offset < self._first_entry:
                 return float("inf")
             self._activate(now)
+        self._settle()
         self._fence_the_lost()
         self._expire_sessions(now)
         self._keep_internal_topics()
@@ -369,6 +386,15 @@ class Controller:
             self._append(Outcome((NoOp(self._term),), _no_answer))
         unfenced = self._unfenced()
         return min(self._sessions.next_expiry(unfenced), self._balance_at, self._noop_at)
+
+    def _settle(self) -> None:
+        """Finish what was begun in an entry whose followers were never appended."""
+        if not self._unsettled:
+            return
+        draft = Draft(self._image)
+        settling.settle(draft)
+        self._append_draft(draft)
+        self._unsettled = False
 
     def _unfenced(self) -> list[NodeId]:
         return [node for node, broker in self._image.brokers.items() if not broker.fenced]

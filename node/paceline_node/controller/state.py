@@ -16,6 +16,7 @@ from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline.wire.peer import control
 from paceline_node.controller import (
+    budget,
     elections,
     external_brokers,
     group_topics,
@@ -47,7 +48,7 @@ def allocate_producer_ids(request: control.AllocateProducerIdsRequest, context: 
 def reassign(request: admin.ReassignPartition, context: Context) -> Outcome:
     """Move a partition to other replicas, or (with none named) give up a move under way.
 
-    Raises UnknownTopicOrPartition, InvalidReplicationFactor, InvalidRequest.
+    Raises UnknownTopicOrPartition, InvalidReplicationFactor, InvalidRequest, PolicyViolation.
     """
     topic = context.image.topic(request.topic)
     partition = context.image.partition(request.topic, request.partition)
@@ -56,6 +57,8 @@ def reassign(request: admin.ReassignPartition, context: Context) -> Outcome:
     if request.replicas:
         place = f"{request.topic}/{request.partition}"
         topics.check_assignment(place, request.replicas, context)
+        new = tuple(node for node in request.replicas if node not in partition.replicas)
+        budget.check(place, context.image, (new,))
         reassignment.start(draft, partition, request.replicas, configured)
     else:
         reassignment.cancel(draft, partition, configured)

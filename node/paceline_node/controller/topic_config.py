@@ -184,6 +184,14 @@ KEYS: Mapping[str, ConfigKey] = {
             unit="ms",
         ),
         ConfigKey(
+            "message.timestamp.after.max.ms",
+            str(60 * 60 * 1000),
+            "How far in the future a producer's timestamps may be, by the leader's clock.",
+            low=0,
+            high=_FOREVER,
+            unit="ms",
+        ),
+        ConfigKey(
             "max.message.bytes",
             str(_MAX_BATCH_BYTES),
             "The largest record batch a producer may send, as compressed.",
@@ -296,6 +304,7 @@ class TopicConfig:
     max_compaction_lag_ms: int
     delete_retention_ms: int
     max_message_bytes: int
+    timestamp_after_max_ms: int
 
     @property
     def is_compacted(self) -> bool:
@@ -334,4 +343,5 @@ class TopicConfig:
             max_compaction_lag_ms=int(text(MAX_COMPACTION_LAG)),
             delete_retention_ms=int(text("delete.retention.ms")),
             max_message_bytes=int(text("max.message.bytes")),
+            timestamp_after_max_ms=int(text("message.timestamp.after.max.ms")),
         )

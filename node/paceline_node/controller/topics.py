@@ -32,7 +32,7 @@ from paceline.wire.native.admin import (
     Done,
     TopicCreated,
 )
-from paceline_node.controller import reassignment, topic_config
+from paceline_node.controller import budget, reassignment, topic_config
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.partition_change import Change
@@ -51,7 +51,8 @@ def create_topic(request: CreateTopic, context: Context) -> Outcome:
     """Create a topic with leaders at once.
 
     Raises InvalidTopic, InvalidRequest, TopicAlreadyExists, InvalidPartitions,
-    InvalidReplicationFactor, InvalidConfig, LeaderNotAvailable (no active broker yet).
+    InvalidReplicationFactor, InvalidConfig, LeaderNotAvailable (no active broker yet),
+    PolicyViolation (a node would hold more partitions than it may).
     """
     _check_name(request)
     existing = context.image.find_topic(request.name)
@@ -67,6 +68,8 @@ def create_topic(request: CreateTopic, context: Context) -> Outcome:
     topic_id = TopicId(context.new_id())
     draft.add(Topic(topic_id, request.name, factor, request.kind, configs, request.token))
     assignment = request.assignment or _place(context, partitions, factor)
+    if not request.internal:
+        budget.check(f"topic {request.name}", context.image, assignment)
     _add_partitions(draft, topic_id, enumerate(assignment), factor, configs)
     count = len(assignment)
     return Outcome(
@@ -195,7 +198,9 @@ def place_partitions(
     """Add partitions with these numbers to a topic, replicas chosen by rack and load. ``token``
     tells later who wished for them."""
     factor = topic.replication_factor
-    assignment = zip(numbers, _place(context, len(numbers), factor), strict=True)
+    placed = _place(context, len(numbers), factor)
+    budget.check(f"topic {topic.name}", context.image, placed)
+    assignment = zip(numbers, placed, strict=True)
     _add_partitions(draft, topic.topic_id, assignment, factor, topic.configs, token)
 
 

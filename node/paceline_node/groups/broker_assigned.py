@@ -34,6 +34,21 @@ class BrokerAssigned:
         self._context.heard(key, member_id)
         self._context.alarms.ask(key, self._context.now() + self._session_s + self._margin_s)
 
+    def _fitted(self, group: Group, partition_count: int) -> Group:
+        """The group assigned to the partitions that the topic has now (0: that is not known), in
+        one more generation if it is another topic of that name: whoever read the old one is told
+        so, and cannot commit."""
+        topics = self._context.topics
+        topic_id = topics.current(group.topic)
+        if topic_id is not None and topic_id != group.topic_id:
+            is_other = bool(group.members) and not topics.holds(group.topic, group.topic_id)
+            generation = group.generation + is_other
+            group = replace(group, topic_id=topic_id, generation=generation)
+        if partition_count in (0, group.partition_count):
+            return group
+        generation = group.generation + bool(group.members)
+        return replace(group, partition_count=partition_count, generation=generation)
+
     def _without_silent(self, key: GroupKey, group: Group) -> Group:
         """The group without its silent members, in one more generation if there are any."""
         oldest = self._context.now() - self._session_s
@@ -93,11 +108,3 @@ class BrokerAssigned:
     def member_count(self, key: GroupKey) -> int:
         group = self._context.group(key)
         return 0 if group is None else len(group.members)
-
-
-def fitted(group: Group, partition_count: int) -> Group:
-    """The group assigned to the partitions that the topic has now; 0: that is not known."""
-    if partition_count in (0, group.partition_count):
-        return group
-    generation = group.generation + bool(group.members)
-    return replace(group, partition_count=partition_count, generation=generation)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Set
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
 
 from paceline.errors import GroupFull, InvalidGroup
+from paceline.types import TopicId
 from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.keys import GroupKey
@@ -15,15 +16,23 @@ from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Group, Member, group_entry
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
+from paceline_node.groups.topic_ids import TopicIds
 
 _NAME_BYTES_MAX = 255
+_ID_PREFIX_BYTES_MAX = 255
 
 
 class GroupContext:
     """``journal`` is there while this replica leads, and only then is anything decided."""
 
-    def __init__(self, limits: GroupLimits, rng: random.Random) -> None:
+    def __init__(
+        self,
+        limits: GroupLimits,
+        rng: random.Random,
+        topic_ids: Callable[[], Mapping[str, TopicId]],
+    ) -> None:
         self.limits = limits
+        self.topics = TopicIds(topic_ids)
         self.store = GroupStore()
         self.sessions = Sessions()
         self.alarms: Alarms[GroupKey] = Alarms()
@@ -37,11 +46,13 @@ class GroupContext:
     def begin(self, journal: Journal) -> None:
         """Decide from now on."""
         self._journal = journal
+        self.topics.begin()
         self.epoch = journal.led_epoch
 
     def end(self) -> None:
         """Decide nothing any more; sessions and alarms end."""
         self._journal = None
+        self.topics.end()
         self.sessions.clear()
         self.alarms.clear()
 
@@ -61,8 +72,9 @@ class GroupContext:
         return self.journal.wall_ms()
 
     def new_id(self, prefix: str) -> str:
-        """An id that nobody has."""
-        return f"{prefix}-{UUID(int=self._rng.getrandbits(128), version=4)}"
+        """An id that nobody has; it begins with ``prefix``, cut where that is long."""
+        begin = prefix.encode()[:_ID_PREFIX_BYTES_MAX].decode(errors="ignore")
+        return f"{begin}-{UUID(int=self._rng.getrandbits(128), version=4)}"
 
     def number_below(self, limit: int) -> int:
         """A random number from 0 on."""
@@ -85,8 +97,14 @@ class GroupContext:
         members = tuple([self._stamped(key, member) for member in group.members])
         stamped = replace(group, members=members, changed_ms=wall_ms)
         known = self.group(key)
-        assert known is None or stamped.generation >= known.generation, (key, known, group)
-        self.write(key, group_entry(key, stamped))
+        assert (
+            known is None
+            or stamped.generation >= known.generation
+            or stamped.topic_id != known.topic_id
+        ), (key, known, group)
+        entry = group_entry(key, stamped)
+        self.store.wrote(entry, stamped)
+        self.write(key, entry)
 
     def _stamped(self, key: GroupKey, member: Member) -> Member:
         heard_ms = self.sessions.heard_ms(key, member.member_id)
@@ -100,15 +118,16 @@ class GroupContext:
 
     # --- limits -----------------------------------------------------------------------------------
 
-    def check_new_group(self, key: GroupKey, volatile: Set[GroupKey] = frozenset()) -> None:
+    def check_new_group(self, key: GroupKey, *volatile: Collection[GroupKey]) -> None:
         """Raise InvalidGroup for an impossible name, GroupFull when there are too many;
         ``volatile`` are groups that are about to be."""
         if not 1 <= _utf8_size(key.group) <= _NAME_BYTES_MAX:
             raise InvalidGroup(f"group name: expected 1 to {_NAME_BYTES_MAX} bytes of UTF-8")
         store = self.store
-        if key in store.groups or key in store.offsets or key in volatile:
+        stored: list[Collection[GroupKey]] = [store.groups, store.offsets, store.pending]
+        if any(key in each for each in (*stored, *volatile)):
             return
-        count = max(len(store.groups), len(store.offsets)) + len(volatile)
+        count = max(map(len, stored)) + max(map(len, volatile), default=0)
         if count >= self.limits.groups_max:
             raise GroupFull(
                 f"group {key}: its coordinator keeps {self.limits.groups_max} groups already "

@@ -279,7 +279,10 @@ class CoordinatorGroups:
     def _look_again(self, room: Room) -> None:
         room.looks_again = False
         room.listed = self._lists.get(room.key.group)
-        if room.seen is not None and room.subscribed(self._topics) != room.seen:
+        if room.seen is None:
+            return
+        topics = room.subscribed(self._topics)
+        if topics != room.seen or self._rounds.ids_of(topics) != room.seen_ids:
             self._rounds.trigger(room)
 
     # --- a worker's steps -------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from paceline.types import TopicId
 from paceline.values import dataclass as message
 from paceline.wire.coordinator.codec import Ask
 from paceline.wire.coordinator.messages import (
@@ -159,12 +160,14 @@ class Share(NamedTuple):
 @dataclass(slots=True, eq=False)
 class Plan:
     """What a worker carries out: for each consumer what it shall read in ``generation``.
-    ``committed`` are the offsets known; ``from_smallest`` says where others begin."""
+    ``committed`` are the offsets known, ``topic_ids`` say in which topics; ``from_smallest`` says
+    where others begin."""
 
     generation: int
     shares: Mapping[str, Sequence[Share]]
     consumers: Mapping[str, Consumer]
     committed: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, TopicId | None]
 
     def from_smallest(self) -> Mapping[TopicPartition, bool]:
         """For every partition whether its consumer begins at the smallest offset."""
@@ -180,7 +183,8 @@ class Room:
     """``timer`` is when ``state`` has lasted long enough. ``awaited``: members that have not come
     back yet. ``returned``: consumers to be started again as they were. ``positions`` are how far
     consumers have read in this generation, of which ``unstored`` are not committed. ``listed``:
-    what consumers read that name no topics, if an operator has said so."""
+    what consumers read that name no topics, if an operator has said so. ``seen_ids`` are those of
+    the topics in ``seen``, ``topic_ids`` of those that ``positions`` are in."""
 
     key: GroupKey
     state: State
@@ -195,6 +199,8 @@ class Room:
     returned: dict[str, None] = field(default_factory=dict)
     plan: Plan | None = None
     seen: Numbers | None = None
+    seen_ids: Mapping[str, TopicId | None] = field(default_factory=dict)
+    topic_ids: dict[str, TopicId | None] = field(default_factory=dict)
     listed: Set[str] | None = None
     looks_again: bool = False
     positions: dict[TopicPartition, int] = field(default_factory=dict)

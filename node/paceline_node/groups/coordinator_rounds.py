@@ -16,9 +16,10 @@ A plan that is no longer the room's is void. Source: spec coordinator 4, 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from paceline.types import TopicId
 from paceline.wire.consumer_protocol import Assignment
 from paceline.wire.coordinator.messages import Assigned, StartRequest
 from paceline_node.groups.context import GroupContext
@@ -181,6 +182,7 @@ class Rounds:
         room.timer = self._context.now() + COMMIT_S
         room.is_dirty = False
         room.seen = room.subscribed(topics)
+        room.seen_ids = self.ids_of(room.seen)
         shares = self._shares(room, room.seen)
         generation = self._generation(room.key) + 1
         members = tuple(
@@ -195,6 +197,10 @@ class Rounds:
         self.rebalances += 1
         room.plan = self._plan(room, generation, shares, dict(room.consumers))
         return room.plan
+
+    def ids_of(self, topics: Iterable[str]) -> dict[str, TopicId | None]:
+        """Which topics these are now."""
+        return {topic: self._context.topics.current(topic) for topic in topics}
 
     def _generation(self, key: GroupKey) -> int:
         group = self._context.group(key)
@@ -224,16 +230,20 @@ class Rounds:
                 found = self._offsets.fetch(room.key, *share.at)
                 if found is not None:
                     committed[share.at] = found.offset
-        return Plan(generation, shares, consumers, committed)
+        topics = sorted({share.at[0] for mine in shares.values() for share in mine})
+        return Plan(generation, shares, consumers, committed, self.ids_of(topics))
 
     def _plan_returned(self, room: Room, topics: Numbers) -> Plan | None:
         """As they were, if the topics are the same."""
         names = [name for name in room.returned if name in room.consumers]
         group = self._context.group(room.key)
         assert group is not None, f"{room.key} has members"
-        shares = self._shares(room, room.subscribed(topics))
+        subscribed = room.subscribed(topics)
+        ids = self.ids_of(subscribed)
+        shares = self._shares(room, subscribed)
         before = {each.member_id: each.assignment for each in group.members}
-        if any(before.get(name) != _assignment(shares[name]) for name in names):
+        is_other = any(room.topic_ids.get(topic, ids[topic]) != ids[topic] for topic in ids)
+        if is_other or any(before.get(name) != _assignment(shares[name]) for name in names):
             self.trigger(room)
             return None
         self.store_positions(room)
@@ -251,7 +261,8 @@ class Rounds:
         """Store the new beginnings among ``beginnings``. Raises what writing raises."""
         if room.plan is not plan:
             return
-        self._commit(room, {at: each.offset for at, each in beginnings.items() if each.is_new})
+        new = {at: each.offset for at, each in beginnings.items() if each.is_new}
+        self._commit(room, new, plan.topic_ids)
 
     def start(self, room: Room, plan: Plan, beginnings: Beginnings) -> None:
         """Tell the consumers of ``plan`` who are still here what they read, and from where."""
@@ -260,6 +271,9 @@ class Rounds:
         if room.state is State.ASSIGNING:
             room.state = State.STARTING
             room.positions.clear()
+            room.unstored.clear()
+            room.topic_ids.clear()
+        room.topic_ids.update(plan.topic_ids)
         room.timer = math.inf
         for name, shares in sorted(plan.shares.items()):
             consumer = room.consumers.get(name)
@@ -309,12 +323,23 @@ class Rounds:
 
     def store_positions(self, room: Room) -> None:
         """Commit how far consumers have read. Raises what writing raises."""
-        self._commit(room, {at: room.positions[at] for at in room.unstored})
+        offsets = {at: room.positions[at] for at in room.unstored if at in room.positions}
+        self._commit(room, offsets, room.topic_ids)
         room.unstored.clear()
         room.store_at = math.inf
 
-    def _commit(self, room: Room, offsets: Mapping[TopicPartition, int]) -> None:
-        commits = [Commit(topic, number, offset) for (topic, number), offset in offsets.items()]
+    def _commit(
+        self,
+        room: Room,
+        offsets: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, TopicId | None],
+    ) -> None:
+        """Store offsets of the topics of ``topic_ids``, of which some may be no more."""
+        commits = [
+            Commit(topic, number, offset, topic_id=topic_ids[topic])
+            for (topic, number), offset in offsets.items()
+            if topic_ids.get(topic) is not None
+        ]
         for start in range(0, len(commits), _OFFSETS_AT_ONCE):
             some = commits[start : start + _OFFSETS_AT_ONCE]
             self._offsets.commit(room.key, some, OffsetRule.FREE)

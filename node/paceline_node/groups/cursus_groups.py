@@ -12,7 +12,7 @@ lost, and end when one is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.errors import (
@@ -24,7 +24,7 @@ from paceline.errors import (
     PartitionNotOwned,
     UnknownMember,
 )
-from paceline_node.groups.broker_assigned import BrokerAssigned, fitted
+from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
@@ -109,19 +109,19 @@ class CursusGroups(BrokerAssigned):
 
     def register(self, key: GroupKey, partition_count: int) -> None:
         """Let the group be, without a member. Raises InvalidGroup, GroupFull, what writing does."""
-        if self._context.group(key) is None:
+        if self._group(key) is None:
             self._context.check_new_group(key)
-            self._context.write_group(key, _new_group(key, partition_count))
+            self._context.write_group(key, self._new_group(key, partition_count))
 
     def join(self, key: GroupKey, name: str, partition_count: int) -> CursusMembership:
         """Become a member called ``name`` and four digits, or be again the member that ``name`` is,
         or is the beginning of. Raises as :meth:`register`."""
         context = self._context
-        found = context.group(key)
+        found = self._group(key)
         if found is None:
             context.check_new_group(key)
-            found = _new_group(key, partition_count)
-        draft = fitted(self._without_silent(key, found), partition_count)
+            found = self._new_group(key, partition_count)
+        draft = self._fitted(self._without_silent(key, found), partition_count)
         member = self._known_as(key, draft, name)
         if member is None:
             context.check_member_count(key, len(draft.members) + 1)
@@ -148,7 +148,7 @@ class CursusGroups(BrokerAssigned):
     def leave(self, key: GroupKey, name: str, *, generation: int | None, by_base: bool) -> str:
         """Be no member any more; returns whose place was given up. With ``by_base`` the one that
         was silent longest of those called ``name`` and four digits. Raises as :meth:`sync`."""
-        group = self._context.group(key)
+        group = self._group(key)
         if group is None:
             raise GroupNotFound(f"group {key} does not exist")
         member = name if group.member(name) is not None else None
@@ -188,6 +188,18 @@ class CursusGroups(BrokerAssigned):
         self._offsets.commit(key, forwards, OffsetRule.FORWARD)
         self._heard(key, member.member)
 
+    def check_owner(self, member: CursusMember, partitions: Iterable[int]) -> None:
+        """Keep the session of a member that reads all of ``partitions`` now; those it had before do
+        not count. Raises as :meth:`sync`, NotOwner."""
+        key = member.key
+        group = self._check(member)
+        assigned = group.member(member.member)
+        assert assigned is not None
+        for partition in partitions:
+            if partition not in assigned.partitions:
+                raise NotOwner(key, member.member, partition, group.generation)
+        self._heard(key, member.member)
+
     def commit_unfenced(self, key: GroupKey, commit: Commit) -> None:
         """Store an offset for nobody in particular (the page's COMMIT), but never one that goes
         back. Raises Regression, InvalidGroup, GroupFull, what writing does."""
@@ -198,21 +210,39 @@ class CursusGroups(BrokerAssigned):
         self._offsets.commit(key, [commit], OffsetRule.FORWARD)
 
     def knows(self, key: GroupKey) -> bool:
-        """Whether there is such a group, or an offset of it."""
-        store = self._context.store
-        return key in store.groups or key in store.offsets
+        """Whether there is such a group, or an offset of it. Raises what writing raises."""
+        return self._group(key) is not None or bool(self._offsets.fetch_all(key))
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget the groups of a topic that was deleted: another one of its name has none. Raises
-        what writing raises, perhaps half-way."""
-        gone = {key for key in self._context.store.all_keys() if key.subject == topic}
-        for key in sorted(key for key in gone if key.family is Family.CURSUS):
-            group = self._context.group(key)
-            self._offsets.forget_group(key)
-            for each in () if group is None else group.members:
-                self._context.sessions.forget(key, each.member_id)
-            self._fenced.pop(key, None)
-            self._owned.pop(key, None)
+    def is_of_deleted_topic(self, key: GroupKey) -> bool:
+        """Whether the group was one of another topic of that name: the topic's new one has none."""
+        group = self._context.group(key)
+        return group is not None and not self._context.topics.holds(key.subject, group.topic_id)
+
+    def forget(self, key: GroupKey) -> None:
+        """Forget a group. Raises what writing raises, perhaps half-way."""
+        group = self._context.group(key)
+        self._offsets.forget_group(key)
+        for each in () if group is None else group.members:
+            self._context.sessions.forget(key, each.member_id)
+        self._fenced.pop(key, None)
+        self._owned.pop(key, None)
+
+    def _group(self, key: GroupKey) -> Group | None:
+        """The group of the topic that there is now."""
+        if self.is_of_deleted_topic(key):
+            self.forget(key)
+        return self._context.group(key)
+
+    def _new_group(self, key: GroupKey, partition_count: int) -> Group:
+        return Group(
+            0,
+            Phase.EMPTY,
+            protocol_type="cursus",
+            protocol="range",
+            topic=key.subject,
+            partition_count=partition_count,
+            topic_id=self._context.topics.current(key.subject),
+        )
 
     # --- checks -----------------------------------------------------------------------------------
 
@@ -228,10 +258,11 @@ class CursusGroups(BrokerAssigned):
         """The group, current, with ``member`` in it. In the order of spec cursus 9: the group is
         there, the member is, the generation is the same."""
         key = member.key
-        group = self._context.group(key)
+        group = self._group(key)
         if group is None:
             raise GroupNotFound(f"group {key} does not exist")
-        self._store(key, group, fitted(self._without_silent(key, group), member.partition_count))
+        draft = self._fitted(self._without_silent(key, group), member.partition_count)
+        self._store(key, group, draft)
         current = self._context.group(key)
         assert current is not None
         if current.member(member.member) is None:
@@ -291,17 +322,6 @@ class CursusGroups(BrokerAssigned):
         """Nobody waits in this family; who was fenced, and who had what, is volatile."""
         self._fenced.clear()
         self._owned.clear()
-
-
-def _new_group(key: GroupKey, partition_count: int) -> Group:
-    return Group(
-        0,
-        Phase.EMPTY,
-        protocol_type="cursus",
-        protocol="range",
-        topic=key.subject,
-        partition_count=partition_count,
-    )
 
 
 def _is_called(member: str, name: str) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from paceline.errors import PacelineError
+from paceline.types import TopicId
 from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.coordinator_groups import CoordinatorGroups
@@ -26,6 +27,7 @@ from paceline_node.groups.records import Begun, marker_entry
 from paceline_node.groups.retention import Retention
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
+from paceline_node.groups.topic_sweep import TopicSweep
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.groups.v1_groups import V1Groups
 
@@ -39,21 +41,22 @@ _START = "start"
 class GroupEngine:
     """See :class:`~paceline_node.coordination.machine.Machine`. ``imports`` are records that an
     empty log begins with (SETTLED P2); ``took_imports``: it did so here. ``due`` is where family
-    ``coordinator`` asks for workers."""
+    ``coordinator`` asks for workers. ``topic_ids``: the topics there are, by name."""
 
     def __init__(
         self,
         limits: GroupLimits,
         rng: random.Random,
+        topic_ids: Callable[[], Mapping[str, TopicId]],
         imports: Sequence[Entry] = (),
         due: RoundsDue | None = None,
     ) -> None:
-        self._context = context = GroupContext(limits, rng)
+        self._context = context = GroupContext(limits, rng, topic_ids)
         self._imports = imports
         self.took_imports = False
         self.offsets = OffsetBook(context)
-        self.transactional = TransactionalOffsets(context)
-        self.v1 = V1Groups(context)
+        self.transactional = TransactionalOffsets(context, self.offsets)
+        self.v1 = V1Groups(context, self.offsets)
         self.kafka = KafkaGroups(context)
         self.cursus = CursusGroups(context, self.offsets)
         self.coordinator = CoordinatorGroups(context, self.offsets, due or RoundsDue())
@@ -64,6 +67,7 @@ class GroupEngine:
             Family.COORDINATOR: self.coordinator,
         }
         self._retention = Retention(context, self.offsets, self.has_members)
+        self._sweep = TopicSweep(context, self.cursus)
 
     @property
     def store(self) -> GroupStore:
@@ -95,11 +99,9 @@ class GroupEngine:
         """Whether anybody is, or is becoming, a member."""
         return self.policies[key.family].member_count(key) > 0
 
-    def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: its offsets go, and the groups that were its own. Raises what
-        writing raises, perhaps half-way."""
-        self.offsets.forget_topic(topic)
-        self.cursus.forget_topic(topic)
+    def topics_changed(self) -> None:
+        """Topics were made or deleted: what is of those that are no more is forgotten soon."""
+        self._sweep.begin()
 
     # --- the machine ------------------------------------------------------------------------------
 
@@ -121,6 +123,7 @@ class GroupEngine:
             self.took_imports = True
         self._imports = ()
         self._retention.begin()
+        self._sweep.begin()
         for key, group in list(context.store.groups.items()):
             if not group.members:
                 continue
@@ -133,11 +136,12 @@ class GroupEngine:
         for policy in self.policies.values():
             policy.resign(error)
         self._retention.end()
+        self._sweep.end()
         self.transactional.resign()
         self._context.end()
 
     def next_alarm(self) -> float:
-        return min(self._context.alarms.next(), self._retention.next_at())
+        return min(self._context.alarms.next(), self._retention.next_at(), self._sweep.next_at())
 
     def on_alarm(self) -> None:
         """Some of what is due; what cannot be stored now is tried again in a second."""
@@ -152,6 +156,8 @@ class GroupEngine:
                 again = now + _RETRY_S
             if again != math.inf:
                 self._context.alarms.ask(key, max(again, now))
+        if self._sweep.next_at() <= now:
+            self._sweep.look()
         if self._retention.next_at() <= now:
             try:
                 self._retention.look()

@@ -28,6 +28,7 @@ from paceline_node.groups.records import (
     group_entry,
     offset_entry,
 )
+from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.groups.v1_groups import DEFAULT_ASSIGNOR, v1_key
 
 GROUPS_FILE = "groups.json"
@@ -127,7 +128,8 @@ def _read_group(name: str, value: object) -> tuple[GroupKey, Group]:
 
 
 def parse_offsets(data: bytes, *, now_ms: int) -> list[tuple[GroupKey, str, int, Offset]]:
-    """The offsets of a file, as if committed at ``now_ms``. Raises BadFile."""
+    """The offsets of a file, as if committed at ``now_ms``, of whatever topics have their names
+    first. Raises BadFile."""
     found = []
     for name, topics in _object(data, OFFSETS_FILE).items():
         where = f"{OFFSETS_FILE}: group {name!r}"
@@ -135,7 +137,8 @@ def parse_offsets(data: bytes, *, now_ms: int) -> list[tuple[GroupKey, str, int,
             for partition, offset in _dict(partitions, where).items():
                 if not partition.isascii() or not partition.isdigit():
                     raise BadFile(f"{where}: partition {partition!r}, expected a whole number")
-                stored = Offset(_integer(offset, where), commit_ms=now_ms)
+                at = _integer(offset, where)
+                stored = Offset(at, commit_ms=now_ms, topic_id=UNBOUND)
                 found.append((v1_key(name), topic, int(partition), stored))
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import replace
 
 from paceline.errors import PacelineError, RebalanceInProgress
@@ -46,7 +46,7 @@ class Barrier:
         context.alarms.ask(key, round_.ends_at())
 
     def _slowest_s(self, key: GroupKey, at_least_ms: int = 0) -> float:
-        times = [each.rebalance_timeout_ms for each in self._state.members(key)]
+        times = [each.rebalance_timeout_ms for each in self._state.roster(key).members]
         return max([at_least_ms, *times]) / 1000
 
     def enter(self, request: JoinRequest, member_id: str) -> Deferred[Joined]:
@@ -59,7 +59,7 @@ class Barrier:
         self._state.drop_waiting(key, member_id, late)
         answer: Deferred[Joined] = Deferred()
         member = request.as_member(member_id, context.wall_ms())
-        round_.joined[member_id] = Waiting(member, answer)
+        self._state.join(key, Waiting(member, answer))
         round_.protocol_type = request.protocol_type
         if round_.is_first and not again:
             round_.window_end = context.now() + context.limits.initial_delay_s
@@ -72,7 +72,7 @@ class Barrier:
         round_ = self._state.rounds[key]
         if round_.is_first or self._state.handed_out.get(key):
             return
-        if all(each.member_id in round_.joined for each in self._state.group(key).members):
+        if not self._state.roster(key).missing:
             self.complete(key)
 
     def complete(self, key: GroupKey) -> None:
@@ -106,9 +106,9 @@ class Barrier:
     def _give_back(self, key: GroupKey, round_: Round, error: PacelineError) -> None:
         """Tell those who wait; new members may come back with their ids."""
         now = self._context.now()
-        group = self._state.group(key)
+        stored = self._state.roster(key).stored
         for member_id, waiting in _taken(round_).items():
-            if group.member(member_id) is None:
+            if member_id not in stored:
                 until = now + waiting.member.session_timeout_ms / 1000
                 self._state.handed_out.setdefault(key, {})[member_id] = until
             waiting.answer.deliver(error)
@@ -124,11 +124,12 @@ class Barrier:
             waiting.answer.deliver(joined(group, member_id))
         context.alarms.ask(key, self._state.next_alarm(key))
 
-    def remove(self, key: GroupKey, gone: Sequence[str], error: PacelineError) -> None:
+    def remove(self, key: GroupKey, gone: Collection[str], error: PacelineError) -> None:
         """Take members out of the group, telling those of them who wait ``error``, and have the
         others join again. Raises what writing raises, with nothing changed."""
         if not gone:
             return
+        gone = dict.fromkeys(gone)
         group = self._state.group(key)
         left = tuple(each for each in group.members if each.member_id not in gone)
         round_ = self._state.rounds.get(key)

@@ -80,7 +80,7 @@ class KafkaGroups:
             raise RebalanceInProgress(f"group {key}: the members join again")
         self._context.heard(key, request.member_id)
         if phase is Phase.STABLE:
-            return _synced(group, request.member_id)
+            return self._synced(key, request.member_id)
         if request.member_id == group.leader:
             return self._settle(request, group)
         return self._await_leader(key, request.member_id)
@@ -90,11 +90,15 @@ class KafkaGroups:
         key = request.key
         self._context.write_group(key, self._assigned(request, group))
         round_ = self._state.rounds.pop(key)
-        group = self._state.group(key)
         for member_id, answer in round_.syncing.items():
             self._context.heard(key, member_id)
-            answer.deliver(_synced(group, member_id))
-        return _synced(group, request.member_id)
+            answer.deliver(self._synced(key, member_id))
+        return self._synced(key, request.member_id)
+
+    def _synced(self, key: GroupKey, member_id: str) -> Synced:
+        roster = self._state.roster(key)
+        assignment = roster.stored[member_id].assignment
+        return Synced(assignment, roster.group.protocol_type, roster.group.protocol)
 
     def _assigned(self, request: SyncRequest, group: Group) -> Group:
         limit = self._context.limits.group_bytes_max
@@ -133,7 +137,7 @@ class KafkaGroups:
         """Whether a member, or with generation -1 nobody, may commit; keeps the session. Raises as
         :meth:`heartbeat`, and GroupFull."""
         if generation < 0 and not member_id and instance_id is None:
-            if self._state.members(key):
+            if len(self._state.roster(key)):
                 raise UnknownMember(f"group {key} has members; only they commit")
             self._context.check_new_group(key)
             return
@@ -143,6 +147,10 @@ class KafkaGroups:
         self._context.heard(key, member_id)
         if self._state.phase(key) is Phase.COMPLETING:
             raise RebalanceInProgress(f"group {key}: the leader is assigning")
+
+    def check_new(self, key: GroupKey) -> None:
+        """Raise InvalidGroup or GroupFull unless there is, or may be, such a group."""
+        self._context.check_new_group(key)
 
     def _check_member(
         self, key: GroupKey, generation: int, member_id: str, instance_id: str | None
@@ -154,7 +162,7 @@ class KafkaGroups:
                 raise UnknownMember(f"group {key}: nobody holds {instance_id}")
             if holder.member_id != member_id:
                 raise FencedInstance(f"{instance_id} is {holder.member_id} now")
-        if group.member(member_id) is None:
+        if member_id not in self._state.roster(key).stored:
             raise UnknownMember(f"group {key} has no member {member_id}")
         if group.generation != generation:
             raise IllegalGeneration(
@@ -235,14 +243,14 @@ class KafkaGroups:
     def _drop_abandoned(self, key: GroupKey) -> None:
         """Forget the round of a group that has nobody and that nobody joined after all."""
         round_ = self._state.rounds.get(key)
-        if round_ is not None and not self._state.members(key):
+        if round_ is not None and not len(self._state.roster(key)):
             del self._state.rounds[key]
 
     def state(self, key: GroupKey) -> str:
         return _STATES[self._state.phase(key)]
 
     def member_count(self, key: GroupKey) -> int:
-        return len(self._state.members(key))
+        return len(self._state.roster(key))
 
     def reads(self, key: GroupKey, topic: str) -> bool:
         """By the subscriptions of protocol type ``consumer``; any topic of other types."""
@@ -253,12 +261,6 @@ class KafkaGroups:
 
     def resign(self, error: PacelineError) -> None:
         self._state.clear(error)
-
-
-def _synced(group: Group, member_id: str) -> Synced:
-    member = group.member(member_id)
-    assert member is not None
-    return Synced(member.assignment, group.protocol_type, group.protocol)
 
 
 def _subscribed(group: Group, member: Member) -> tuple[str, ...]:

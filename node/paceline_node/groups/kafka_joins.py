@@ -16,6 +16,7 @@ from paceline.errors import (
 from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_barrier import Barrier, joined
+from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, common_protocols, size_of
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
@@ -57,8 +58,8 @@ class KafkaJoins:
 
     def _check(self, request: JoinRequest) -> None:
         context = self._context
-        volatile = self._state.rounds.keys() | self._state.handed_out.keys()
-        context.check_new_group(request.key, volatile)
+        volatile = (self._state.rounds, self._state.handed_out)
+        context.check_new_group(request.key, *volatile)
         low, high = context.limits.session_min_s, context.limits.session_max_s
         if not low <= request.session_timeout_ms / 1000 <= high:
             raise InvalidSessionTimeout(
@@ -73,10 +74,13 @@ class KafkaJoins:
         if not request.protocol_type or not request.protocols:
             raise InconsistentGroupProtocol("expected a protocol type and at least one protocol")
         self._check_size(request)
-        members = self._state.members(request.key)
-        others = [each for each in members if not _is_by(request, each)]
-        if others:
-            self._check_others(request, others)
+        roster = self._state.roster(request.key)
+        if request.instance_id is not None:
+            before = roster.holder(request.instance_id)
+        else:
+            before = roster.find(request.member_id)
+        if len(roster) > (before is not None):
+            self._check_others(request, roster, before)
 
     def _check_size(self, request: JoinRequest) -> None:
         names = [request.protocol_type, request.client_id, request.member_id]
@@ -95,20 +99,23 @@ class KafkaJoins:
                 "(groups.member_bytes_max)"
             )
 
-    def _check_others(self, request: JoinRequest, others: list[Member]) -> None:
+    def _check_others(self, request: JoinRequest, roster: Roster, before: Member | None) -> None:
+        """``before`` is who the request is by, if the group knows."""
         key, limits = request.key, self._context.limits
         round_ = self._state.rounds.get(key)
         group = self._state.group(key)
         known = group.protocol_type if group.members or round_ is None else round_.protocol_type
         if known != request.protocol_type:
             raise InconsistentGroupProtocol(f"group {key}: the protocol type is {known}")
-        common = common_protocols(others)
-        if common.isdisjoint(each.name for each in request.protocols):
+        if not roster.have_in_common((each.name for each in request.protocols), before):
+            others = [each for each in roster.members if each is not before]
+            common = common_protocols(others)
             raise InconsistentGroupProtocol(
                 f"group {key}: the other members have {', '.join(sorted(common))} in common"
             )
-        self._context.check_member_count(key, len(others) + 1)
-        size = sum(size_of(each.protocols) for each in others) + size_of(request.protocols)
+        self._context.check_member_count(key, len(roster) + (before is None))
+        size = roster.size + size_of(request.protocols)
+        size -= 0 if before is None else size_of(before.protocols)
         if size > limits.group_bytes_max:
             raise GroupFull(
                 f"group {key}: {size} bytes of members, at most {limits.group_bytes_max} "
@@ -135,7 +142,7 @@ class KafkaJoins:
         """An id to come back with: a client that missed this answer leaves no ghost behind."""
         key, context = request.key, self._context
         ids = self._state.handed_out.setdefault(key, {})
-        context.check_member_count(key, len(ids) + len(self._state.members(key)) + 1)
+        context.check_member_count(key, len(ids) + len(self._state.roster(key)) + 1)
         member_id = context.new_id(request.client_id or "member")
         ids[member_id] = context.now() + request.session_timeout_ms / 1000
         context.alarms.ask(key, ids[member_id])
@@ -146,7 +153,7 @@ class KafkaJoins:
     def _join_as(self, request: JoinRequest, member_id: str) -> Joined | Deferred[Joined]:
         key = request.key
         group = self._state.group(key)
-        known = group.member(member_id)
+        known = self._state.roster(key).stored.get(member_id)
         phase = self._state.phase(key)
         if known is not None and known.protocols == request.protocols:
             leads = member_id == group.leader
@@ -168,7 +175,7 @@ class KafkaJoins:
         key, context = request.key, self._context
         member_id = context.new_id(request.instance_id or "")
         group = self._state.group(key)
-        known = group.member(holder.member_id)
+        known = self._state.roster(key).stored.get(holder.member_id)
         if known is not None:
             renamed = replace(known, member_id=member_id, protocols=request.protocols)
             context.write_group(key, _renamed(group, known, renamed))
@@ -182,12 +189,6 @@ class KafkaJoins:
                 # Nothing to assign anew, and a leader is told so (KIP-814).
                 return replace(joined(group, member_id), keep_assignment=True)
         return self._rebalance(request, member_id)
-
-
-def _is_by(request: JoinRequest, member: Member) -> bool:
-    if request.instance_id is not None:
-        return member.instance_id == request.instance_id
-    return member.member_id == request.member_id
 
 
 def _renamed(group: Group, old: Member, new: Member) -> Group:

@@ -6,7 +6,8 @@ import math
 
 from paceline.errors import PacelineError
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.kafka_rounds import Round
+from paceline_node.groups.kafka_roster import Roster
+from paceline_node.groups.kafka_rounds import Round, Waiting
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase
 
@@ -21,6 +22,7 @@ class KafkaState:
         self._context = context
         self.rounds: dict[GroupKey, Round] = {}
         self.handed_out: dict[GroupKey, dict[str, float]] = {}
+        self._rosters: dict[GroupKey, Roster] = {}
 
     def group(self, key: GroupKey) -> Group:
         """The stored state; an empty one in generation 0 for a group that there is not."""
@@ -31,23 +33,33 @@ class KafkaState:
         round_ = self.rounds.get(key)
         return self.group(key).phase if round_ is None else round_.phase
 
-    def members(self, key: GroupKey) -> list[Member]:
-        """Stored members, and those who are joining for the first time."""
-        group = self.group(key)
-        round_ = self.rounds.get(key)
-        joining = [] if round_ is None else [each.member for each in round_.joined.values()]
-        new = [each for each in joining if group.member(each.member_id) is None]
-        return [*group.members, *new]
+    def roster(self, key: GroupKey) -> Roster:
+        """Stored members, and those who are joining for the first time. Made anew once a round and
+        once a stored state."""
+        group, round_ = self.group(key), self.rounds.get(key)
+        joined = None if round_ is None else round_.joined
+        found = self._rosters.get(key)
+        if found is None or found.group is not group or found.joined is not joined:
+            found = Roster(group, joined)
+            if group.members or round_ is not None:
+                self._rosters[key] = found
+            else:
+                self._rosters.pop(key, None)
+        return found
 
     def find(self, key: GroupKey, member_id: str) -> Member | None:
         """The member of that id, stored or joining."""
-        return next((each for each in self.members(key) if each.member_id == member_id), None)
+        return self.roster(key).find(member_id)
 
     def holder(self, key: GroupKey, instance_id: str | None) -> Member | None:
         """The static member with that instance id, stored or joining."""
-        if instance_id is None:
-            return None
-        return next((each for each in self.members(key) if each.instance_id == instance_id), None)
+        return None if instance_id is None else self.roster(key).holder(instance_id)
+
+    def join(self, key: GroupKey, waiting: Waiting) -> None:
+        """Take a member, which is not in it, into the round."""
+        roster = self.roster(key)
+        self.rounds[key].joined[waiting.member.member_id] = waiting
+        roster.joins(waiting.member)
 
     def waits(self, key: GroupKey, member_id: str) -> bool:
         """Whether a request of the member is open here, which is as good as a heartbeat."""
@@ -77,8 +89,10 @@ class KafkaState:
         round_ = self.rounds.get(key)
         if round_ is None:
             return
+        roster = self.roster(key)
         joining = round_.joined.pop(member_id, None)
         if joining is not None:
+            roster.leaves(joining.member)
             joining.answer.deliver(error)
         syncing = round_.syncing.pop(member_id, None)
         if syncing is not None:
@@ -98,6 +112,7 @@ class KafkaState:
         """Tell everyone who waits, and forget all that is volatile."""
         rounds, self.rounds = self.rounds, {}
         self.handed_out.clear()
+        self._rosters.clear()
         for round_ in rounds.values():
             for joining in round_.joined.values():
                 joining.answer.deliver(error)

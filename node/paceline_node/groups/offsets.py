@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+from uuid import UUID
 
 from paceline.errors import OffsetRegression
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey, TopicPartition
-from paceline_node.groups.records import Offset, group_entry, offset_entry
+from paceline_node.groups.records import Offset, group_entry, offset_entry, pending_entry
 
 _FORGET_AT_ONCE = 500
 
@@ -25,13 +26,15 @@ class OffsetRule(enum.Enum):
 
 
 class Commit(NamedTuple):
-    """An offset to store."""
+    """An offset to store. ``topic_id``: the topic in which it was reached; None for the one that
+    has the name now."""
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+    topic_id: UUID | None = None
 
 
 class OffsetBook:
@@ -41,33 +44,47 @@ class OffsetBook:
         self._context = context
 
     def commit(self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule) -> None:
-        """Store all of ``commits``, or none. Raises OffsetRegression, and what writing raises."""
-        known = self._context.store.offsets.get(key, {})
+        """Store all of ``commits``, or none; those of topics that are no more count for nothing.
+        Raises OffsetRegression, and what writing raises."""
         if rule is OffsetRule.FORWARD:
-            commits = [each for each in commits if _moves(key, each, known)]
-        if not commits:
-            return
-        now_ms = self._context.wall_ms()
-        self._context.write(
-            key,
-            *[
-                offset_entry(
-                    key,
-                    each.topic,
-                    each.partition,
-                    Offset(each.offset, each.leader_epoch, each.metadata, now_ms),
-                )
-                for each in commits
-            ],
+            commits = [each for each in commits if self._moves(key, each)]
+        entries = [entry for each in commits if (entry := self.entry(key, each)) is not None]
+        if entries:
+            self._context.write(key, *entries)
+
+    def entry(self, key: GroupKey, commit: Commit) -> Entry | None:
+        """The record of ``commit``; None where its topic is no more."""
+        current = self._context.topics.current(commit.topic)
+        if current is None or commit.topic_id not in (None, current):
+            return None
+        stored = Offset(
+            commit.offset, commit.leader_epoch, commit.metadata, self._context.wall_ms(), current
         )
+        return offset_entry(key, commit.topic, commit.partition, stored)
+
+    def _moves(self, key: GroupKey, commit: Commit) -> bool:
+        before = self.fetch(key, commit.topic, commit.partition)
+        if before is None or commit.offset > before.offset:
+            return True
+        if commit.offset < before.offset:
+            raise OffsetRegression(
+                f"group {key}: {commit.topic}/{commit.partition} is at {before.offset}, "
+                f"got {commit.offset}"
+            )
+        return False
 
     def fetch(self, key: GroupKey, topic: str, partition: int) -> Offset | None:
         """The committed offset, None when there is none."""
-        return self._context.store.offsets.get(key, {}).get((topic, partition))
+        found = self._context.store.offsets.get(key, {}).get((topic, partition))
+        if found is None or not self._context.topics.holds(topic, found.topic_id):
+            return None
+        return found
 
     def fetch_all(self, key: GroupKey) -> list[tuple[TopicPartition, Offset]]:
         """All that the group has committed, by topic and partition."""
-        return sorted(self._context.store.offsets.get(key, {}).items())
+        known = self._context.store.offsets.get(key, {})
+        holds = self._context.topics.holds
+        return sorted((at, found) for at, found in known.items() if holds(at[0], found.topic_id))
 
     def forget(self, key: GroupKey, partitions: Iterable[TopicPartition]) -> None:
         """Forget offsets; those that are not there do not matter. Raises what writing raises."""
@@ -76,32 +93,18 @@ class OffsetBook:
         if gone:
             self._context.write(key, *_tombstones(key, gone))
 
-    def forget_topic(self, topic: str) -> None:
-        """Forget what all groups have committed for a topic that was deleted: another one of its
-        name begins at 0. Raises what writing raises, perhaps half-way."""
-        for key, known in list(self._context.store.offsets.items()):
-            self.forget(key, sorted(each for each in known if each[0] == topic))
-
     def forget_group(self, key: GroupKey) -> None:
-        """Forget a group and all its offsets. Raises what writing raises."""
-        gone = sorted(self._context.store.offsets.get(key, {}))
-        entries = _tombstones(key, gone)
+        """Forget a group and all its offsets, those of open transactions too: they would bring it
+        back. Raises what writing raises."""
+        pendings = self._context.store.pending.get(key)
+        entries = (
+            [] if pendings is None else [pending_entry(at, None) for at, _ in pendings.items()]
+        )
+        entries += _tombstones(key, sorted(self._context.store.offsets.get(key, {})))
         if self._context.group(key) is not None:
             entries.append(group_entry(key, None))
         for start in range(0, len(entries), _FORGET_AT_ONCE):
             self._context.write(key, *entries[start : start + _FORGET_AT_ONCE])
-
-
-def _moves(key: GroupKey, commit: Commit, known: dict[TopicPartition, Offset]) -> bool:
-    before = known.get((commit.topic, commit.partition))
-    if before is None or commit.offset > before.offset:
-        return True
-    if commit.offset < before.offset:
-        raise OffsetRegression(
-            f"group {key}: {commit.topic}/{commit.partition} is at {before.offset}, "
-            f"got {commit.offset}"
-        )
-    return False
 
 
 def _tombstones(key: GroupKey, partitions: Iterable[TopicPartition]) -> list[Entry]:

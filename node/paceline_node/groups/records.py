@@ -25,6 +25,7 @@ import enum
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.message import Message
@@ -88,7 +89,8 @@ class Member(Message):
 @dataclass(frozen=True, slots=True)
 class Group(Message):
     """``members`` in order of joining. ``protocol`` is the assignor. ``topic`` and
-    ``partition_count`` where the broker assigns. ``changed_ms``: wall clock of this record."""
+    ``partition_count`` where the broker assigns, ``topic_id`` that of the topic then (``topic_ids.
+    py``). ``changed_ms``: wall clock of this record."""
 
     generation: int
     phase: Phase
@@ -99,6 +101,7 @@ class Group(Message):
     partition_count: int = 0
     members: tuple[Member, ...] = ()
     changed_ms: int = 0
+    topic_id: UUID | None = None
 
     def member(self, member_id: str) -> Member | None:
         """The member of that id."""
@@ -111,12 +114,13 @@ class Group(Message):
 
 @dataclass(frozen=True, slots=True)
 class Offset(Message):
-    """``offset`` is the next one to read."""
+    """``offset`` is the next one to read, of the topic ``topic_id`` (``topic_ids.py``)."""
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     commit_ms: int = 0
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,7 @@ class Pending(Message):
     metadata: str
     producer_epoch: int
     serial: int
+    topic_id: UUID | None = None
 
 
 class OffsetKey(NamedTuple):
@@ -222,6 +227,11 @@ def decode(entry: Entry) -> Change | None:
     if kind == Kind.PENDING:
         return Change(_pending_key(key), _read(Pending, entry.value))
     return None
+
+
+def group_key(entry: Entry) -> GroupKey:
+    """Whose record of kind GROUP it is."""
+    return _read_key(entry.key)[0]
 
 
 def _read(kind: type[M], value: bytes | None) -> M | None:

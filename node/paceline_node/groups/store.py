@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.records import (
     Begun,
     Change,
@@ -15,6 +16,7 @@ from paceline_node.groups.records import (
     Pending,
     PendingKey,
     decode,
+    group_key,
 )
 
 Offsets = dict[TopicPartition, Offset]
@@ -27,12 +29,22 @@ class GroupStore:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.offsets: dict[GroupKey, Offsets] = {}
-        self.pending: dict[GroupKey, dict[PendingKey, Pending]] = {}
+        self.pending: dict[GroupKey, PendingOffsets] = {}
         self.begun: Begun | None = None
         self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
+        self._written: tuple[Entry, Group] | None = None
+
+    def wrote(self, entry: Entry, group: Group) -> None:
+        """``entry`` is ``group``, and about to be applied: to decode a thousand members again would
+        keep the loop for as long as encoding them did."""
+        self._written = entry, group
 
     def apply(self, entry: Entry) -> None:
         """Fold one record. Raises RemoteProtocolError for one that cannot be read."""
+        written, self._written = self._written, None
+        if written is not None and written[0] is entry:
+            self._change_group(group_key(entry), written[1])
+            return
         change = decode(entry)
         match change:
             case Change(GroupKey() as key, value):
@@ -62,11 +74,8 @@ class GroupStore:
         self.changes[key.group.family] += 1
 
     def _change_pending(self, key: PendingKey, value: object) -> None:
-        of_group = self.pending.setdefault(key.group, {})
-        if isinstance(value, Pending):
-            of_group[key] = value
-        else:
-            of_group.pop(key, None)
+        of_group = self.pending.setdefault(key.group, PendingOffsets())
+        of_group.put(key, value if isinstance(value, Pending) else None)
         if not of_group:
             del self.pending[key.group]
 

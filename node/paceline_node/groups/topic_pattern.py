@@ -2,7 +2,7 @@
 
 A consumer's white list is a pattern that somebody else wrote, so Python's own ``re`` is not for it:
 some patterns would keep the event loop busy for ever. Here a pattern becomes a non-deterministic
-automaton, run by sets of states::
+automaton, run by sets of states that are found once and remembered, as many as 64::
 
     a  \\.    a character          .  [a-z_]  [^a-z]    one of several
     *  +  ?   as often as            ( )  |             parts, one or the other
@@ -19,6 +19,7 @@ from paceline.errors import InvalidRequest
 
 PATTERN_BYTES_MAX = 255
 _DEPTH_MAX = 20
+_SETS_MAX = 64
 _SPECIAL = frozenset("*+?|()[],")
 
 
@@ -46,6 +47,17 @@ class _State:
         self.to: list[_State] = []
 
 
+class _Set:
+    """States that the automaton may be in together, and where each character leads from there."""
+
+    __slots__ = ("after", "holds_end", "states")
+
+    def __init__(self, states: tuple[_State, ...], *, holds_end: bool) -> None:
+        self.states = states
+        self.holds_end = holds_end
+        self.after: dict[str, _Set] = {}
+
+
 class _Piece(NamedTuple):
     start: _State
     end: _State
@@ -61,22 +73,42 @@ class TopicPattern:
         if inner.endswith("$") and not inner.endswith("\\$"):
             inner = inner[:-1]
         self._piece = _Parser(text, inner).whole()
+        self._sets: dict[frozenset[_State], _Set] = {}
+        self._first = self._set_of([self._piece.start])
 
     def matches(self, name: str) -> bool:
         """Whether all of ``name`` fits."""
-        states = _closure([self._piece.start])
+        at = self._first
         for character in name:
-            states = _closure(
-                [
-                    to
-                    for state in states
-                    if state.over is not None and state.over.holds(character)
-                    for to in state.to
-                ]
-            )
-            if not states:
+            at = at.after.get(character) or self._next(at, character)
+            if not at.states:
                 return False
-        return self._piece.end in states
+        return at.holds_end
+
+    def _next(self, at: _Set, character: str) -> _Set:
+        """The set behind ``character``; found once, it is a look-up from then on."""
+        found = self._set_of(
+            [
+                to
+                for state in at.states
+                if state.over is not None and state.over.holds(character)
+                for to in state.to
+            ]
+        )
+        at.after[character] = found
+        return found
+
+    def _set_of(self, states: list[_State]) -> _Set:
+        closed = _closure(states)
+        key = frozenset(closed)
+        found = self._sets.get(key)
+        if found is None:
+            if len(self._sets) >= _SETS_MAX:
+                # Patterns that know so many are rare. All is found anew, from a new beginning.
+                self._sets.clear()
+                self._first = self._set_of([self._piece.start])
+            found = self._sets[key] = _Set(tuple(closed), holds_end=self._piece.end in closed)
+        return found
 
 
 def _closure(states: list[_State]) -> dict[_State, None]:

@@ -13,8 +13,11 @@ from paceline.errors import InvalidTransactionState
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
-from paceline_node.groups.offsets import Commit
-from paceline_node.groups.records import Offset, Pending, PendingKey, offset_entry, pending_entry
+from paceline_node.groups.offsets import Commit, OffsetBook
+from paceline_node.groups.pending import PendingOffsets
+from paceline_node.groups.records import Pending, PendingKey, pending_entry
+
+_NONE = PendingOffsets()
 
 
 class Ticket:
@@ -31,8 +34,9 @@ class Ticket:
 class TransactionalOffsets:
     """Pending offsets of all groups of a partition. Who may commit is the families' business."""
 
-    def __init__(self, context: GroupContext) -> None:
+    def __init__(self, context: GroupContext, offsets: OffsetBook) -> None:
         self._context = context
+        self._offsets = offsets
         self._tickets: dict[Ticket, None] = {}
 
     def ticket(self, key: GroupKey, producer_id: int) -> Ticket:
@@ -56,28 +60,24 @@ class TransactionalOffsets:
         commits: Sequence[Commit],
     ) -> None:
         """Note offsets that transaction ``serial`` of the ticket's producer will commit, the last
-        of each partition. Raises InvalidTransactionState, and what writing raises."""
+        of each partition; those of topics that are no more count for nothing. Raises
+        InvalidTransactionState, and what writing raises."""
         if not ticket.is_valid:
             raise InvalidTransactionState(
                 f"group {ticket.key}: the transaction was ended meanwhile, or the coordinator moved"
             )
-        if commits:
-            self._context.write(
-                ticket.key,
-                *(
-                    pending_entry(
-                        PendingKey(ticket.key, each.topic, each.partition, ticket.producer_id),
-                        Pending(
-                            each.offset,
-                            each.leader_epoch,
-                            each.metadata,
-                            producer_epoch,
-                            serial,
-                        ),
-                    )
-                    for each in commits
-                ),
+        entries = []
+        for each in commits:
+            current = self._context.topics.current(each.topic)
+            if current is None or each.topic_id not in (None, current):
+                continue
+            name = PendingKey(ticket.key, each.topic, each.partition, ticket.producer_id)
+            pending = Pending(
+                each.offset, each.leader_epoch, each.metadata, producer_epoch, serial, current
             )
+            entries.append(pending_entry(name, pending))
+        if entries:
+            self._context.write(ticket.key, *entries)
 
     def settle(
         self,
@@ -89,8 +89,8 @@ class TransactionalOffsets:
         commits: bool,
     ) -> None:
         """The producer's transaction ``serial`` ended: commit what is pending in it, or drop it;
-        then commit ``held``, each unless the group is further already. Idempotent. Raises what
-        writing raises.
+        then commit ``held``, each unless the group is further already. What is both pending and
+        held is committed as held. Idempotent. Raises what writing raises.
 
         What is still pending in an earlier one came after that had been settled, let in by a
         coordinator that did not know yet that it had lost its power: it is dropped, whatever
@@ -98,30 +98,44 @@ class TransactionalOffsets:
         for ticket in [each for each in self._tickets if each.producer_id == producer_id]:
             if ticket.key == key:
                 self.drop(ticket)
-        now_ms = self._context.wall_ms()
         entries: list[Entry] = []
-        for name, pending in self._context.store.pending.get(key, {}).items():
-            if name.producer_id != producer_id or pending.serial > serial:
+        held_at = {(each.topic, each.partition) for each in held}
+        pendings = self._context.store.pending.get(key, _NONE).of_producer(producer_id)
+        for name, pending in pendings.items():
+            if pending.serial > serial:
                 continue
-            if commits and pending.serial == serial:
-                offset = Offset(pending.offset, pending.leader_epoch, pending.metadata, now_ms)
-                entries.append(offset_entry(key, name.topic, name.partition, offset))
+            is_held = (name.topic, name.partition) in held_at
+            if commits and pending.serial == serial and not is_held:
+                entries += self._committed(key, name, pending)
             entries.append(pending_entry(name, None))
-        known = self._context.store.offsets.get(key, {})
         for each in held:
-            before = known.get((each.topic, each.partition))
+            before = self._offsets.fetch(key, each.topic, each.partition)
             if commits and (before is None or before.offset < each.offset):
-                offset = Offset(each.offset, each.leader_epoch, each.metadata, now_ms)
-                entries.append(offset_entry(key, each.topic, each.partition, offset))
+                entry = self._offsets.entry(key, each)
+                entries += [] if entry is None else [entry]
         if entries:
             self._context.write(key, *entries)
 
-    def is_pending(self, key: GroupKey, topic: str, partition: int) -> bool:
+    def _committed(self, key: GroupKey, name: PendingKey, pending: Pending) -> list[Entry]:
+        """What a pending offset becomes: nothing if its topic is no more."""
+        if not self._context.topics.holds(name.topic, pending.topic_id):
+            return []
+        commit = Commit(
+            name.topic, name.partition, pending.offset, pending.leader_epoch, pending.metadata
+        )
+        entry = self._offsets.entry(key, commit)
+        return [] if entry is None else [entry]
+
+    def is_pending(
+        self, key: GroupKey, topic: str, partition: int, *, beyond: int | None = None
+    ) -> bool:
         """Whether an open transaction may yet commit an offset of the partition (spec kafka 3,
-        ``require_stable``)."""
+        ``require_stable``); with ``beyond`` one that is higher than that."""
+        holds = self._context.topics.holds
+        pendings = self._context.store.pending.get(key, _NONE).at(topic, partition)
         return any(
-            (each.topic, each.partition) == (topic, partition)
-            for each in self._context.store.pending.get(key, {})
+            holds(topic, each.topic_id) and (beyond is None or each.offset > beyond)
+            for each in pendings
         )
 
     def resign(self) -> None:

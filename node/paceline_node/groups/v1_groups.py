@@ -16,11 +16,14 @@ from paceline.errors import (
     PacelineError,
     PartitionNotOwned,
     UnknownMember,
+    UnknownTopicOrPartition,
 )
-from paceline_node.groups.broker_assigned import BrokerAssigned, fitted
+from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.records import Group, Member, Offset, Phase, offset_entry
+from paceline_node.groups.topic_ids import UNBOUND
 
 DEFAULT_ASSIGNOR = "round_robin"
 _MARGIN_S = 0.001
@@ -58,7 +61,8 @@ def v1_key(group: str) -> GroupKey:
 class V1Groups(BrokerAssigned):
     """The commands JOIN, SYNC, HEARTBEAT, LEAVE and COMMIT."""
 
-    def __init__(self, context: GroupContext) -> None:
+    def __init__(self, context: GroupContext, offsets: OffsetBook) -> None:
+        self._offsets = offsets
         super().__init__(context, session_s=context.limits.v1_session_s, margin_s=_MARGIN_S)
 
     # --- commands ---------------------------------------------------------------------------------
@@ -79,7 +83,7 @@ class V1Groups(BrokerAssigned):
         if assignor is not None and draft.protocol != assignor:
             draft = replace(draft, protocol=assignor, generation=draft.generation + 1)
         draft = self._without_silent(key, draft)
-        draft = fitted(draft, partition_count)
+        draft = self._fitted(draft, partition_count)
         if draft.member(consumer_id) is None:
             context.check_member_count(key, len(draft.members) + 1)
             joined = Member(consumer_id, heard_ms=context.wall_ms())
@@ -109,13 +113,18 @@ class V1Groups(BrokerAssigned):
 
     def commit(self, member: MemberRef, partition: int, offset: int) -> None:
         """Store how far the member has read, forwards or back. Raises as :meth:`sync`, and
-        PartitionNotOwned."""
+        PartitionNotOwned, and UnknownTopicOrPartition for a topic that is no more."""
         group = self._check(member)
         owner = group.member(member.consumer_id)
         if owner is None or partition not in owner.partitions:
             raise PartitionNotOwned(f"{member.topic}/{partition} is not {member.consumer_id}'s")
-        stored = Offset(offset, commit_ms=self._context.wall_ms())
-        entry = offset_entry(member.key, member.topic, partition, stored)
+        entry = self._offsets.entry(member.key, Commit(member.topic, partition, offset))
+        if entry is None and group.topic_id is None:
+            # Taken over from files, before its topic is there.
+            stored = Offset(offset, commit_ms=self._context.wall_ms(), topic_id=UNBOUND)
+            entry = offset_entry(member.key, member.topic, partition, stored)
+        elif entry is None:
+            raise UnknownTopicOrPartition(f"topic not found: {member.topic}")
         self._context.write(member.key, entry)
 
     def _check(self, member: MemberRef) -> Group:
@@ -124,7 +133,7 @@ class V1Groups(BrokerAssigned):
         group = self._context.group(key)
         if group is None or group.topic != member.topic:
             raise GroupNotFound(f"group {member.group} does not read {member.topic}")
-        draft = fitted(self._without_silent(key, group), member.partition_count)
+        draft = self._fitted(self._without_silent(key, group), member.partition_count)
         self._store(key, group, draft)
         if draft.generation != member.generation:
             raise IllegalGeneration(

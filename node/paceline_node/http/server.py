@@ -19,6 +19,7 @@ import trio
 
 from paceline.errors import AuthorizationFailed
 from paceline_node.http.lazy import load
+from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.security.origins import BrowserCheck
 
@@ -45,13 +46,16 @@ StreamHandler = Callable[[trio.abc.Stream, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """``head_s``: seconds for a request's head, also the idle time between requests."""
+    """``head_s``: seconds for a request's head, also the idle time between requests.
+    ``idle_s``: silence after which a connection is closed for a new one, if all places are
+    taken."""
 
     connections: int = 1024
     head_bytes: int = 16 * 1024
     head_s: float = 10.0
     send_s: float = 30.0
     message_bytes: int = 64 * 1024 * 1024
+    idle_s: float = float("inf")
 
 
 def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:
@@ -77,6 +81,7 @@ class HttpServer:
         self._browsers = browsers or BrowserCheck()
         self._limits = limits or HttpLimits()
         self._log = structlog.get_logger(component="http")
+        self._strangers = SparingLog()
 
     async def run(
         self,
@@ -96,6 +101,7 @@ class HttpServer:
                     max_connections=self._limits.connections,
                     gate=gate,
                     opened=opened,
+                    idle_s=self._limits.idle_s,
                 )
             )
             task_status.started()
@@ -103,7 +109,7 @@ class HttpServer:
     async def handle(self, stream: trio.abc.Stream) -> None:
         """Serve one connection to its end and close it. Never raises for what a client does."""
         connection = _Connection(stream, self._limits)
-        async with contained("http", "browser or program"):
+        async with contained("http", "browser or program", self._strangers):
             await self._converse(stream, connection)
 
     async def _converse(self, stream: trio.abc.Stream, connection: _Connection) -> None:

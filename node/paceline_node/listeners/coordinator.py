@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import structlog
 import trio
 
 from paceline.errors import (
@@ -34,13 +33,14 @@ from paceline.wire.coordinator.messages import (
 from paceline_node.groups.coordinator_groups import Registered, coordinator_key
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC
-from paceline_node.listeners.byte_budget import ByteShare
 from paceline_node.listeners.coordinator_channel import ConsumerChannel
 from paceline_node.listeners.kafka_call import LISTENER
 from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.listeners.kafka_frames import FrameReader
 from paceline_node.listeners.serving import Client
+from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, Metrics, code_label
+from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.transport import Transport
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
@@ -69,6 +69,7 @@ class CoordinatorRequests:
         metrics: Metrics,
     ) -> None:
         self._sender = f"coordinator-{node_id}"
+        self._log = SparingLog()
         self._groups = groups
         self._topics = topics
         names = {Ask.CONSULT: "consult", Ask.REGISTER: "register"}
@@ -131,7 +132,7 @@ class CoordinatorRequests:
     # --- Register ---------------------------------------------------------------------------------
 
     async def serve(
-        self, transport: Transport, share: ByteShare, asked: Asked, client: Client
+        self, transport: Transport, share: Portion, asked: Asked, client: Client
     ) -> None:
         """Serve a consumer from its registration to its end. Raises RemoteProtocolError and what
         the transport raises."""
@@ -203,7 +204,9 @@ class CoordinatorRequests:
         client: Client,
     ) -> None:
         """Version 1 is told; who has nothing to be told with is closed."""
-        structlog.get_logger().info("consumer refused", peer=client.name, error=str(error))
+        self._log.info(
+            "consumer refused", cause=error.code.name, peer=client.name, error=str(error)
+        )
         if header.version > 0:
             await transport.send([response_frame(header, code, None)])
 
@@ -222,7 +225,7 @@ def _response(header: Header, request: RegisterRequest, told: Registered) -> byt
     return response_frame(header, 0, body)
 
 
-async def _hold(transport: Transport, share: ByteShare, seconds: float) -> None:
+async def _hold(transport: Transport, share: Portion, seconds: float) -> None:
     """Keep a consumer waiting that cannot be told to come again (spec coordinator 6)."""
     with trio.move_on_after(min(max(seconds, 0.0), 300.0)):
         frames = FrameReader(transport, share, max_bytes=0, stall_s=0.0, chunk_bytes=16)

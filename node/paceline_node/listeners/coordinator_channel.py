@@ -17,8 +17,8 @@ from paceline.wire.coordinator.codec import Ask, Header, read_response, request_
 from paceline.wire.coordinator.messages import PingRequest, PositionsResponse, StopRequest
 from paceline_node.groups.coordinator_dialogue import REBALANCE
 from paceline_node.groups.coordinator_room import Question
-from paceline_node.listeners.byte_budget import ByteShare
 from paceline_node.listeners.kafka_frames import FrameReader
+from paceline_node.memory import Portion
 from paceline_node.peers.transport import Transport
 
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
@@ -37,7 +37,7 @@ class ConsumerChannel:
     def __init__(
         self,
         transport: Transport,
-        share: ByteShare,
+        share: Portion,
         registered: Header,
         sender: str,
         may_read: Callable[[str], bool],

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 import structlog
 import trio
 
 from paceline.errors import PacelineError, RemoteProtocolError
-from paceline.types import Acks
+from paceline.types import Acks, Compression
 from paceline.wire.cursus import requests
 from paceline.wire.cursus.batch import CursusBatch
 from paceline.wire.cursus.commands import INTERNAL, Command, parse_command
-from paceline.wire.cursus.compression import CursusCompressor
+from paceline.wire.cursus.compression import CursusCompressor, codec_of
 from paceline.wire.cursus.errors import ERROR_CLASSES, CursusError
 from paceline.wire.cursus.frames import MAX_FRAME_BYTES
 from paceline.wire.cursus.inbound import read_frame
@@ -43,13 +43,14 @@ from paceline_node.listeners.cursus_session import (
 from paceline_node.listeners.cursus_streams import StreamTable
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import OK, Metrics
-from paceline_node.peers.server import Session
+from paceline_node.peers.server import Session, Slot
 from paceline_node.security.principals import Principal, Proof, node_principal
 
 REQUEST_BUDGET_S = 4.0
 """Every reply is out within this, for clients give up after 5 s (spec cursus 1)."""
 _THREAD_BYTES = 128 * 1024
-"""A frame above this is decompressed and parsed in a thread (SETTLED B11)."""
+"""A frame above this is parsed in a thread, and so is every compressed one, which may be as large
+as can be once it is unpacked (SETTLED B11)."""
 _REQUEST_TIMED_OUT = CursusError("request_timed_out", 'reason="outcome unknown"')
 _VERSION = 1
 
@@ -113,8 +114,8 @@ class CursusListener:
         """Serve one connection to its end; owns and closes ``stream``. A broken connection is the
         client's affair and ends quietly."""
         session = CursusSession(client.principal)
-        source = FrameSource(stream, max_frame_bytes=self._settings.max_frame_bytes)
-        sink = FrameSink(stream)
+        source = FrameSource(stream, client.memory, max_frame_bytes=self._settings.max_frame_bytes)
+        sink = FrameSink(stream, client.memory)
         async with stream, trio.open_nursery() as nursery:
             nursery.start_soon(_write, sink, nursery.cancel_scope)
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -161,8 +162,15 @@ class CursusListener:
 
     async def _parse(self, body: bytes) -> CursusBatch | Command:
         words, compressors = self._words, self._settings.compressors
-        if len(body) <= _THREAD_BYTES:
-            found = read_frame(body, words, compressors)
+        if len(body) <= _THREAD_BYTES and codec_of(body) is Compression.NONE:
+            try:
+                found = read_frame(body, words)
+            except CursusError:
+                if not compressors:
+                    raise
+                found = await self._env.host.run_blocking(
+                    lambda: read_frame(body, words, compressors)
+                )
         else:
             found = await self._env.host.run_blocking(lambda: read_frame(body, words, compressors))
         return found if isinstance(found, CursusBatch) else parse_command(found)
@@ -272,7 +280,9 @@ class CursusListener:
 
     # --- between nodes ----------------------------------------------------------------------------
 
-    async def serve_forwarded(self, session: Session, frame: Frame) -> tuple[Message, bytes]:
+    async def serve_forwarded(
+        self, session: Session, frame: Frame, slot: Slot
+    ) -> tuple[Message, bytes]:
         """Answer a frame that another node forwarded (PeerApi.CURSUS_FRAME).
 
         Raises NotLeader when nothing was done and the sender may look elsewhere; every other
@@ -289,6 +299,7 @@ class CursusListener:
             call = self._call(
                 found, call_session, body, self._env.now(), budget_s=budget_s, forwarded=True
             )
+            call = replace(call, slot=slot)
             reply = await self._carry_out(found, call)
         except CursusError as error:
             reply = text(error.line(classed=ask.classed))

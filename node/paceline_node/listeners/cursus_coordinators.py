@@ -80,6 +80,10 @@ class Coordinators:
             return CursusError("coordinator_not_available", f"coordinator_id={node}")
         return CursusError("NOT_COORDINATOR", f"host={host} port={port}")
 
+    def here(self) -> CursusError:
+        """The refusal that has a client ask this node again."""
+        return self._elsewhere(self._routing.node_id)
+
     async def forward(self, node: NodeId, call: CursusCall, body: bytes) -> Reply:
         """Another node's answer to a command. Raises as :meth:`LeaderRouting.ask`."""
         budget_s = self.left_s(call)

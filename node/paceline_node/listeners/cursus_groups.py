@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 
 import trio
 
@@ -24,10 +23,11 @@ from paceline.errors import (
     UnknownMember,
     UnknownTopicOrPartition,
 )
-from paceline.types import NodeId
+from paceline.types import NodeId, TopicId
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.errors import CursusError, parse_refusal, quoted
 from paceline.wire.cursus.requests import ReadPlace
+from paceline.wire.cursus.wildcards import TopicWildcards, is_pattern
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
@@ -42,8 +42,14 @@ from paceline_node.groups.cursus_groups import (
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey
 from paceline_node.groups.offsets import Commit
-from paceline_node.listeners.cursus_coordinators import COORDINATOR_WAIT_S, Coordinators, told_where
-from paceline_node.listeners.cursus_places import LISTENER, Places, is_pattern
+from paceline_node.groups.store import GroupStore
+from paceline_node.listeners.cursus_coordinators import (
+    ANSWER_S,
+    COORDINATOR_WAIT_S,
+    Coordinators,
+    told_where,
+)
+from paceline_node.listeners.cursus_places import LISTENER, Places
 from paceline_node.listeners.cursus_session import CursusCall, CursusSession, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
@@ -51,6 +57,11 @@ from paceline_node.services.routing import LeaderRouting
 from paceline_node.transactions.records import StagedOffset
 
 Serve = Callable[[GroupEngine, GroupKey], Reply]
+_PAUSE_S = 0.02
+
+
+class _OffsetPending(PacelineError):
+    """A transaction that is being ended may commit the offset that was asked for."""
 
 
 class CursusGroupCommands:
@@ -159,18 +170,30 @@ class CursusGroupCommands:
     # --- offsets ----------------------------------------------------------------------------------
 
     async def fetch_offset(self, request: requests.FetchOffset, call: CursusCall) -> Reply:
-        """What the group has committed; 0 where it has committed nothing."""
+        """What the group has committed; 0 where it has committed nothing. While a transaction that
+        is being ended may move it, it is waited for; then the client is sent here again, which is
+        the only refusal that all clients ask again after."""
         self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
         anywhere = cursus_key(request.group, request.topic)
+        until = call.deadline - ANSWER_S
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             if not engine.cursus.knows(key):
                 raise GroupNotFound(f"group {request.group} does not exist")
             engine.cursus.check_reader(engine.store, key, request.generation)
             found = engine.offsets.fetch(key, key.subject, request.partition)
-            return text(replies.ok(offset=0 if found is None else found.offset))
+            offset = 0 if found is None else found.offset
+            if engine.transactional.is_pending(key, key.subject, request.partition, beyond=offset):
+                raise _OffsetPending(f"group {key}: the offset may move")
+            return text(replies.ok(offset=offset))
 
-        return await self._at_coordinator(anywhere, call, serve, request.member)
+        while True:
+            try:
+                return await self._at_coordinator(anywhere, call, serve, request.member)
+            except _OffsetPending:
+                if self._env.now() + _PAUSE_S > until:
+                    raise self._coordinators.here() from None
+            await trio.sleep(_PAUSE_S)
 
     async def commit(self, request: requests.CommitOffset, call: CursusCall) -> Reply:
         """Store one offset."""
@@ -235,6 +258,15 @@ class CursusGroupCommands:
         listed = reply[0].decode().partition("groups=")[2]
         names.update(name for name in listed.split(",") if name)
 
+    def topic_id(self, topic: str) -> TopicId | None:
+        """The topic of that name, as far as this node knows."""
+        return self._groups.topic_id(topic)
+
+    def permit_commit(self, offsets: Sequence[StagedOffset], call: CursusCall) -> None:
+        """Raise AuthorizationFailed unless the client may commit ``offsets``."""
+        for group in {each.group.group for each in offsets}:
+            self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, group)
+
     async def check_owner(self, offsets: Sequence[StagedOffset], call: CursusCall) -> None:
         """Raise as COMMIT_OFFSET does unless the member that commits ``offsets``, which have one
         member of one group, is in that generation and reads those partitions; its session is kept.
@@ -271,31 +303,67 @@ class CursusGroupCommands:
 
     async def fence_reader(self, place: ReadPlace) -> int | None:
         """What its group has committed for a reader's partition. Refuses a reader of an older
-        generation.
+        generation, and, after a while, one that would begin where a transaction that is being ended
+        has read already.
 
         Asks this node's replica of the group's state, so that a read costs no round trip; one that
-        lags lets a reader pass a moment longer. Where it has none the coordinator is asked.
+        lags lets an older reader pass a moment longer. Where it has none, or has not heard of the
+        reader's generation yet, the coordinator is asked: what members of generations before have
+        pending lies before that in the log.
         """
         if place.group is None:
             return None
         key = cursus_key(place.group, place.topic)
+        until = self._env.now() + COORDINATOR_WAIT_S
+        while True:
+            try:
+                store = self._groups.replica_store(key)
+            except CoordinatorNotAvailable:
+                return None
+            if store is None or self._lags(store, key, place):
+                return await self._committed_elsewhere(place, key)
+            committed = self._committed_here(store, place, key)
+            if not self._may_move(store, key, place, max(committed or 0, place.offset or 0)):
+                return committed
+            if self._env.now() + _PAUSE_S > until:
+                raise _no_coordinator(key.group)
+            await trio.sleep(_PAUSE_S)
+
+    def _lags(self, store: GroupStore, key: GroupKey, place: ReadPlace) -> bool:
+        """Whether another node knows of a generation that this one has not heard of."""
+        if place.generation is None:
+            return False
+        group = store.groups.get(key)
+        if group is not None and group.generation >= place.generation:
+            return False
+        return self._routing.node_id != self._groups.leader(key)
+
+    def _may_move(self, store: GroupStore, key: GroupKey, place: ReadPlace, offset: int) -> bool:
+        """Whether a transaction may yet commit more than ``offset``."""
+        pendings = store.pending.get(key)
+        if pendings is None:
+            return False
+        return any(
+            each.offset > offset and self._groups.is_current(place.topic, each.topic_id)
+            for each in pendings.at(place.topic, place.partition)
+        )
+
+    def _committed_here(self, store: GroupStore, place: ReadPlace, key: GroupKey) -> int | None:
         try:
-            store = self._groups.replica_store(key)
-        except CoordinatorNotAvailable:
-            return None
-        if store is None:
-            return await self._committed_elsewhere(place, key)
-        try:
-            CursusGroups.check_reader(store, key, place.generation)
+            group = store.groups.get(key)
+            if group is not None and self._groups.is_current(place.topic, group.topic_id):
+                CursusGroups.check_reader(store, key, place.generation)
         except StaleGeneration as error:
             raise _refusal(error, key, place.member or "") from None
         found = store.offsets.get(key, {}).get((place.topic, place.partition))
-        return None if found is None else found.offset
+        if found is None or not self._groups.is_current(place.topic, found.topic_id):
+            return None
+        return found.offset
 
     async def _committed_elsewhere(self, place: ReadPlace, key: GroupKey) -> int | None:
         """As the coordinator says. It is not asked for a reader that names an offset and no
         generation; one that names an offset reads on, too, where nobody answers, and is refused
-        when it commits."""
+        when it commits; not where the coordinator says that the offset may move."""
         line = f"FETCH_OFFSET topic={place.topic} partition={place.partition} group={place.group}"
         if place.generation is not None:
             line += f" member={place.member or '-'} generation={place.generation}"
@@ -315,6 +383,9 @@ class CursusGroupCommands:
         if answer.startswith("ERROR: GEN_MISMATCH"):
             raise parse_refusal(answer)
         if not answer.startswith("OK offset="):
+            moves = answer.startswith("ERROR: NOT_COORDINATOR")
+            if moves or not (place.offset or answer.startswith("ERROR: group_not_found")):
+                raise _no_coordinator(key.group)
             return None
         return int(answer.removeprefix("OK offset=")) or None
 
@@ -354,13 +425,13 @@ class CursusGroupCommands:
             return key
         store = self._groups.replica_store(key)
         known = [] if store is None else [*store.groups, *store.offsets]
-        pattern = key.subject.replace("[", "[[]") or "*"
+        wildcards = TopicWildcards(key.subject or "*")
         matching = [
             each
             for each in known
             if each.family is Family.CURSUS
             and each.group == key.group
-            and fnmatchcase(each.subject, pattern)
+            and wildcards.matches(each.subject)
         ]
         groups = {} if store is None else store.groups
         silent = {each for each in matching if each not in groups or not groups[each].members}

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import re
-
 from paceline.types import NodeId, is_internal_topic
 from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_not_found
+from paceline.wire.cursus.wildcards import TopicWildcards
 from paceline_node.controller.image import TopicImage
+from paceline_node.security.principals import Principal
 from paceline_node.services.topics import TopicService
+from paceline_node.stretches import Work
+from paceline_node.turns import Turns
 
 LISTENER = "cursus"
 _NEW_TOPIC_WAIT_S = 0.5
 
 
-def is_pattern(topic: str) -> bool:
-    """Whether a topic's name holds wildcards."""
-    return "*" in topic or "?" in topic
-
-
 class Places:
     """Looks up topics and addresses in the metadata as they are here."""
 
-    def __init__(self, topics: TopicService) -> None:
+    def __init__(self, topics: TopicService, turns: Turns) -> None:
         self._topics = topics
+        self._turns = turns
 
     async def topic(self, name: str) -> TopicImage:
         """The topic; one that is being made elsewhere is waited for a moment (spec cursus 8.3).
@@ -39,19 +37,21 @@ class Places:
             raise partition_not_found(partition)
         return topic
 
-    def matching(self, pattern: str) -> list[TopicImage]:
-        """The topics whose names match, in their order."""
-        parts = re.split(r"([*?])", pattern)
-        wild = {"*": ".*", "?": "."}
-        found = re.compile("".join(wild.get(part, re.escape(part)) for part in parts))
-        return sorted(
-            (
-                topic
-                for topic in self._topics.image.topics.values()
-                if not is_internal_topic(topic.name) and found.fullmatch(topic.name)
-            ),
-            key=lambda topic: topic.name,
-        )
+    async def matching(self, pattern: str, principal: Principal) -> list[TopicImage]:
+        """The topics whose names match, in their order, of those that ``principal`` may see."""
+        return await self._turns.run(self._matching(TopicWildcards(pattern), principal))
+
+    def _matching(self, wildcards: TopicWildcards, principal: Principal) -> Work[list[TopicImage]]:
+        found = []
+        for topic in list(self._topics.image.topics.values()):
+            yield 1
+            if (
+                not is_internal_topic(topic.name)
+                and self._topics.may_see(principal, topic)
+                and wildcards.matches(topic.name)
+            ):
+                found.append(topic)
+        return sorted(found, key=lambda topic: topic.name)
 
     def address(self, node: NodeId) -> str:
         """A node's Cursus address, as its clients are to use it; empty where it has none."""

@@ -27,9 +27,12 @@ from paceline_node.services.records import RecordService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.storage.numbered import Number, Rule, producer_key
 from paceline_node.storage.numbered_batches import NumberedRecords
+from paceline_node.turns import Turns
 
 BATCH = "BATCH"
 """What a batch is called where commands are called by their word."""
+_INLINE_RECORDS = 1000
+"""More than these are made into columns, and into a frame for another node, in a thread."""
 _ANSWER_S = 0.1
 """Left of a call's time when an append is given up, so that its answer can still go out."""
 _IN_ACKS = frozenset({"fencing", "availability"})
@@ -54,13 +57,14 @@ class CursusProduce:
         places: Places,
         routing: LeaderRouting,
         limits: ProduceLimits,
+        turns: Turns,
     ) -> None:
         self._env = env
         self._records = records
         self._places = places
         self._routing = routing
         self._limits = limits
-        self._appender = NumberedAppender(env)
+        self._appender = NumberedAppender(env, turns)
         self._turns: dict[TopicId, int] = {}
 
     async def publish(self, request: Publish, call: CursusCall) -> Reply:
@@ -117,7 +121,11 @@ class CursusProduce:
 
         async def there(leader: NodeId) -> Reply:
             # What was compressed or chosen here is sent on as it is to be.
-            return await self._forward(leader, encode_batch(batch), call)
+            if len(batch.records) <= _INLINE_RECORDS:
+                body = encode_batch(batch)
+            else:
+                body = await self._env.host.run_blocking(lambda: encode_batch(batch))
+            return await self._forward(leader, body, call)
 
         return await self._routing.on_leader(
             name,
@@ -143,11 +151,10 @@ class CursusProduce:
         rule = _rule(topic, batch)
         left_s = call.deadline - self._env.now() - _ANSWER_S
         wish = Wish(batch.acks, max(0.0, min(self._limits.ack_timeout_s, left_s)), rule)
-        columns = columns_of(batch.records)
-        numbers: Sequence[Number | None] = [None] * len(batch.records)
-        if rule is not None:
-            numbers = _numbers(batch.records)
-        records = NumberedRecords(numbers, columns.values, columns.keys, columns.headers)
+        if len(batch.records) <= _INLINE_RECORDS:
+            records = _columns(batch.records, rule)
+        else:
+            records = await self._env.host.run_blocking(lambda: _columns(batch.records, rule))
         try:
             appended = await self._appender.append(partition, records, wish)
         except NotEnoughReplicas:
@@ -185,6 +192,14 @@ def _rule(topic: TopicImage, batch: CursusBatch) -> Rule | None:
     if topic.configs.get(PRODUCER_NUMBERING) == Rule.STRICT.value:
         return Rule.STRICT
     return Rule.WINDOW if batch.idempotent else None
+
+
+def _columns(records: Sequence[CursusRecord], rule: Rule | None) -> NumberedRecords:
+    columns = columns_of(records)
+    numbers: Sequence[Number | None] = [None] * len(records)
+    if rule is not None:
+        numbers = _numbers(records)
+    return NumberedRecords(numbers, columns.values, columns.keys, columns.headers)
 
 
 def _numbers(records: Sequence[CursusRecord]) -> list[Number | None]:

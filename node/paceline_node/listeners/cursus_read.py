@@ -8,6 +8,7 @@ CONSUMEs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline.wire.records import Record
 from paceline_node.env import Env
+from paceline_node.peers.server import Slot
 from paceline_node.replication.partition import Partition
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.scan import RecordScan
@@ -152,6 +154,7 @@ class LocalSource:
     partition: Partition
     place: ReadPlace
     non_utf8: NonUtf8
+    slot: Slot | None = None
 
     async def read(self, offset: int, wait_s: float) -> Found:
         partition = self.partition
@@ -185,8 +188,9 @@ class LocalSource:
         readable = trio.Event()
         token = self.partition.when_readable(offset, readable.set, self.place.isolation)
         try:
-            with trio.move_on_after(wait_s):
-                await readable.wait()
+            async with nullcontext() if self.slot is None else self.slot.given_up():
+                with trio.move_on_after(wait_s):
+                    await readable.wait()
         finally:
             self.partition.cancel(token)
 

@@ -9,8 +9,9 @@ from paceline.errors import NotLeader
 from paceline.wire.cursus.batch import Dialect
 from paceline.wire.cursus.errors import topic_not_found
 from paceline.wire.cursus.requests import Consume, ReadPlace
+from paceline.wire.cursus.wildcards import is_pattern
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_places import Places, is_pattern
+from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_read import (
     ForwardedSource,
     LocalSource,
@@ -86,7 +87,7 @@ class CursusReads:
     async def stream(self, place: ReadPlace, call: CursusCall, sink: FrameSink) -> CursusStream:
         """A stream that is ready to run."""
         if is_pattern(place.topic):
-            matching = self._places.matching(place.topic)
+            matching = await self._places.matching(place.topic, call.principal)
             if not matching:
                 raise topic_not_found(place.topic)
             place = replace(place, topic=matching[0].name)
@@ -110,7 +111,9 @@ class CursusReads:
             earliest=partition.log_start_offset,
             latest=partition.readable_end(place.isolation),
         )
-        return _Opened(place, LocalSource(self._env, partition, place, self._non_utf8), offset)
+        return _Opened(
+            place, LocalSource(self._env, partition, place, self._non_utf8, call.slot), offset
+        )
 
     async def _led_here(self, topic: str, number: int, call: CursusCall) -> Partition:
         """The partition, which this node must lead; others are told who does."""
@@ -126,7 +129,7 @@ class CursusReads:
         """One frame of the same partition of every topic that matches, in the order of names; its
         header names the pattern."""
         frames = RecordFrames(place)
-        for topic in self._places.matching(place.topic):
+        for topic in await self._places.matching(place.topic, call.principal):
             if place.partition not in topic.partitions or frames.is_full:
                 continue
             self._records.permit(call.principal, Operation.CONSUME, topic.name)

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import trio
 
+from paceline.errors import RemoteProtocolError
 from paceline.wire.cursus.frames import FrameReader, framed
+from paceline_node.memory import Holding, Portion
+from paceline_node.peers.server import Slot
 from paceline_node.security.principals import Principal
 
 Reply = Sequence[bytes]
@@ -18,6 +21,8 @@ MAX_UNREAD_ACKS_BYTES = 64 * 1024
 """A client that writes with acks=0 and does not read costs no more than this (spec cursus 4)."""
 _RECEIVE_BYTES = 256 * 1024
 _LAST_WORD_S = 2.0
+_STALL_S = 60.0
+_SLOWEST_BYTES_S = 64 * 1024
 
 
 def text(line: str) -> Reply:
@@ -42,7 +47,8 @@ class CursusSession:
 class CursusCall:
     """One request under way. ``deadline`` is when its answer must be out; ``body`` is its frame, to
     be forwarded; ``forwarded`` tells that another node sent it here, so that it goes no further.
-    ``redirects``: its client follows when it is told another address."""
+    ``redirects``: its client follows when it is told another address. ``slot``: what a forwarded
+    one holds of the other node's, to be given up while it waits for records."""
 
     word: str
     session: CursusSession
@@ -50,6 +56,7 @@ class CursusCall:
     deadline: float
     forwarded: bool
     redirects: bool = True
+    slot: Slot | None = None
 
     @property
     def principal(self) -> Principal:
@@ -59,29 +66,52 @@ class CursusCall:
 class FrameSource:
     """The frames of a connection, one at a time."""
 
-    def __init__(self, stream: trio.abc.Stream, *, max_frame_bytes: int) -> None:
+    def __init__(self, stream: trio.abc.Stream, memory: Holding, *, max_frame_bytes: int) -> None:
         self._stream = stream
+        self._memory = memory
+        self._at_work = Portion(memory)
         self._reader = FrameReader(max_frame_bytes=max_frame_bytes)
+        self._begun_at: float | None = None
 
     async def next(self) -> bytes | None:
         """The next body that is not empty, or None at the end of the stream. Raises
-        RemoteProtocolError for a frame that is too large. Cancel-safe: nothing is lost."""
+        RemoteProtocolError for a frame that is too large, and for one that has begun and does not
+        arrive within a minute and a second for every 64 KiB. Cancel-safe: nothing is lost. The
+        body before is done with."""
+        self._at_work.give_all()
         while True:
             while (body := self._reader.next_frame()) is not None:
                 if body:
+                    self._begun_at = None
+                    self._reader.feed(b"")  # lets go of what was taken
+                    self._memory.arriving(self._reader.held_bytes)
+                    self._at_work.set(len(body))
                     return body
-            data = await self._stream.receive_some(_RECEIVE_BYTES)
+            self._memory.arriving(self._reader.held_bytes)
+            data = await self._receive()
             if not data:
                 return None
             self._reader.feed(data)
+
+    async def _receive(self) -> bytes | bytearray:
+        if not self._reader.wanted_bytes:
+            return await self._stream.receive_some(_RECEIVE_BYTES)
+        await self._memory.room()
+        if self._begun_at is None:
+            self._begun_at = trio.current_time()
+        size = self._reader.held_bytes + self._reader.wanted_bytes
+        with trio.move_on_at(self._begun_at + _STALL_S + size / _SLOWEST_BYTES_S):
+            return await self._stream.receive_some(_RECEIVE_BYTES)
+        raise RemoteProtocolError("a frame has begun and does not arrive")
 
 
 class FrameSink:
     """Writes frames, whole and in order, from a task of its own: whoever reads the connection can
     go on when the client does not take its answers."""
 
-    def __init__(self, stream: trio.abc.Stream) -> None:
+    def __init__(self, stream: trio.abc.Stream, memory: Holding) -> None:
         self._stream = stream
+        self._unsent = Portion(memory)
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
         self._changed = trio.Event()
@@ -100,6 +130,7 @@ class FrameSink:
                 await self._stream.send_all(frame)
                 self._queue.popleft()
                 self._queued_bytes -= len(frame)
+                self._unsent.set(self._queued_bytes)
                 self._notify()
             if self._closing:
                 return
@@ -137,6 +168,7 @@ class FrameSink:
     def _put(self, frame: bytes) -> None:
         self._queue.append(frame)
         self._queued_bytes += len(frame)
+        self._unsent.set(self._queued_bytes)
         self._notify()
 
     def _notify(self) -> None:

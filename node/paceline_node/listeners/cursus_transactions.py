@@ -18,12 +18,16 @@ import trio
 from paceline.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
+    GroupNotFound,
+    IllegalGeneration,
     InvalidTransactionState,
     NotEnoughReplicas,
     NotLeader,
+    PartitionNotOwned,
     ProducerFenced,
     TransactionNotFound,
     TransactionTooLarge,
+    UnknownMember,
 )
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
@@ -45,6 +49,7 @@ from paceline_node.transactions.keys import (
     Family,
     TransactionKey,
 )
+from paceline_node.transactions.producers import Ended
 from paceline_node.transactions.records import (
     GroupRef,
     Header,
@@ -207,6 +212,7 @@ class CursusTransactions:
                 offset,
                 member=request.member,
                 generation=request.generation,
+                topic_id=self._groups.topic_id(request.topic),
             )
             for partition, offset in request.offsets
         ]
@@ -234,18 +240,14 @@ class CursusTransactions:
         can see it, else ``transaction_commit_failed``: then it is decided, and to be repeated."""
         fence, commits = request.fence, request.commit
         name = fence.transactional_id
-        key = key_of(name)
 
         async def here() -> Reply:
             found = await self._known(name, call)
             if found.state is State.EMPTY and not commits and found.wire_epoch == fence.epoch:
                 return text(replies.ok(transactional_id=name, state="aborted"))
-            if found.state is State.ONGOING and commits and found.wire_epoch == fence.epoch:
-                await self._groups.check_owner(found.offsets, call)
-            wait_s = self._coordinators.left_s(call)
-            ended = await self._transactions.end_staged(
-                call.principal, key, fence.epoch, commits=commits, wait_s=wait_s
-            )
+            if commits:
+                self._groups.permit_commit(found.offsets, call)
+            ended = await self._ended(fence, found, call, commits=commits)
             if not ended.complete:
                 reason = quoted("it is decided, not everybody has been told; ask again")
                 raise CursusError("transaction_commit_failed", f"reason={reason}")
@@ -283,6 +285,26 @@ class CursusTransactions:
     async def _known(self, name: str, call: CursusCall) -> Transaction:
         """The transactional id as it stands. Raises TransactionNotFound."""
         return (await self._transactions.describe(call.principal, key_of(name))).transaction
+
+    async def _ended(
+        self,
+        fence: requests.TransactionFence,
+        found: Transaction,
+        call: CursusCall,
+        *,
+        commits: bool,
+    ) -> Ended:
+        """End the transaction, as :meth:`TransactionService.end_staged`; raises as
+        :meth:`CursusGroupCommands.check_owner` where the group refuses ``found``'s offsets."""
+        key, wait_s = key_of(fence.transactional_id), self._coordinators.left_s(call)
+        try:
+            return await self._transactions.end_staged(
+                call.principal, key, fence.epoch, commits=commits, wait_s=wait_s
+            )
+        except (GroupNotFound, UnknownMember, IllegalGeneration, PartitionNotOwned) as error:
+            reason = quoted(str(error))
+        await self._groups.check_owner(found.offsets, call)  # says it in Cursus's words
+        raise CursusError("transaction_sync_failed", f"reason={reason}")
 
     async def _ended_before(self, command: Callable[[], Awaitable[R]], call: CursusCall) -> R:
         """What ``command`` says once the transaction before has been ended everywhere. Raises

@@ -16,7 +16,6 @@ from paceline_node.listeners.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka_call import Handlers
 from paceline_node.listeners.kafka_cluster import KafkaCluster
 from paceline_node.listeners.kafka_connection import (
-    KafkaBudgets,
     KafkaConnection,
     KafkaLimits,
     KafkaShared,
@@ -31,6 +30,7 @@ from paceline_node.listeners.kafka_trims import KafkaTrims
 from paceline_node.listeners.native_fetch import FetchHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
+from paceline_node.observe.sparing import SparingLog
 from paceline_node.services.surface import Surface
 
 _ALWAYS = frozenset({0, apis.API_VERSIONS})
@@ -61,7 +61,9 @@ class KafkaListener:
             metrics.requests_by("kafka", {key: name.lower() for key, name in names.items()}),
             coordinator,
             after_append,
-            KafkaBudgets(limits),
+            SparingLog(),
+            surface.turns,
+            env.host.run_blocking,
         )
 
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
@@ -72,7 +74,7 @@ class KafkaListener:
 
 def _handlers(env: Env, surface: Surface, native_fetch: FetchHandler) -> Handlers:
     cluster = KafkaCluster(surface.topics, surface.groups, surface.status, surface.transactions)
-    fetch = KafkaFetch(env, surface.records, native_fetch)
+    fetch = KafkaFetch(env, surface.records, native_fetch, surface.turns)
     groups = KafkaGroups(surface.groups)
     offsets = KafkaOffsets(surface.groups)
     topics = KafkaTopics(surface.topics)

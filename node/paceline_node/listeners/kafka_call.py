@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from paceline.wire.kafka.layout import Struct
-from paceline_node.listeners.byte_budget import ByteShare
+from paceline_node.memory import Portion
 from paceline_node.security.principals import Principal
 
 LISTENER = "coordinator"
@@ -21,7 +21,7 @@ class Call(NamedTuple):
     principal: Principal
     client_id: str
     host: str
-    room: ByteShare
+    room: Portion
 
 
 Handler = Callable[[Any, Call], Awaitable[Struct]]

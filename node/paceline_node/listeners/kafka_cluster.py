@@ -19,6 +19,7 @@ from paceline_node.controller.image import Broker, TopicImage
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka_call import LISTENER, Call
+from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka_errors import code_of, message_of
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
@@ -179,7 +180,7 @@ class KafkaCluster:
                 key=key,
                 node_id=NO_NODE,
                 port=-1,
-                error_code=code_of(error),
+                error_code=coordinator_code(error, CoordinatorApi.FIND_COORDINATOR),
                 error_message=message_of(error),
             )
         return wire.FindCoordinatorResponseCoordinator(

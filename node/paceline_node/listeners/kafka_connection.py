@@ -12,12 +12,11 @@ Reading ahead is how a client that goes away is noticed while its request waits:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-import structlog
 import trio
 
 from paceline.errors import PacelineError, RemoteProtocolError, UnsupportedVersion
@@ -31,24 +30,32 @@ from paceline.wire.coordinator.codec import (
 from paceline.wire.kafka import apis
 from paceline.wire.kafka.apis import API_VERSIONS, Api, RequestHeader
 from paceline.wire.kafka.cluster import ApiVersionsResponse
-from paceline.wire.kafka.layout import Struct
+from paceline.wire.kafka.layout import Apart, Struct, has_more_items
+from paceline.wire.kafka.reading import TooManyItems
 from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
-from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
+from paceline_node.env import RunBlocking
 from paceline_node.listeners.coordinator import Asked, CoordinatorRequests
 from paceline_node.listeners.kafka_call import Call, Handlers
 from paceline_node.listeners.kafka_errors import message_of
-from paceline_node.listeners.kafka_frames import FrameReader, frame_share
+from paceline_node.listeners.kafka_frames import FrameReader
 from paceline_node.listeners.kafka_outbox import Outbox, Part, Place
 from paceline_node.listeners.kafka_produce import KafkaProduce
 from paceline_node.listeners.serving import Client
+from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
+from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.transport import Transport, transport_for
+from paceline_node.stretches import at_once
+from paceline_node.turns import Turns
 
 _PRODUCE = 0
 _SMALL_REQUEST_BYTES = 8 * 1024
-_FRAMES_BYTES = 256 * 1024 * 1024
-_REQUESTS_BYTES = 16 * 1024 * 1024
-_ANSWERS_BYTES = 256 * 1024 * 1024
+_SMALL_PRODUCE_BYTES = 2 * 1024 * 1024
+"""Appended at once; what is larger is appended in turns with others' work."""
+_ITEMS_AT_ONCE = 500
+"""A message of more items is read, or written, in a thread."""
+_PARSED_FACTOR = 20
+"""What is made of a request takes so many times its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +73,6 @@ class KafkaLimits:
     last_s: float = 1.0
 
 
-class KafkaBudgets:
-    """Bounds of memory for all connections together: ``frames`` of large requests in arrival or at
-    work; ``requests``, other than produces, that were read and are not answered (what is made of
-    them takes some twenty times their bytes); ``answers`` made anew or not sent yet."""
-
-    def __init__(self, limits: KafkaLimits) -> None:
-        self.frames = ByteBudget(max(_FRAMES_BYTES, limits.max_frame_bytes))
-        self.requests = ByteBudget(_REQUESTS_BYTES)
-        self.answers = ByteBudget(_ANSWERS_BYTES)
-
-
 @dataclass(frozen=True, slots=True)
 class KafkaShared:
     """What all connections of a node share. ``after_append`` lets the followers know."""
@@ -88,7 +84,9 @@ class KafkaShared:
     meters: RequestMeters[int]
     coordinator: CoordinatorRequests
     after_append: Callable[[], None]
-    budgets: KafkaBudgets
+    log: SparingLog
+    turns: Turns
+    run_blocking: RunBlocking
 
 
 class KafkaConnection:
@@ -98,16 +96,17 @@ class KafkaConnection:
         self._shared = shared
         self._client = client
         limits = shared.limits
-        self._share = frame_share(shared.budgets.frames)
-        self._request = ByteShare(shared.budgets.requests, free_bytes=_SMALL_REQUEST_BYTES)
-        self._making = ByteShare(shared.budgets.answers)
+        self._share = Portion(client.memory)
+        self._request = Portion(client.memory)
+        self._making = Portion(client.memory)
         self._outbox = Outbox(
-            shared.budgets.answers,
+            Portion(client.memory),
             max_unsent=limits.max_unsent,
             max_bytes=limits.max_unsent_bytes,
             stall_s=limits.stall_s,
         )
         self._registering: Asked | None = None
+        self._nursery: trio.Nursery | None = None
         self._is_spoken_to = False
         """A frame was read that no worker has taken."""
 
@@ -116,6 +115,7 @@ class KafkaConnection:
         transport = transport_for(stream)
         try:
             async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 nursery.start_soon(self._outbox.run, transport)
                 ahead, frames = trio.open_memory_channel[memoryview](0)
                 done = trio.Event()
@@ -126,16 +126,21 @@ class KafkaConnection:
                     await done.wait()
                     await self._outbox.emptied()
                 nursery.cancel_scope.cancel()
+            self._nursery = None
             if self._registering is not None:
                 await self._coordinate(transport, self._registering)
         except* RemoteProtocolError as group:
             reasons = "; ".join(message_of(error) for error in _leaves(group))
-            structlog.get_logger().info(
-                "kafka connection refused", peer=self._client.name, why=reasons
+            self._shared.log.info(
+                "kafka connection refused",
+                cause="protocol",
+                peer=self._client.name,
+                why=reasons,
             )
         except* (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             pass  # who went away, or does not read, needs no answer
         finally:
+            self._nursery = None
             self._share.give_all()
             self._request.give_all()
             self._making.give_all()
@@ -232,7 +237,7 @@ class KafkaConnection:
             self._making,
         )
         if header.key == _PRODUCE:
-            request = apis.read_request(frame, start, api, header.version)
+            request = await self._parsed(frame, start, api, header.version)
             assert isinstance(request, ProduceRequest)
             return await self._produce(request, call, api, header, arrived, len(frame))
         if len(frame) > self._shared.limits.max_request_bytes:
@@ -240,14 +245,18 @@ class KafkaConnection:
                 f"API {header.key}: a request of {len(frame)} bytes, "
                 f"{self._shared.limits.max_request_bytes} are allowed"
             )
-        await self._request.take(len(frame))
-        asked = apis.read_request(frame, start, api, header.version)
+        if len(frame) > _SMALL_REQUEST_BYTES:
+            await self._client.memory.room()
+            self._request.set(_PARSED_FACTOR * len(frame))
+            await self._shared.turns.next()
+        asked = await self._parsed(frame, start, api, header.version)
         place = self._outbox.place()
-        if header.key == API_VERSIONS:
-            self._answer(place, api, header, arrived, self._shared.versions)
-        else:
-            handler = self._shared.handlers[header.key]
-            self._answer(place, api, header, arrived, await handler(asked, call))
+        response: Struct = self._shared.versions
+        if header.key != API_VERSIONS:
+            response = await self._shared.handlers[header.key](asked, call)
+        put_later = self._answer(place, api, header, arrived, response)
+        if put_later is not None:
+            await put_later()
         self._making.give_all()
         self._request.give_all()
         return False
@@ -267,7 +276,11 @@ class KafkaConnection:
         place = self._outbox.place()
         answer = partial(self._produced, place, api, header, arrived, kept_bytes)
         produce = self._shared.produce
-        produce.start(await produce.prepare(request, call), call, answer)
+        starting = produce.starting(await produce.prepare(request, call), call, answer)
+        if frame_bytes <= _SMALL_PRODUCE_BYTES and not has_more_items(request, _ITEMS_AT_ONCE):
+            at_once(starting)
+        else:
+            await self._shared.turns.run(starting)
         self._shared.after_append()
         return is_kept
 
@@ -282,20 +295,36 @@ class KafkaConnection:
     ) -> None:
         self._share.give(kept_bytes)
         if response is not None:
-            self._answer(place, api, header, arrived, response)
+            put_later = self._answer(place, api, header, arrived, response)
+            if put_later is not None and self._nursery is not None:
+                self._nursery.start_soon(put_later)
             return
         place.put(())
         self._shared.meters[header.key].done(OK, trio.current_time() - arrived)
 
+    async def _parsed(self, frame: memoryview, start: int, api: Api, version: int) -> Struct:
+        try:
+            return apis.read_request(frame, start, api, version, at_most=_ITEMS_AT_ONCE)
+        except TooManyItems:
+            read = partial(apis.read_request, frame, start, api, version)
+            return await self._shared.run_blocking(read)
+
     def _answer(
         self, place: Place, api: Api, header: RequestHeader, arrived: float, response: Struct
-    ) -> None:
-        parts = apis.response_parts(api, header.version, header.correlation_id, response)
-        place.put(cast(Sequence[Part], parts))  # what lies apart, lies in files
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Put the answer in its place; a long one is put there by what is returned."""
         code = getattr(response, "error_code", 0)
         self._shared.meters[header.key].done(
             code_label(code) if code else OK, trio.current_time() - arrived
         )
+        write = partial(apis.response_parts, api, header.version, header.correlation_id, response)
+        if has_more_items(response, _ITEMS_AT_ONCE):
+            return partial(self._put_later, place, write)
+        place.put(cast(Sequence[Part], write()))  # what lies apart, lies in files
+        return None
+
+    async def _put_later(self, place: Place, write: Callable[[], list[memoryview | Apart]]) -> None:
+        place.put(cast(Sequence[Part], await self._shared.run_blocking(write)))
 
 
 def _leaves(group: BaseExceptionGroup[PacelineError]) -> list[PacelineError]:

@@ -29,7 +29,7 @@ from paceline.wire.batch_header import (
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import Host
-from paceline_node.listeners.byte_budget import ByteShare
+from paceline_node.memory import Portion
 from paceline_node.peers.transport import FilePart, is_cached, read_part
 from paceline_node.replication.partition import Partition
 
@@ -57,7 +57,7 @@ class Converter:
     asks again.
     """
 
-    def __init__(self, room: ByteShare, host: Host) -> None:
+    def __init__(self, room: Portion, host: Host) -> None:
         self._room = room
         self._host = host
         self._is_room_taken = False

@@ -7,6 +7,7 @@ lie there, except where this protocol's readers could not make sense of them (``
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from paceline.errors import (
     CorruptMessage,
@@ -27,9 +28,12 @@ from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
 from paceline_node.services.answer import Answer
 from paceline_node.services.records import RecordService
+from paceline_node.turns import Turns
 
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2
+_AT_ONCE = 150
+"""Requests of more partitions than these take turns with others' work."""
 _NO_SESSION = 0
 _NEW_SESSION = (-1, 0)
 _FIRST_WITH_MAX_TIMESTAMP = 7
@@ -42,8 +46,11 @@ Found = tuple[native.FetchReply, list[FilePart]]
 class KafkaFetch:
     """Reads for Kafka clients."""
 
-    def __init__(self, env: Env, records: RecordService, native_fetch: FetchHandler) -> None:
+    def __init__(
+        self, env: Env, records: RecordService, native_fetch: FetchHandler, turns: Turns
+    ) -> None:
         self._host = env.host
+        self._turns = turns
         self._records = records
         self._native = native_fetch
 
@@ -56,17 +63,11 @@ class KafkaFetch:
         reply, parts = await self._read(request, call)
         slices = iter(parts)
         converter = Converter(call.room, self._host)
-        partitions = [
-            await self._partition(
-                asked,
-                found,
-                next(slices) if found.records_bytes else None,
-                request,
-                call,
-                converter,
-            )
-            for (_, asked), found in zip(_flat(request), reply.partitions, strict=True)
-        ]
+        partitions: list[wire.FetchResponseEntryPartition] = []
+        for (_, asked), found in zip(_flat(request), reply.partitions, strict=True):
+            part = next(slices) if found.records_bytes else None
+            partitions.append(await self._partition(asked, found, part, request, call, converter))
+            await self._turn(partitions)
         answered = iter(partitions)
         return wire.FetchResponse(
             responses=tuple(
@@ -78,14 +79,16 @@ class KafkaFetch:
             )
         )
 
+    async def _turn(self, done: list[Any]) -> None:
+        """After each of many that are done one by one: a turn of others between slices."""
+        if len(done) % _AT_ONCE == 0:
+            await self._turns.next()
+
     async def _read(self, request: wire.FetchRequest, call: Call) -> Found:
         isolation = Isolation.READ_COMMITTED if request.isolation_level else Isolation(0)
-        wanted = native.Fetch(
-            request.max_wait_ms if request.min_bytes > 0 else 0,
-            request.min_bytes,
-            request.max_bytes,
-            isolation,
-            tuple(
+        asked_for: list[native.FetchPartition] = []
+        for topic, asked in _flat(request):
+            asked_for.append(
                 native.FetchPartition(
                     topic,
                     asked.partition,
@@ -93,9 +96,17 @@ class KafkaFetch:
                     asked.partition_max_bytes,
                     LeaderEpoch(asked.current_leader_epoch),
                 )
-                for topic, asked in _flat(request)
-            ),
+            )
+            await self._turn(asked_for)
+        wanted = native.Fetch(
+            request.max_wait_ms if request.min_bytes > 0 else 0,
+            request.min_bytes,
+            request.max_bytes,
+            isolation,
+            tuple(asked_for),
         )
+        if len(wanted.partitions) > _AT_ONCE:
+            return await self._native.fetch_in_turns(wanted, call.principal)
         answer: Answer[Found] = Answer()
         parked = self._native.fetch(
             wanted, call.principal, lambda reply, parts: answer.deliver((reply, parts))
@@ -171,29 +182,34 @@ class KafkaFetch:
         self, request: wire.ListOffsetsRequest, call: Call
     ) -> wire.ListOffsetsResponse:
         """Offsets by time, or the ends."""
-        queries = [
-            native.OffsetQuery(
-                topic.name,
-                asked.partition_index,
-                _spec(asked.timestamp, call.version),
-                LeaderEpoch(asked.current_leader_epoch),
+        asked_by = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+        queries: list[native.OffsetQuery] = []
+        for topic, asked in asked_by:
+            queries.append(
+                native.OffsetQuery(
+                    topic,
+                    asked.partition_index,
+                    _spec(asked.timestamp, call.version),
+                    LeaderEpoch(asked.current_leader_epoch),
+                )
             )
-            for topic in request.topics
-            for asked in topic.partitions
-        ]
+            await self._turn(queries)
         isolation = Isolation.READ_COMMITTED if request.isolation_level else Isolation(0)
-        found = iter(
-            self._native.list_offsets(
-                native.ListOffsets(isolation, tuple(queries)), call.principal
-            ).partitions
-        )
+        asked_for = native.ListOffsets(isolation, tuple(queries))
+        if len(queries) > _AT_ONCE:
+            reply = await self._native.list_offsets_in_turns(asked_for, call.principal)
+        else:
+            reply = self._native.list_offsets(asked_for, call.principal)
+        offsets: list[wire.ListOffsetsResponseTopicPartition] = []
+        for (_, asked), found in zip(asked_by, reply.partitions, strict=True):
+            offsets.append(self._offset(asked, found, call))
+            await self._turn(offsets)
+        answered = iter(offsets)
         return wire.ListOffsetsResponse(
             topics=tuple(
                 wire.ListOffsetsResponseTopic(
                     name=topic.name,
-                    partitions=tuple(
-                        self._offset(asked, next(found), call) for asked in topic.partitions
-                    ),
+                    partitions=tuple(next(answered) for _ in topic.partitions),
                 )
                 for topic in request.topics
             )

@@ -1,9 +1,8 @@
 """Frames of the Kafka family off a connection: a size of four bytes, then that many.
 
 A frame is memory of its own, because batches are stamped in place where they were received. What a
-client announces is not believed: memory grows with what arrives, at most to twice of it. Large
-frames of all connections share one budget, of which a frame gets its whole size before it is read:
-connections that each held a part of theirs could wait for each other for ever.
+client announces is not believed: memory is taken by what arrives (``wire/arrival.py``), and that is
+what the node's account of memory is charged (``memory.py``).
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from __future__ import annotations
 import trio
 
 from paceline.errors import RemoteProtocolError
-from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
+from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
+from paceline_node.memory import Portion
 from paceline_node.peers.transport import Transport
 
 _SIZE_BYTES = 4
@@ -20,19 +20,15 @@ _SMALLEST = 2
 _SLOWEST_BYTES_S = 64 * 1024
 
 
-def frame_share(budget: ByteBudget) -> ByteShare:
-    """What a connection holds of the budget for frames; those up to 64 KiB are free."""
-    return ByteShare(budget, free_bytes=_CHUNK_BYTES)
-
-
 class FrameReader:
     """``max_bytes`` bounds the size a frame may announce; ``chunk_bytes`` are received at once. A
-    frame that has begun must arrive within ``stall_s`` and a second for every 64 KiB."""
+    frame that has begun must arrive within ``stall_s`` and a second for every 64 KiB. ``share`` is
+    charged with a frame that is whole, and its connection with what arrives."""
 
     def __init__(
         self,
         transport: Transport,
-        share: ByteShare,
+        share: Portion,
         *,
         max_bytes: int,
         stall_s: float,
@@ -79,27 +75,30 @@ class FrameReader:
                 f"a frame of {size} bytes: expected {_SMALLEST} to {self._max_bytes}"
             )
         self._start += _SIZE_BYTES
-        await self._share.take(size)
         with trio.fail_after(self._stall_s + size / _SLOWEST_BYTES_S):
             frame = await self._body(size)
         self._is_within = False
+        self._share.holding.arriving(0)
+        self._share.set(self._share.held_bytes + size)
         return frame
 
     async def _body(self, size: int) -> memoryview:
         taken = min(size, self._end - self._start)
-        frame = self._buffer[self._start : self._start + taken]
+        frame = memory_for(size, believed_bytes=_CHUNK_BYTES)
+        with memoryview(self._buffer) as view:
+            frame[:taken] = view[self._start : self._start + taken]
         self._start += taken
+        memory = self._share.holding
         while taken < size:
-            frame += bytes(min(size - taken, max(_CHUNK_BYTES, taken)))
-            with memoryview(frame) as view:
-                while taken < len(frame):
-                    count = await self._transport.receive_into([view[taken:]])
-                    if not count:
-                        raise RemoteProtocolError(
-                            f"the connection ended {size - taken} bytes before a frame's end"
-                        )
-                    taken += count
-        return memoryview(frame)
+            await memory.room()
+            count = await self._transport.receive_into([frame[taken : taken + RECEIVE_BYTES]])
+            if not count:
+                raise RemoteProtocolError(
+                    f"the connection ended {size - taken} bytes before a frame's end"
+                )
+            taken += count
+            memory.arriving(taken_bytes(size, taken), taken)
+        return frame
 
     async def _fill(self) -> bool:
         """Receive more; False at the end of the stream."""

@@ -9,7 +9,7 @@ from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncR
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.records import Protocol
 from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_errors import code_of, kafka_code
+from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 
@@ -53,7 +53,9 @@ class KafkaGroups:
             )
         except PacelineError as error:
             return wire.JoinGroupResponse(
-                error_code=code_of(error), member_id=request.member_id, protocol_name=""
+                error_code=coordinator_code(error, CoordinatorApi.JOIN_GROUP),
+                member_id=request.member_id,
+                protocol_name="",
             )
         return _joined(joined)
 
@@ -73,7 +75,9 @@ class KafkaGroups:
                 asked.key, lambda engine: engine.kafka.sync(asked)
             )
         except PacelineError as error:
-            return wire.SyncGroupResponse(error_code=code_of(error))
+            return wire.SyncGroupResponse(
+                error_code=coordinator_code(error, CoordinatorApi.SYNC_GROUP)
+            )
         return wire.SyncGroupResponse(
             error_code=0,
             protocol_type=synced.protocol_type,
@@ -92,7 +96,9 @@ class KafkaGroups:
                 ),
             )
         except PacelineError as error:
-            return wire.HeartbeatResponse(error_code=code_of(error))
+            return wire.HeartbeatResponse(
+                error_code=coordinator_code(error, CoordinatorApi.HEARTBEAT)
+            )
         return wire.HeartbeatResponse(error_code=0)
 
     async def leave(self, request: wire.LeaveGroupRequest, call: Call) -> wire.LeaveGroupResponse:
@@ -104,14 +110,20 @@ class KafkaGroups:
             key = self._key(call, Operation.JOIN_GROUP, request.group_id)
             codes = await self._groups.perform(key, lambda engine: engine.kafka.leave(key, leavers))
         except PacelineError as error:
-            return wire.LeaveGroupResponse(error_code=code_of(error))
+            return wire.LeaveGroupResponse(
+                error_code=coordinator_code(error, CoordinatorApi.LEAVE_GROUP)
+            )
         if call.version < _WITH_SEVERAL_LEAVING:
-            return wire.LeaveGroupResponse(error_code=kafka_code(codes[0]))
+            return wire.LeaveGroupResponse(
+                error_code=coordinator_code(codes[0], CoordinatorApi.LEAVE_GROUP)
+            )
         return wire.LeaveGroupResponse(
             error_code=0,
             members=tuple(
                 wire.LeaveGroupResponseMember(
-                    member_id=member_id, group_instance_id=instance_id, error_code=kafka_code(code)
+                    member_id=member_id,
+                    group_instance_id=instance_id,
+                    error_code=coordinator_code(code, CoordinatorApi.LEAVE_GROUP),
                 )
                 for (member_id, instance_id), code in zip(leavers, codes, strict=True)
             ),
@@ -125,7 +137,9 @@ class KafkaGroups:
             states = frozenset(request.states_filter)
             found = await self._groups.list(frozenset((Family.KAFKA,)), states)
         except PacelineError as error:
-            return wire.ListGroupsResponse(error_code=code_of(error))
+            return wire.ListGroupsResponse(
+                error_code=coordinator_code(error, CoordinatorApi.LIST_GROUPS)
+            )
         return wire.ListGroupsResponse(
             error_code=0,
             groups=tuple(
@@ -154,7 +168,9 @@ class KafkaGroups:
             key = self._key(call, Operation.DESCRIBE, group)
             found = await self._groups.perform(key, lambda engine: Inspection(engine).describe(key))
         except PacelineError as error:
-            return wire.DescribeGroupsResponseGroup(error_code=code_of(error), group_id=group)
+            return wire.DescribeGroupsResponseGroup(
+                error_code=coordinator_code(error, CoordinatorApi.DESCRIBE_GROUPS), group_id=group
+            )
         return _described(group, found)
 
     async def delete(
@@ -168,7 +184,7 @@ class KafkaGroups:
                 key = self._key(call, Operation.DELETE, group)
                 await self._delete(key)
             except PacelineError as refusal:
-                error = code_of(refusal)
+                error = coordinator_code(refusal, CoordinatorApi.DELETE_GROUPS)
             results.append(wire.DeleteGroupsResponseResult(group_id=group, error_code=error))
         return wire.DeleteGroupsResponse(results=tuple(results))
 
@@ -178,7 +194,7 @@ class KafkaGroups:
 
 def _joined(joined: Joined) -> wire.JoinGroupResponse:
     return wire.JoinGroupResponse(
-        error_code=kafka_code(joined.error),
+        error_code=coordinator_code(joined.error, CoordinatorApi.JOIN_GROUP),
         generation_id=joined.generation,
         protocol_type=joined.protocol_type or None,
         protocol_name=joined.protocol,

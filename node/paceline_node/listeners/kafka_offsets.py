@@ -13,7 +13,7 @@ from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
 
@@ -144,7 +144,7 @@ class KafkaOffsets:
             key = self._key(request.group_id, call)
             await self._groups.perform(key, store)
         except PacelineError as error:
-            return code_of(error)
+            return coordinator_code(error, CoordinatorApi.OFFSET_COMMIT)
         return 0
 
     def _key(self, group: str, call: Call) -> GroupKey:
@@ -179,7 +179,9 @@ class KafkaOffsets:
         try:
             found = await self._found(request, request.group_id, wanted, call)
         except PacelineError as error:
-            return self._refused(request, code_of(error), call)
+            return self._refused(
+                request, coordinator_code(error, CoordinatorApi.OFFSET_FETCH), call
+            )
         return wire.OffsetFetchResponse(
             topics=tuple(
                 wire.OffsetFetchResponseTopic(
@@ -243,7 +245,8 @@ class KafkaOffsets:
         try:
             found = await self._found(request, asked.group_id, wanted, call)
         except PacelineError as error:
-            return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code_of(error))
+            code = coordinator_code(error, CoordinatorApi.OFFSET_FETCH)
+            return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
         return wire.OffsetFetchResponseGroup(
             group_id=asked.group_id,
             topics=tuple(
@@ -307,7 +310,8 @@ class KafkaOffsets:
                 key, lambda engine: Inspection(engine).delete_offsets(key, wanted)
             )
         except PacelineError as error:
-            return wire.OffsetDeleteResponse(error_code=code_of(error))
+            code = coordinator_code(error, CoordinatorApi.OFFSET_DELETE)
+            return wire.OffsetDeleteResponse(error_code=code)
         refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return wire.OffsetDeleteResponse(
             error_code=0,

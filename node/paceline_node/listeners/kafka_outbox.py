@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from paceline_node.listeners.byte_budget import ByteBudget
+from paceline_node.memory import Portion
 from paceline_node.peers.transport import FilePart, Transport
 
 Part = bytes | bytearray | memoryview | FilePart
@@ -37,14 +37,13 @@ class Place:
 
 class Outbox:
     """``max_unsent``: places taken and not sent yet, above which no request is carried out;
-    ``max_bytes``: answers in memory, likewise (what lies in files costs none). ``budget``: those of
-    all connections; once it is spent, a connection with anything unsent waits, while each may have
-    one answer. ``stall_s``: a client that does not take a MiB in so long is given up."""
+    ``max_bytes``: answers in memory, likewise (what lies in files costs none). ``share`` is charged
+    with those; while memory is short, a connection that holds more than its share waits with
+    anything unsent, while each may have one answer. ``stall_s``: a client that does not take a MiB
+    in so long is given up."""
 
-    def __init__(
-        self, budget: ByteBudget, *, max_unsent: int, max_bytes: int, stall_s: float
-    ) -> None:
-        self._budget = budget
+    def __init__(self, share: Portion, *, max_unsent: int, max_bytes: int, stall_s: float) -> None:
+        self._share = share
         self._max_unsent = max_unsent
         self._max_bytes = max_bytes
         self._stall_s = stall_s
@@ -75,7 +74,7 @@ class Outbox:
             return  # to nobody
         size = _in_memory(place.parts)
         self.unsent_bytes += size
-        self._budget.add(size)
+        self._share.set(self.unsent_bytes)
         if self._places and self._places[0].parts is not None:
             self._work.set()
 
@@ -84,7 +83,7 @@ class Outbox:
         while (
             len(self._places) >= self._max_unsent
             or self.unsent_bytes >= self._max_bytes
-            or (self.unsent_bytes and self._budget.is_spent)
+            or (self.unsent_bytes and self._share.is_over_share)
         ):
             self._moved = trio.Event()
             await self._moved.wait()
@@ -131,7 +130,7 @@ class Outbox:
 
     def _forget(self, size: int) -> None:
         self.unsent_bytes -= size
-        self._budget.give(size)
+        self._share.set(self.unsent_bytes)
 
     def close(self) -> None:
         """What was not sent will not be, nor what is answered from now on."""

@@ -1,7 +1,8 @@
 """Kafka PRODUCE: batches as they were sent, or message sets made into batches.
 
-Every append happens here and now, in order of arrival; the answer comes by the callback of the last
-partition to be decided. Nothing waits, but old message sets that are large.
+Appends happen in order of arrival; the answer comes by the callback of the last partition to be
+decided. Nothing is awaited between the check of a partition's role and its append; large requests
+are carried out a partition a stretch, and old message sets that are large are read in a thread.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from paceline.errors import (
     ErrorCode,
     InvalidRecord,
     InvalidRequiredAcks,
+    MessageTooLarge,
     PacelineError,
     PolicyViolation,
     RemoteProtocolError,
     UnsupportedCompression,
 )
 from paceline.types import Acks, Compression, is_internal_topic
-from paceline.wire.batch import CLIENT_ATTRIBUTES, build_batch, validate_client_batches
-from paceline.wire.batch_header import BatchHeader
+from paceline.wire.batch import CLIENT_ATTRIBUTES, build_batch, checked_batches
+from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
 from paceline.wire.kafka import records as wire
 from paceline.wire.kafka.layout import Records
 from paceline.wire.kafka.message_set import read_message_set
@@ -30,18 +32,22 @@ from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_errors import code_of, message_of
 from paceline_node.replication.partition import ProduceResult
 from paceline_node.security.principals import Operation
+from paceline_node.services.client_batches import ClientBatches
 from paceline_node.services.records import RecordService
 from paceline_node.services.transactional_produce import (
     TRANSACTIONAL_ATTRIBUTES,
     TransactionalProduce,
 )
 from paceline_node.services.transactions import TransactionService
+from paceline_node.stretches import Work
 from paceline_node.transactions.keys import Family, TransactionKey
 
 _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7
-_INLINE_BYTES = 64 * 1024
-"""A larger message set is read in a thread."""
+_INLINE_BYTES = 1024
+"""A larger message set is read in a thread; it may unpack to a thousand times its bytes."""
+_BYTES_PER_UNIT = 64 * 1024
+"""Checking and writing so much costs as much as anything else that counts for one."""
 _MAX_TIMEOUT_MS = 120_000
 
 _IN_PRODUCE = {
@@ -83,6 +89,7 @@ class KafkaProduce:
         self._records = records
         self._transactions = transactions
         self._transactional = transactional
+        self._batches = ClientBatches(env)
 
     async def prepare(self, request: wire.ProduceRequest, call: Call) -> Prepared:
         """The request with batches in the place of message sets (versions below 3)."""
@@ -114,10 +121,10 @@ class KafkaProduce:
         made = await self._env.host.run_blocking(lambda: _batch(message_set, now_ms))
         return memoryview(made)
 
-    def start(self, prepared: Prepared, call: Call, answer: Answer) -> None:
-        """Append all that the request carries; ``answer`` is called once, maybe before this
-        returns. Raises RemoteProtocolError for an error that the request's acks leave no answer
-        for: the connection is to be closed."""
+    def starting(self, prepared: Prepared, call: Call, answer: Answer) -> Work[None]:
+        """Append all that the request carries, a partition a stretch; ``answer`` is called once,
+        maybe before this ends. Raises RemoteProtocolError for an error that the request's acks
+        leave no answer for: the connection is to be closed."""
         request, refused = prepared
         pending = _Pending(request.topic_data, partial(_answer, request.acks, answer))
         timeout_s = max(0, min(request.timeout_ms, _MAX_TIMEOUT_MS)) / 1000
@@ -131,6 +138,8 @@ class KafkaProduce:
                     self._append(request, topic.name, part, call, timeout_s, pending, place)
                 except PacelineError as error:
                     pending.done(place, error)
+                size = len(part.records) if isinstance(part.records, memoryview) else 0
+                yield 1 + size // _BYTES_PER_UNIT
         pending.all_started()
 
     def _append(
@@ -153,9 +162,9 @@ class KafkaProduce:
             raise InvalidRecord(f"{topic}/{part.index}: no batch")
         name = request.transactional_id
         allowed = CLIENT_ATTRIBUTES if name is None else TRANSACTIONAL_ATTRIBUTES
-        headers = validate_client_batches(batch, allowed_attributes=allowed)
-        _check(headers, call.version)
+        headers = _only_batch(batch, allowed, call.version)
         partition = self._records.leader(topic, part.index)
+        self._batches.check(partition, headers)
         acks, done = Acks(request.acks), partial(pending.done, place)
         if name is None:
             partition.produce(batch, headers, acks=acks, timeout_s=timeout_s, done=done)
@@ -173,11 +182,18 @@ class KafkaProduce:
         )
 
 
-def _check(headers: Sequence[BatchHeader], version: int) -> None:
-    if len(headers) != 1:
-        raise InvalidRecord(f"{len(headers)} batches for a partition: one is allowed")
-    if headers[0].compression == Compression.ZSTD and version < _FIRST_WITH_ZSTD:
+def _only_batch(batch: memoryview, allowed: int, version: int) -> list[BatchHeader]:
+    if len(batch) > MAX_STORED_BATCH_BYTES:
+        raise MessageTooLarge(f"{len(batch)} bytes for a partition, limit {MAX_STORED_BATCH_BYTES}")
+    # No second one is looked at: a crowd of them would keep the event loop for seconds.
+    header = next(checked_batches(batch, allowed_attributes=allowed), None)
+    if header is None:
+        raise InvalidRecord("no batch for a partition")
+    if header.batch_length + LENGTH_OVERHEAD != len(batch):
+        raise InvalidRecord("several batches for a partition: one is allowed")
+    if header.compression == Compression.ZSTD and version < _FIRST_WITH_ZSTD:
         raise UnsupportedCompression(f"zstd in PRODUCE version {version}: needs 7")
+    return [header]
 
 
 def _batch(message_set: memoryview, now_ms: int) -> bytearray:

@@ -11,6 +11,7 @@ from paceline.wire.kafka import transactions as wire
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka_call import Call
+from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.listeners.kafka_offsets import judged, stored
 from paceline_node.security.principals import Operation
@@ -31,12 +32,12 @@ _COMPLETE_S = 2.0
 client's next transaction, refused until then, mostly need not be asked for twice."""
 
 
-def _code(error: PacelineError, version: int, since: int) -> int:
+def _code(error: PacelineError, api: CoordinatorApi, version: int, since: int) -> int:
     """A fenced producer has a number of its own from version ``since`` on."""
     if error.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
         fenced = version >= since
         return ErrorCode.PRODUCER_FENCED if fenced else ErrorCode.INVALID_PRODUCER_EPOCH
-    return code_of(error)
+    return coordinator_code(error, api)
 
 
 def _key(transactional_id: str) -> TransactionKey:
@@ -70,7 +71,10 @@ class KafkaTransactions:
         try:
             identity = await self._identity(request, call)
         except PacelineError as error:
-            code = _code(error, call.version, _INIT_WITH_FENCED)
+            api = CoordinatorApi.INIT_PRODUCER_ID
+            if request.transactional_id is None:
+                api = CoordinatorApi.PRODUCER_ID_ALONE
+            code = _code(error, api, call.version, _INIT_WITH_FENCED)
             return wire.InitProducerIdResponse(error_code=code, producer_epoch=-1)
         return wire.InitProducerIdResponse(
             error_code=0, producer_id=identity.producer_id, producer_epoch=identity.epoch
@@ -108,7 +112,8 @@ class KafkaTransactions:
                     named,
                 )
             except PacelineError as error:
-                code = _code(error, call.version, _WITH_FENCED)
+                api = CoordinatorApi.ADD_PARTITIONS_TO_TXN
+                code = _code(error, api, call.version, _WITH_FENCED)
         return wire.AddPartitionsToTxnResponse(
             results_by_topic=tuple(
                 wire.AddPartitionsToTxnResponseTopic(
@@ -151,7 +156,8 @@ class KafkaTransactions:
                 GroupRef(Family.KAFKA.value, request.group_id),
             )
         except PacelineError as error:
-            return wire.AddOffsetsToTxnResponse(error_code=_code(error, call.version, _WITH_FENCED))
+            code = _code(error, CoordinatorApi.ADD_OFFSETS_TO_TXN, call.version, _WITH_FENCED)
+            return wire.AddOffsetsToTxnResponse(error_code=code)
         return wire.AddOffsetsToTxnResponse(error_code=0)
 
     async def commit_offsets(
@@ -168,6 +174,8 @@ class KafkaTransactions:
                 engine.kafka.check_commit(
                     group, request.generation_id, request.member_id, request.group_instance_id
                 )
+            else:
+                engine.kafka.check_new(group)
 
         try:
             await self._offsets.commit(
@@ -180,7 +188,8 @@ class KafkaTransactions:
                 check=check,
             )
         except PacelineError as error:
-            code = _code(error, call.version, call.version + 1)
+            api = CoordinatorApi.TXN_OFFSET_COMMIT
+            code = _code(error, api, call.version, call.version + 1)
         return wire.TxnOffsetCommitResponse(topics=stored(request.topics, code, refused))
 
     # --- the end ----------------------------------------------------------------------------------
@@ -197,5 +206,6 @@ class KafkaTransactions:
                 wait_s=_COMPLETE_S,
             )
         except PacelineError as error:
-            return wire.EndTxnResponse(error_code=_code(error, call.version, _WITH_FENCED))
+            code = _code(error, CoordinatorApi.END_TXN, call.version, _WITH_FENCED)
+            return wire.EndTxnResponse(error_code=code)
         return wire.EndTxnResponse(error_code=0)

@@ -27,9 +27,8 @@ from paceline_node.listeners.modern_tables import TableRequests
 from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.segment_outbox import Outbox
 from paceline_node.listeners.segment_requests import InOrder
-from paceline_node.listeners.serving import let_read
+from paceline_node.listeners.serving import Client, let_read
 from paceline_node.observe.metrics import RequestMeters
-from paceline_node.security.principals import Principal
 from paceline_node.services.segments import SegmentService
 
 _RECEIVE_BYTES = 256 * 1024
@@ -51,9 +50,9 @@ class ModernServices(NamedTuple):
 class ModernConnection:
     """Serves one client, which has said Hello already, to the connection's end."""
 
-    def __init__(
-        self, services: ModernServices, principal: Principal, limits: ConnectionLimits
-    ) -> None:
+    def __init__(self, services: ModernServices, client: Client, limits: ConnectionLimits) -> None:
+        principal = client.principal
+        self._memory = client.memory
         self._limits = limits
         self._budget = services.budget
         self._writers = services.segments.writers
@@ -68,7 +67,7 @@ class ModernConnection:
             max_appenders=limits.protocol.max_appenders,
             say=self._outbox.send,
             end=self._over.cancel,
-            inflight_changed=services.budget.changed,
+            inflight_changed=self._inflight_changed,
         )
         self._requests = ModernRequests(
             services.env,
@@ -90,6 +89,10 @@ class ModernConnection:
     def inflight_bytes(self) -> int:
         """Bytes received and not committed."""
         return self._appends.inflight_bytes
+
+    def _inflight_changed(self, size: int) -> None:
+        self._memory.change(size)
+        self._budget.changed(self, size)
 
     def look_again(self) -> None:
         """Something that the connection may wait for has changed."""
@@ -128,6 +131,8 @@ class ModernConnection:
                 await self._outbox.room()
                 await self._capacity()
                 data = b""
+                self._memory.arriving(self._reader.buffered_bytes)
+                await self._memory.room()
                 with trio.move_on_after(self._limits.idle_s):
                     data = await stream.receive_some(_RECEIVE_BYTES)
                 if not data:

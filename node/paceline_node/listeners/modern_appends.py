@@ -98,7 +98,7 @@ class ModernAppends:
         max_appenders: int,
         say: Callable[[SegmentMessage], None],
         end: Callable[[], None],
-        inflight_changed: Callable[[], None],
+        inflight_changed: Callable[[int], None],
     ) -> None:
         self._segments = segments
         self._budget = transients
@@ -232,6 +232,7 @@ class ModernAppends:
         done = partial(self._done, binding, len(payload), reply)
         # Before the append, which may be committed, and answered, before it returns.
         self.inflight_bytes += len(payload)
+        self._inflight_changed(len(payload))
         binding.level = number
         try:
             self._segments.append(binding.partition, run, timeout_s=self._timeout_s, done=done)
@@ -279,7 +280,7 @@ class ModernAppends:
 
     def _give_back(self, size: int) -> None:
         self.inflight_bytes -= size
-        self._inflight_changed()
+        self._inflight_changed(-size)
 
     # --- large Events -----------------------------------------------------------------------------
 

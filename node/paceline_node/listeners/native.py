@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-import structlog
 import trio
 
 from paceline.errors import (
@@ -27,40 +26,53 @@ from paceline.errors import (
 from paceline.types import NodeId
 from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message, Packed
-from paceline.wire.native.api import PROTOCOL_VERSION, NativeApi
+from paceline.wire.native.api import MAX_ITEMS, PROTOCOL_VERSION, NativeApi, items_of
 from paceline.wire.native.data import (
+    Fetch,
     FetchReply,
     Hello,
     HelloReply,
     ListOffsets,
     ListOffsetsReply,
 )
+from paceline_node.env import RunBlocking
 from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.serving import Client
+from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, Metrics, code_label
+from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.burst import Burst
 from paceline_node.peers.framestream import FrameStream, OutboxLimits
 from paceline_node.peers.transport import FilePart
 from paceline_node.security.principals import Principal
+from paceline_node.turns import SLICE_UNITS, Turns
 
-RequestHandler = Callable[[Frame, Principal], Awaitable[Message]]
+RequestHandler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 _BEFORE_HELLO_BYTES = 64 * 1024
 # Looked up for every request; a plain number compares faster than a member of an enumeration.
 _REQUEST, _RESPONSE, _PRODUCE = int(Kind.REQUEST), int(Kind.RESPONSE), int(NativeApi.PRODUCE)
 _NOTHING = memoryview(b"")
+_IN_TURNS = frozenset({int(NativeApi.PRODUCE), int(NativeApi.FETCH), int(NativeApi.LIST_OFFSETS)})
+"""What is answered without a task as long as it is small."""
+_ITEMS_PER_UNIT = 8
+_BYTES_PER_UNIT = 64 * 1024
+_LARGE_UNITS = 100
+_SMALL_BYTES = 8 * 1024
+_PARSED_FACTOR = 8
 _API_NAMES = {int(api): api.name.lower() for api in NativeApi}
 
 
 @dataclass(frozen=True, slots=True)
 class NativeLimits:
     """Per connection: bytes of one frame, unanswered requests, bytes of answers that the client
-    has not taken, seconds for the first Hello."""
+    has not taken, seconds for the first Hello and for the rest of a large frame."""
 
     max_frame_bytes: int = 64 * 1024 * 1024
     max_in_flight: int = 1000
     outbox_bytes: int = 256 * 1024 * 1024
     hello_s: float = 10.0
+    stall_s: float = 60.0
 
 
 class NativeService:
@@ -79,6 +91,8 @@ class NativeService:
         *,
         burst: Burst,
         after_burst: Callable[[], None],
+        turns: Turns,
+        run_blocking: RunBlocking,
     ) -> None:
         self.cluster_id = cluster_id
         self.node_id = node_id
@@ -89,8 +103,11 @@ class NativeService:
         self.limits = limits
         self.burst = burst
         self.after_burst = after_burst
+        self.turns = turns
+        self.run_blocking = run_blocking
         self.meters = metrics.requests_by("native", _API_NAMES)
         self._streams: set[FrameStream] = set()
+        self._log = SparingLog()
 
     @property
     def outbox_bytes(self) -> int:
@@ -107,15 +124,22 @@ class NativeService:
             max_frame_bytes=_BEFORE_HELLO_BYTES,
             outbox=outbox,
             burst=self.burst,
+            memory=client.memory,
+            stall_s=self.limits.stall_s,
         )
-        session = _Session(self, frames, client.principal)
+        session = _Session(self, frames, client)
         self._streams.add(frames)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.run_writer)
             try:
                 await session.run(nursery)
             except RemoteProtocolError as error:
-                structlog.get_logger().info("native connection refused", peer=name, why=str(error))
+                self._log.info(
+                    "native connection refused",
+                    cause=type(error).__name__,
+                    peer=name,
+                    why=str(error),
+                )
                 frames.finish()
             except ConnectionLost:
                 frames.abort(f"{name}: connection lost")
@@ -125,10 +149,14 @@ class NativeService:
 
 
 class _Session:
-    def __init__(self, service: NativeService, frames: FrameStream, principal: Principal) -> None:
+    def __init__(self, service: NativeService, frames: FrameStream, client: Client) -> None:
         self._service = service
-        self._principal = principal
+        self._principal = client.principal
+        self._memory = client.memory
+        self._at_work = Portion(client.memory)
+        self._large: dict[int, int] = {}  # what large requests that are unanswered are charged with
         self._meters = service.meters
+        self._rare = service.requests
         self._frames = frames
         self._unanswered = 0
         self._room = trio.Event()
@@ -144,9 +172,11 @@ class _Session:
             return
         while (frame := await self._frames.receive()) is not None:
             arrived = trio.current_time()
-            self._take(frame, arrived, nursery)
-            while self._has_room and (more := self._frames.receive_buffered()) is not None:
-                self._take(more, arrived, nursery)
+            spent = 0
+            more: Frame | None = frame
+            while more is not None:
+                spent += await self._take(more, arrived, nursery, spent)
+                more = self._frames.receive_buffered() if self._has_room else None
             # What came together goes to the followers together, and at once.
             self._service.after_burst()
             await self._frames.drain()
@@ -201,30 +231,83 @@ class _Session:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def _take(self, frame: Frame, arrived: float, nursery: trio.Nursery) -> None:
+    async def _take(self, frame: Frame, arrived: float, nursery: trio.Nursery, spent: int) -> int:
+        """Begin a request; what it cost, after others that cost ``spent``. Awaits its turn only
+        where it, or they together, may take long."""
         if frame.kind != _REQUEST:
             raise RemoteProtocolError(f"{self._frames.name}: frame of kind {frame.kind}")
         self._unanswered += 1
+        size = self._frames.last_frame_bytes
+        if size > _SMALL_BYTES and frame.api != _PRODUCE:
+            # It is kept until it is answered, and what is made of it is larger.
+            self._large[id(frame)] = size * _PARSED_FACTOR
+            self._at_work.set(self._at_work.held_bytes + size * _PARSED_FACTOR)
+            await self._memory.room()
         try:
-            if frame.api == _PRODUCE:
-                # Who waits for followers needs the frame's numbers, and is not to keep its records.
-                bare = Frame(frame.kind, frame.api, frame.correlation, [], _NOTHING)
-                self._service.produce.handle(
-                    frame, self._principal, partial(self._answer, bare, arrived)
-                )
-            elif frame.api == NativeApi.FETCH:
-                self._fetch(frame, arrived)
-            elif frame.api == NativeApi.LIST_OFFSETS:
-                wanted = ListOffsets.unpack(frame.body)
-                found = self._service.fetch.list_offsets(wanted, self._principal)
-                self._answer(frame, arrived, found, _error_of(found))
-            elif frame.api in self._service.requests:
-                handler = self._service.requests[frame.api]
-                nursery.start_soon(self._handle, frame, arrived, handler)
+            items = items_of(frame.body, at_most=MAX_ITEMS)
+            units = 1 + items // _ITEMS_PER_UNIT + len(frame.payload) // _BYTES_PER_UNIT
+            is_large = units > _LARGE_UNITS
+            if is_large or spent % SLICE_UNITS + units > SLICE_UNITS or frame.api in self._rare:
+                self._service.after_burst()
+                await self._service.turns.next()
+            if is_large and frame.api in _IN_TURNS:
+                await self._take_in_turns(frame, arrived, nursery)
             else:
-                raise InvalidRequest(f"api {frame.api} is not served here")
+                self._start(frame, arrived, nursery)
         except PacelineError as error:
             self._refuse(frame, arrived, error)
+            return 1
+        return units
+
+    async def _take_in_turns(self, frame: Frame, arrived: float, nursery: trio.Nursery) -> None:
+        """A request of much on the data path. While it appends, nothing else of the connection is
+        begun: appends stay in order."""
+        if frame.api == _PRODUCE:
+            bare = Frame(frame.kind, frame.api, frame.correlation, [], _NOTHING)
+            answer = partial(self._answer, bare, arrived)
+            work = self._service.produce.handling(frame, self._principal, answer)
+            await self._service.turns.run(work)
+            return
+        request: Fetch | ListOffsets
+        if frame.api == NativeApi.FETCH:
+            request = await self._service.run_blocking(partial(Fetch.unpack, frame.body))
+        else:
+            request = await self._service.run_blocking(partial(ListOffsets.unpack, frame.body))
+        nursery.start_soon(self._look_up, frame, arrived, request)
+
+    async def _look_up(self, frame: Frame, arrived: float, request: Fetch | ListOffsets) -> None:
+        fetch = self._service.fetch
+        try:
+            parts: Sequence[FilePart] = ()
+            reply: FetchReply | ListOffsetsReply
+            if isinstance(request, Fetch):
+                reply, parts = await fetch.fetch_in_turns(request, self._principal)
+            else:
+                reply = await fetch.list_offsets_in_turns(request, self._principal)
+            packed = Packed(await self._service.run_blocking(reply.pack))
+            self._answer(frame, arrived, packed, _error_of(reply), parts)
+        except PacelineError as error:
+            self._refuse(frame, arrived, error)
+
+    def _start(self, frame: Frame, arrived: float, nursery: trio.Nursery) -> None:
+        if frame.api == _PRODUCE:
+            # Who waits for followers needs the frame's numbers, and is not to keep its records.
+            bare = Frame(frame.kind, frame.api, frame.correlation, [], _NOTHING)
+            self._service.produce.handle(
+                frame, self._principal, partial(self._answer, bare, arrived)
+            )
+        elif frame.api == NativeApi.FETCH:
+            self._fetch(frame, arrived)
+        elif frame.api == NativeApi.LIST_OFFSETS:
+            wanted = ListOffsets.unpack(frame.body)
+            found = self._service.fetch.list_offsets(wanted, self._principal)
+            self._answer(frame, arrived, found, _error_of(found))
+        elif frame.api in self._service.requests:
+            handler = self._service.requests[frame.api]
+            name = f"native {_API_NAMES[frame.api]}"
+            nursery.start_soon(self._handle, frame, arrived, handler, name=name)
+        else:
+            raise InvalidRequest(f"api {frame.api} is not served here")
 
     async def _handle(self, frame: Frame, arrived: float, handler: RequestHandler) -> None:
         try:
@@ -269,6 +352,8 @@ class _Session:
         label = code_label(code) if code else OK
         self._meters[frame.api].done(label, trio.current_time() - arrived)
         self._unanswered -= 1
+        if self._large:
+            self._at_work.give(self._large.pop(id(frame), 0))
         if self._waiting:
             self._room.set()
 

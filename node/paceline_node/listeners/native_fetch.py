@@ -7,8 +7,11 @@ where the connection allows it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import trio
 
 from paceline.errors import PacelineError
 from paceline.types import Isolation, LeaderEpoch, OffsetSpec
@@ -32,8 +35,14 @@ from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
 from paceline_node.storage.transactions import AbortedTransaction
+from paceline_node.stretches import Work, at_once
+from paceline_node.turns import Turns
 
 Answer = Callable[[FetchReply, list[FilePart]], None]
+Ends = dict[Partition, int]
+_LOOK_AGAIN_S = 0.02
+_WAKING_UNITS = 200
+_NEXT_SLICE_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +61,14 @@ class FetchHandler:
         records: RecordService,
         deadlines: Deadlines,
         limits: FetchLimits,
+        turns: Turns,
     ) -> None:
         self._records = records
         self._deadlines = deadlines
         self._limits = limits
+        self._turns = turns
+        self._spent = 0
+        self._late: deque[tuple[int, Callable[[], None]]] = deque()
 
     def handle(self, frame: Frame, principal: Principal, answer: Answer) -> ParkedFetch | None:
         """Answer now, or return the fetch as parked: it answers by itself later, unless
@@ -64,7 +77,7 @@ class FetchHandler:
 
     def fetch(self, request: Fetch, principal: Principal, answer: Answer) -> ParkedFetch | None:
         """As :meth:`handle`."""
-        reply, parts, ready = self._read(request, principal)
+        reply, parts, ready = at_once(self._reading(request, principal))
         if ready or request.max_wait_ms <= 0:
             self._count(request, reply)
             answer(reply, parts)
@@ -72,10 +85,46 @@ class FetchHandler:
         wait_s = min(request.max_wait_ms, self._limits.max_wait_ms) / 1000
         return ParkedFetch(self, request, principal, answer, self._deadlines, wait_s)
 
-    def _read(
+    async def fetch_in_turns(
         self, request: Fetch, principal: Principal
-    ) -> tuple[FetchReply, list[FilePart], bool]:
-        """What can be answered now, and whether that is enough to answer at once."""
+    ) -> tuple[FetchReply, list[FilePart]]:
+        """The answer to a request of many partitions, whose reading takes turns with others' work.
+        Cancelled, it has done nothing."""
+        wait_s = max(0, min(request.max_wait_ms, self._limits.max_wait_ms)) / 1000
+        until = trio.current_time() + wait_s
+        while True:
+            ends: Ends = {}
+            reply, parts, ready = await self._turns.run(self._reading(request, principal, ends))
+            if ready or trio.current_time() >= until:
+                self._count(request, reply)
+                return reply, parts
+            await self._anything_new(ends, request.isolation, until)
+
+    async def _anything_new(self, ends: Ends, isolation: Isolation, until: float) -> None:
+        """Return once there is more to read than ``ends`` tell, or at ``until``; but not at once,
+        for looking again costs as much as it did."""
+        woken = trio.Event()
+        tokens: list[tuple[Partition, object]] = []
+
+        def watch() -> Work[None]:
+            for partition, end in ends.items():
+                tokens.append((partition, partition.when_readable(end, woken.set, isolation)))
+                yield 1
+
+        try:
+            with trio.move_on_at(until):
+                await trio.sleep(_LOOK_AGAIN_S)
+                await self._turns.run(watch())
+                await woken.wait()
+        finally:
+            for partition, token in tokens:
+                partition.cancel(token)
+
+    def _reading(
+        self, request: Fetch, principal: Principal, ends: Ends | None = None
+    ) -> Work[tuple[FetchReply, list[FilePart], bool]]:
+        """What can be answered now, and whether that is enough to answer at once. ``ends`` is told
+        beyond which offset there would be more."""
         budget = min(request.max_bytes, self._limits.max_bytes)
         results = []
         parts: list[FilePart] = []
@@ -83,7 +132,10 @@ class FetchHandler:
         total = 0
         permitted = None
         for wanted in request.partitions:
+            yield 1
             try:
+                if ends is not None:
+                    self._note_end(ends, wanted, request.isolation)
                 if wanted.topic != permitted:
                     self._records.permit(principal, Operation.CONSUME, wanted.topic)
                     permitted = wanted.topic
@@ -97,6 +149,14 @@ class FetchHandler:
                 total += part.size
         ready = ready or total >= max(1, request.min_bytes)
         return FetchReply(tuple(results)), parts, ready
+
+    def _note_end(self, ends: Ends, wanted: FetchPartition, isolation: Isolation) -> None:
+        """Beyond what is there already: less than ``min_bytes`` does not wake a fetch again. A
+        partition that is named twice is watched once."""
+        partition = self._records.hosted(wanted.topic, wanted.partition)
+        if partition is not None:
+            end = max(wanted.offset, partition.readable_end(isolation))
+            ends[partition] = min(end, ends.get(partition, end))
 
     def _count(self, request: Fetch, reply: FetchReply) -> None:
         for wanted, result in zip(request.partitions, reply.partitions, strict=True):
@@ -140,6 +200,29 @@ class FetchHandler:
             part,
         )
 
+    # --- waking ----------------------------------------------------------------------------------
+
+    def wake(self, units: int, again: Callable[[], None]) -> None:
+        """Call ``again``, which looks at ``units`` partitions: now, unless much of that was done
+        just before. One append may wake any number of long polls, and must not wait for all."""
+        if self._spent >= _WAKING_UNITS:
+            self._late.append((units, again))
+            return
+        self._spend(units)
+        again()
+
+    def _spend(self, units: int) -> None:
+        before, self._spent = self._spent, self._spent + units
+        if before < _WAKING_UNITS <= self._spent:
+            self._deadlines.after(_NEXT_SLICE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        self._spent = 0
+        while self._late and self._spent < _WAKING_UNITS:
+            units, again = self._late.popleft()
+            self._spend(units)
+            again()
+
     def _refusal(self, wanted: FetchPartition, error: PacelineError) -> FetchedPartition:
         leader, leader_epoch = self._records.leader_to_tell(error, wanted.topic, wanted.partition)
         return FetchedPartition(
@@ -157,9 +240,20 @@ class FetchHandler:
 
     def list_offsets(self, request: ListOffsets, principal: Principal) -> ListOffsetsReply:
         """Offsets by time or symbol, each partition with its own error."""
-        return ListOffsetsReply(
-            tuple(self._find(query, request.isolation, principal) for query in request.partitions)
-        )
+        return at_once(self._finding(request, principal))
+
+    async def list_offsets_in_turns(
+        self, request: ListOffsets, principal: Principal
+    ) -> ListOffsetsReply:
+        """As :meth:`list_offsets`, of many partitions, taking turns with others' work."""
+        return await self._turns.run(self._finding(request, principal))
+
+    def _finding(self, request: ListOffsets, principal: Principal) -> Work[ListOffsetsReply]:
+        found = []
+        for query in request.partitions:
+            yield 1
+            found.append(self._find(query, request.isolation, principal))
+        return ListOffsetsReply(tuple(found))
 
     def _find(self, query: OffsetQuery, isolation: Isolation, principal: Principal) -> OffsetFound:
         try:
@@ -202,7 +296,15 @@ def _find_offset(partition: Partition, query: OffsetQuery, isolation: Isolation)
 class ParkedFetch:
     """A long poll: woken by any of its partitions or by its deadline."""
 
-    __slots__ = ("_answer", "_deadline", "_handler", "_principal", "_request", "_tokens")
+    __slots__ = (
+        "_answer",
+        "_deadline",
+        "_handler",
+        "_is_woken",
+        "_principal",
+        "_request",
+        "_tokens",
+    )
 
     def __init__(
         self,
@@ -218,31 +320,43 @@ class ParkedFetch:
         self._principal = principal
         self._answer = answer
         self._tokens: list[tuple[Partition, object]] = []
+        self._is_woken = False
         self._deadline: Deadline | None = deadlines.after(wait_s, self._expired)
         self._park()
 
     def _park(self) -> None:
+        isolation = self._request.isolation
+        ends: Ends = {}
         for wanted in self._request.partitions:
-            partition = self._handler._records.hosted(wanted.topic, wanted.partition)
-            if partition is not None:
-                # Beyond what is there already: less than min_bytes does not wake it again.
-                isolation = self._request.isolation
-                offset = max(wanted.offset, partition.readable_end(isolation))
-                token = partition.when_readable(offset, self._woken, isolation)
-                self._tokens.append((partition, token))
+            self._handler._note_end(ends, wanted, isolation)
+        for partition, end in ends.items():
+            token = partition.when_readable(end, self._woken, isolation)
+            self._tokens.append((partition, token))
 
     def _woken(self) -> None:
+        if self._is_woken or self._deadline is None:
+            return
+        self._is_woken = True
+        self._handler.wake(len(self._request.partitions), self._look)
+
+    def _look(self) -> None:
+        self._is_woken = False
         if self._deadline is None:
             return
         self._release_tokens()
-        reply, parts, ready = self._handler._read(self._request, self._principal)
+        reply, parts, ready = at_once(self._handler._reading(self._request, self._principal))
         if ready:
             self._finish(reply, parts)
         else:
             self._park()
 
     def _expired(self) -> None:
-        reply, parts, _ = self._handler._read(self._request, self._principal)
+        self._handler.wake(len(self._request.partitions), self._give_up)
+
+    def _give_up(self) -> None:
+        if self._deadline is None:
+            return
+        reply, parts, _ = at_once(self._handler._reading(self._request, self._principal))
         self._finish(reply, parts)
 
     def _finish(self, reply: FetchReply, parts: list[FilePart]) -> None:

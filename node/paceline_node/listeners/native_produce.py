@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from paceline.errors import InvalidRequest, PacelineError, PolicyViolation
+from paceline.errors import InvalidRequest, MessageTooLarge, PacelineError, PolicyViolation
 from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, is_internal_topic
-from paceline.wire.batch import validate_client_batches
+from paceline.wire.batch import CLIENT_ATTRIBUTES, checked_batches, validate_client_batches
+from paceline.wire.batch_header import LENGTH_OVERHEAD, BatchHeader, read_header
 from paceline.wire.frame import Frame
 from paceline.wire.message import Packed
 from paceline.wire.native.data import (
@@ -23,16 +24,21 @@ from paceline.wire.native.data import (
 )
 from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.client_batches import ClientBatches
 from paceline_node.services.records import RecordService
 from paceline_node.services.transactional_produce import (
     TRANSACTIONAL_ATTRIBUTES,
     TransactionalProduce,
 )
 from paceline_node.services.transactions import TransactionService
+from paceline_node.stretches import Work, at_once
 from paceline_node.transactions.keys import Family, TransactionKey
 
 _FAMILIES = {family.value: family for family in (Family.KAFKA, Family.SINK)}
 """Whose transactions native clients write in."""
+MAX_PART_BYTES = 8 * 1024 * 1024
+"""Of several batches for one partition in one request, which are written at once."""
+_SMALL_BYTES = 64 * 1024
 _ERROR_AT = 2  # field of ProducedPartition
 
 Answer = Callable[[Packed, int], None]
@@ -48,12 +54,14 @@ class ProduceHandler:
         records: RecordService,
         transactional: TransactionalProduce,
         transactions: TransactionService,
+        batches: ClientBatches,
         *,
         max_timeout_ms: int = 120_000,
     ) -> None:
         self._records = records
         self._transactional = transactional
         self._transactions = transactions
+        self._batches = batches
         self._max_timeout_ms = max_timeout_ms
 
     def handle(self, frame: Frame, principal: Principal, answer: Answer) -> None:
@@ -62,6 +70,11 @@ class ProduceHandler:
         Offsets are stamped into the frame's own memory. Raises RemoteProtocolError or
         InvalidRequest when the request as a whole is wrong; nothing was appended then.
         """
+        at_once(self.handling(frame, principal, answer))
+
+    def handling(self, frame: Frame, principal: Principal, answer: Answer) -> Work[None]:
+        """As :meth:`handle`, a stretch at a time: nothing is awaited between the check of a
+        partition's role and its append."""
         request = Produce.unpack(frame.body)
         parts = request.partitions
         payload = frame.payload
@@ -78,13 +91,16 @@ class ProduceHandler:
         position = 0
         permitted = None
         for index, part in enumerate(parts):
+            yield 1
             batches = payload[position : position + part.records_bytes]
             position += part.records_bytes
             try:
                 if part.topic != permitted:
                     self._records.permit(principal, Operation.PRODUCE, part.topic)
                     permitted = part.topic
-                self._append(request, key, part, batches, timeout_s, partial(pending.done, index))
+                yield from self._append(
+                    request, key, part, batches, timeout_s, partial(pending.done, index)
+                )
             except PacelineError as error:
                 pending.refuse(
                     index, error, *self._records.leader_to_tell(error, part.topic, part.partition)
@@ -98,13 +114,23 @@ class ProduceHandler:
         batches: memoryview,
         timeout_s: float,
         done: Done,
-    ) -> None:
+    ) -> Work[None]:
+        if part.records_bytes > MAX_PART_BYTES and not _is_one_batch(batches):
+            raise MessageTooLarge(
+                f"{part.topic}/{part.partition}: several batches of {part.records_bytes} bytes in "
+                f"one request, limit {MAX_PART_BYTES}: send them in several"
+            )
         partition = self._leader_of(part)
+        allowed = CLIENT_ATTRIBUTES if key is None else TRANSACTIONAL_ATTRIBUTES
+        if len(batches) <= _SMALL_BYTES:
+            headers = validate_client_batches(batches, allowed_attributes=allowed)
+        else:
+            headers = yield from _validating(batches, allowed)
+            partition = self._leader_of(part)
+        self._batches.check(partition, headers)
         if key is None:
-            headers = validate_client_batches(batches)
             partition.produce(batches, headers, acks=request.acks, timeout_s=timeout_s, done=done)
             return
-        headers = validate_client_batches(batches, allowed_attributes=TRANSACTIONAL_ATTRIBUTES)
         self._transactional.produce(
             partition,
             key,
@@ -124,6 +150,20 @@ class ProduceHandler:
         return self._records.leader(
             part.topic, part.partition, current_leader_epoch=part.current_leader_epoch
         )
+
+
+def _is_one_batch(batches: memoryview) -> bool:
+    return read_header(batches).batch_length + LENGTH_OVERHEAD == len(batches)
+
+
+def _validating(batches: memoryview, allowed: int) -> Work[list[BatchHeader]]:
+    """The headers of many batches, as of :func:`validate_client_batches`."""
+    headers = []
+    for header in checked_batches(batches, allowed_attributes=allowed):
+        headers.append(header)
+        # Checking 64 KiB costs as much as anything else that counts for one.
+        yield 1 + header.batch_length // _SMALL_BYTES
+    return headers
 
 
 def _transaction_of(request: Produce) -> TransactionKey | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from paceline.errors import (
     AuthorizationFailed,
@@ -15,12 +15,13 @@ from paceline.errors import (
 )
 from paceline.types import NO_EPOCH, NO_NODE, is_internal_topic
 from paceline.wire.frame import Frame
-from paceline.wire.message import Message
+from paceline.wire.message import Message, Packed
 from paceline.wire.native import admin, data
 from paceline.wire.native.api import NativeApi
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.records import Partition as Registration
+from paceline_node.env import RunBlocking
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.claims import Claims
@@ -30,13 +31,18 @@ from paceline_node.services.status import StatusService, broker_info
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
+from paceline_node.stretches import Work
 from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.turns import SLICE_UNITS, Turns
 
 MAX_METADATA_WAIT_S = 30.0
 _MAX_TRIM_S = 60.0
 _PRODUCER_EPOCH = 0
 
-Handler = Callable[[Frame, Principal], Awaitable[Message]]
+_PARTITIONS_PER_UNIT = 8
+_INLINE_ITEMS = 500
+
+Handler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 
 
 class NativeRequests:
@@ -51,6 +57,8 @@ class NativeRequests:
         status: StatusService,
         claims: Claims,
         trimming: TrimService,
+        turns: Turns,
+        run_blocking: RunBlocking,
     ) -> None:
         self._topics = topics
         self._records = records
@@ -59,6 +67,8 @@ class NativeRequests:
         self._status = status
         self._claims = claims
         self._trimming = trimming
+        self._turns = turns
+        self._run_blocking = run_blocking
 
     def handlers(self) -> dict[int, Handler]:
         """What the native listener serves besides PRODUCE, FETCH and LIST_OFFSETS."""
@@ -78,25 +88,42 @@ class NativeRequests:
 
     # --- metadata ---------------------------------------------------------------------------------
 
-    async def _metadata(self, frame: Frame, principal: Principal) -> Message:
+    async def _metadata(self, frame: Frame, principal: Principal) -> Message | Packed:
         request = data.MetadataRequest.unpack(frame.body)
         if request.min_metadata_offset >= 0:
-            wait_s = min(request.timeout_ms / 1000, MAX_METADATA_WAIT_S)
+            wait_s = max(0.0, min(request.timeout_ms / 1000, MAX_METADATA_WAIT_S))
             await self._topics.wait_offset(request.min_metadata_offset, timeout_s=wait_s)
-        topics = []
         if request.topics is None:
-            topics = [_topic_info(topic) for topic in self._topics.visible(principal)]
+            topics = await self._turns.run(self._all_topics(principal))
         else:
-            for name in request.topics:
+            topics = []
+            for index, name in enumerate(request.topics):
+                if index and not index % SLICE_UNITS:
+                    await self._turns.next()
                 topics.append(await self._topic(name, principal, create=request.allow_auto_create))
         image = self._topics.image
-        return data.MetadataReply(
+        reply = data.MetadataReply(
             image.cluster_id,
             self._status.controller,
             image.offset,
             tuple(broker_info(broker) for _, broker in sorted(image.brokers.items())),
             tuple(topics),
         )
+        return await self._packed(reply, sum(1 + len(topic.partitions) for topic in topics))
+
+    def _all_topics(self, principal: Principal) -> Work[list[data.TopicInfo]]:
+        found = []
+        for topic in list(self._topics.image.topics.values()):
+            yield 1 + len(topic.partitions) // _PARTITIONS_PER_UNIT
+            if self._topics.may_see(principal, topic):
+                found.append(_topic_info(topic))
+        return found
+
+    async def _packed(self, reply: Message, items: int) -> Message | Packed:
+        """A reply of many items is packed in a thread."""
+        if items <= _INLINE_ITEMS:
+            return reply
+        return Packed(await self._run_blocking(reply.pack))
 
     async def _topic(self, name: str, principal: Principal, *, create: bool) -> data.TopicInfo:
         topic = self._topics.find(name)
@@ -159,18 +186,25 @@ class NativeRequests:
 
     # --- descriptions -----------------------------------------------------------------------------
 
-    async def _describe(self, frame: Frame, principal: Principal) -> Message:
+    async def _describe(self, frame: Frame, principal: Principal) -> Message | Packed:
         request = data.DescribeTopic.unpack(frame.body)
         self._topics.permit(principal, Operation.DESCRIBE, request.topic)
         topic = self._topics.image.topic(request.topic)
         numbers = request.partitions or tuple(sorted(topic.partitions))
-        return data.TopicDescription(
-            topic.name,
-            topic.topic_id,
-            tuple(self._describe_partition(topic, number, request) for number in numbers),
-            topic.kind,
-            dict(topic.configs),
+        described = await self._turns.run(self._describing(topic, numbers, request))
+        reply = data.TopicDescription(
+            topic.name, topic.topic_id, tuple(described), topic.kind, dict(topic.configs)
         )
+        return await self._packed(reply, len(described))
+
+    def _describing(
+        self, topic: TopicImage, numbers: Sequence[int], request: data.DescribeTopic
+    ) -> Work[list[data.PartitionDescription]]:
+        described = []
+        for number in numbers:
+            yield 2
+            described.append(self._describe_partition(topic, number, request))
+        return described
 
     def _describe_partition(
         self, topic: TopicImage, number: int, request: data.DescribeTopic

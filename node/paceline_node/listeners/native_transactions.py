@@ -140,7 +140,7 @@ class NativeTransactions:
     async def _abort_group(self, frame: Frame, principal: Principal) -> Message:
         request = wire.AbortGroup.unpack(frame.body)
         await self._transactions.abort_group(
-            principal, request.sink, request.batch, request.transactions
+            principal, request.sink, request.batch, request.transactions, run=request.run
         )
         return wire.GroupAborted()
 

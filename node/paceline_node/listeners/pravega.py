@@ -24,6 +24,7 @@ from paceline.wire.pravega.grpc import Call, GivenUp, GrpcConnection, GrpcLimits
 from paceline.wire.pravega.protobuf import ProtoMessage
 from paceline_node.env import Env
 from paceline_node.listeners.serving import Client
+from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, Metrics, RequestMeters
 from paceline_node.security.principals import Principal
 
@@ -31,6 +32,7 @@ _RECEIVE_BYTES = 64 * 1024
 _IDLE_S = 3600.0
 """Clients keep their channels open without a word; one that is gone without one is found then."""
 _STALL_S = 30.0
+_TAKEN_BYTES = 64 * 1024
 _LAST_WORD_S = 1.0
 
 _STATUSES: Mapping[ErrorCode, GrpcStatus] = {
@@ -70,7 +72,7 @@ class PravegaListener:
         """Serve one connection to its end; owns and closes ``stream``."""
         async with stream:
             connection = _Connection(
-                self._env, self._procedures, client.principal, self._meters, self._limits, stream
+                self._env, self._procedures, client, self._meters, self._limits, stream
             )
             await connection.run()
 
@@ -80,14 +82,17 @@ class _Connection:
         self,
         env: Env,
         procedures: Mapping[str, Procedure],
-        principal: Principal,
+        client: Client,
         meters: RequestMeters[str],
         limits: GrpcLimits,
         stream: trio.abc.Stream,
     ) -> None:
         self._env = env
         self._procedures = procedures
-        self._principal = principal
+        self._principal = client.principal
+        self._held = Portion(client.memory)
+        self._reading = trio.CancelScope()
+        self._sent_mark: int | None = None
         self._meters = meters
         self._stream = stream
         self._grpc = GrpcConnection(limits)
@@ -96,11 +101,13 @@ class _Connection:
         self._gate = trio.CapacityLimiter(limits.calls)
 
     async def run(self) -> None:
-        """Serve until the client is gone, is silent for long, or broke the protocol."""
+        """Serve until the client is gone, is silent for long, takes no answers, or broke the
+        protocol."""
         try:
             async with trio.open_nursery() as nursery:
                 await self._flush()
-                await self._read(nursery)
+                with self._reading:
+                    await self._read(nursery)
                 with trio.move_on_after(_LAST_WORD_S):
                     await self._flush()
                 nursery.cancel_scope.cancel("the connection is over")
@@ -120,7 +127,20 @@ class _Connection:
                         nursery.start_soon(self._carry_out, step)
                     case GivenUp(number) if number in self._running:
                         self._running[number].cancel("the client has given up the call")
+            self._account()
             await self._flush()
+
+    def _account(self) -> None:
+        """Charge what is held, and give a client that opens no window for its answers up in time:
+        it has to take all of them, or 64 KiB."""
+        grpc = self._grpc
+        self._held.set(grpc.held_bytes)
+        if not grpc.waiting_bytes:
+            self._sent_mark = None
+            self._reading.deadline = float("inf")
+        elif self._sent_mark is None or grpc.sent_bytes - self._sent_mark >= _TAKEN_BYTES:
+            self._sent_mark = grpc.sent_bytes
+            self._reading.deadline = trio.current_time() + _STALL_S
 
     async def _flush(self) -> None:
         async with self._sending:
@@ -137,6 +157,7 @@ class _Connection:
                     await self._answer(call)
                 finally:
                     del self._running[call.stream]
+            self._account()
             await self._flush()
 
     async def _answer(self, call: Call) -> None:

@@ -76,8 +76,9 @@ class SegmentListener:
                 self._limits,
                 self._budget,
                 self._meters,
+                client.memory,
             )
             other = await connection.run(stream)
             if other is not None:
-                modern_one = ModernConnection(self._modern, client.principal, self._limits)
+                modern_one = ModernConnection(self._modern, client, self._limits)
                 await modern_one.run(stream, other.rest)

@@ -86,7 +86,7 @@ class Appends:
         outbox: Outbox,
         *,
         append_timeout_s: float,
-        inflight_changed: Callable[[], None],
+        inflight_changed: Callable[[int], None],
     ) -> None:
         self._segments = segments
         self._deadlines = deadlines
@@ -152,6 +152,7 @@ class Appends:
         binding.pieces.append(_Piece(step.data, step.count, step.end))
         binding.collected_bytes += len(step.data)
         self.inflight_bytes += len(step.data)
+        self._inflight_changed(len(step.data))
         if binding.collected_bytes >= FLUSH_BYTES:
             self.flush(binding)
         elif binding.timer is None:
@@ -229,7 +230,7 @@ class Appends:
 
     def _give_back(self, size: int) -> None:
         self.inflight_bytes -= size
-        self._inflight_changed()
+        self._inflight_changed(-size)
 
     # --- failing ----------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.segment_outbox import Outbox
 from paceline_node.listeners.segment_requests import InOrder, SegmentRequests
 from paceline_node.listeners.serving import let_read
+from paceline_node.memory import Holding
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.security.principals import Principal
@@ -67,7 +68,9 @@ class SegmentConnection:
         limits: ConnectionLimits,
         budget: NodeBudget,
         meters: RequestMeters[str],
+        memory: Holding,
     ) -> None:
+        self._memory = memory
         self._limits = limits
         self._budget = budget
         self._writers = segments.writers
@@ -80,7 +83,7 @@ class SegmentConnection:
             deadlines,
             self._outbox,
             append_timeout_s=limits.times.append_s,
-            inflight_changed=budget.changed,
+            inflight_changed=self._inflight_changed,
         )
         self._requests = SegmentRequests(
             env, segments, principal, self._outbox, self._appends, limits.times, meters
@@ -96,6 +99,10 @@ class SegmentConnection:
     def inflight_bytes(self) -> int:
         """Bytes received and neither committed nor given up."""
         return self._appends.inflight_bytes
+
+    def _inflight_changed(self, size: int) -> None:
+        self._memory.change(size)
+        self._budget.changed(self, size)
 
     def look_again(self) -> None:
         """Something that the connection may wait for has changed."""
@@ -146,6 +153,8 @@ class SegmentConnection:
             await self._outbox.room()
             await self._capacity()
             data: bytes | bytearray = b""
+            self._memory.arriving(self._machine.buffered_bytes)
+            await self._memory.room()
             with trio.move_on_after(self._limits.idle_s):
                 data = await stream.receive_some(_RECEIVE_BYTES)
             if not data:

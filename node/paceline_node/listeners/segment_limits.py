@@ -12,10 +12,6 @@ from paceline_node.listeners.segment_requests import RequestTimes
 class Paused(Protocol):
     """A connection, as far as its bounds concern it."""
 
-    @property
-    def inflight_bytes(self) -> int:
-        """Bytes received and neither committed nor given up."""
-
     def look_again(self) -> None:
         """Something that the connection may wait for has changed."""
 
@@ -40,30 +36,48 @@ class ConnectionLimits:
 
 class NodeBudget:
     """Received and uncommitted bytes of all connections; above the limit, the connection with the
-    most of them waits."""
+    most of them waits. What happens on one connection costs no look at those that are idle."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._connections: dict[Paused, None] = {}
+        self._open: set[Paused] = set()
+        self._busy: dict[Paused, int] = {}
+        self._waiting: set[Paused] = set()
+        self.inflight_bytes = 0
 
     def join(self, connection: Paused) -> None:
-        self._connections[connection] = None
+        self._open.add(connection)
 
     def leave(self, connection: Paused) -> None:
-        self._connections.pop(connection, None)
-        self.changed()
-
-    @property
-    def inflight_bytes(self) -> int:
-        return sum(each.inflight_bytes for each in self._connections)
+        self._open.discard(connection)
+        self._waiting.discard(connection)
+        self.inflight_bytes -= self._busy.pop(connection, 0)
+        self._tell_waiting()
 
     def must_wait(self, connection: Paused) -> bool:
-        """Whether this connection is to pause for the node's sake."""
-        if self.inflight_bytes <= self._limit_bytes:
-            return False
-        return connection.inflight_bytes >= max(each.inflight_bytes for each in self._connections)
+        """Whether this connection is to pause for the node's sake; it is told when to ask again."""
+        if self.inflight_bytes > self._limit_bytes:
+            own = self._busy.get(connection, 0)
+            if own >= max(self._busy.values()):
+                self._waiting.add(connection)
+                return True
+        self._waiting.discard(connection)
+        return False
 
-    def changed(self) -> None:
-        """Bytes were committed or given up somewhere."""
-        for each in self._connections:
+    def changed(self, connection: Paused, size: int) -> None:
+        """``connection`` has received so many bytes more, or fewer of its bytes are to be
+        committed."""
+        if connection in self._open:
+            own = self._busy.get(connection, 0) + size
+            if own:
+                self._busy[connection] = own
+            else:
+                self._busy.pop(connection, None)
+            self.inflight_bytes += size
+        if size < 0:
+            connection.look_again()
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        for each in self._waiting:
             each.look_again()

@@ -6,12 +6,14 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address
 
 import trio
 
 from paceline_node.env import Network
+from paceline_node.memory import ClientMemory, Holding, unlimited
+from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.security.principals import ANONYMOUS, Principal
 from paceline_node.settings import Listener
@@ -19,12 +21,18 @@ from paceline_node.settings import Listener
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who is on the other side of a connection: address for logs, whether it is this machine, and
-    as whom its requests are judged."""
+    """Who is on the other side of a connection: address for logs, whether it is this machine, as
+    whom its requests are judged, and what the node's memory it holds is charged to."""
 
     name: str
     is_loopback: bool
     principal: Principal = ANONYMOUS
+    memory: Holding = field(default_factory=unlimited, compare=False)
+
+    @property
+    def address(self) -> str:
+        """The name without the port."""
+        return self.name.rpartition(":")[0] or self.name
 
 
 _LAST_WORD_S = 1.0
@@ -72,15 +80,27 @@ async def serve_clients(
     *,
     max_connections: int,
     gate: AcceptGate,
+    memory: ClientMemory,
     opened: OpenConnections | None = None,
+    idle_s: float = float("inf"),
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve a client listener until cancelled."""
+    """Serve a client listener until cancelled. What its clients hold is charged to ``memory``,
+    which may end them; so may newcomers, once one has been silent for ``idle_s`` and all places are
+    taken."""
+    kind = bound.config.kind.value
+    task_name = f"{kind} connection"
+    log = SparingLog()
 
     async def one(stream: trio.abc.Stream) -> None:
         client = client_of(stream)
-        async with contained(bound.config.kind.value, client.name):
-            await handle(stream, client)
+        trio.lowlevel.current_task().name = task_name
+        async with contained(kind, client.name, log):
+            with (
+                trio.CancelScope() as scope,
+                memory.holding(kind, client.address, scope.cancel) as held,
+            ):
+                await handle(stream, replace(client, memory=held))
 
     await serve(
         bound.sockets,
@@ -88,6 +108,7 @@ async def serve_clients(
         max_connections=max_connections,
         gate=gate,
         opened=opened,
+        idle_s=idle_s,
         task_status=task_status,
     )
 

@@ -17,7 +17,7 @@ from paceline.wire.message import Message
 from paceline.wire.peer.v1_line import V1Answer, V1Line
 from paceline.wire.v1 import requests
 from paceline.wire.v1.commands import COMMANDS, parse_request
-from paceline.wire.v1.envelope import UNREADABLE_ID, Envelope, parse_envelope
+from paceline.wire.v1.envelope import UNREADABLE_ID, Envelope, NotV1, parse_envelope
 from paceline.wire.v1.errors import (
     LINE_TOO_LONG,
     LineTooLong,
@@ -118,11 +118,13 @@ class V1Listener:
     async def _converse(self, stream: trio.abc.Stream, client: Client) -> None:
         reader = LineReader(max_line_bytes=self._settings.max_line_bytes)
         while True:
+            await client.memory.room()
             data = await stream.receive_some(_RECEIVE_BYTES)
             reader.feed(data)
             try:
                 while (line := reader.next_line()) is not None:
                     await stream.send_all(await self._reply(line, client))
+                client.memory.arriving(reader.held_bytes)
                 if not data:
                     if (rest := reader.finish()) is not None:
                         await stream.send_all(await self._reply(rest, client))
@@ -131,13 +133,20 @@ class V1Listener:
                 await stream.send_all(error_line(UNREADABLE_ID, bad_request(LINE_TOO_LONG)))
                 await let_read(stream)
                 return
+            except NotV1 as error:
+                await stream.send_all(error_line(UNREADABLE_ID, error))
+                await let_read(stream)
+                return
 
     async def _reply(self, line: bytes, client: Client) -> bytes:
+        """The answer. Raises NotV1 for a line after which there is no way on."""
         arrived = self._env.now()
         try:
             envelope = parse_envelope(line)
         except V1Error as error:
             self._count("", arrived, error.reason.lower())
+            if isinstance(error, NotV1):
+                raise
             return error_line(UNREADABLE_ID, error)
         command = envelope.command
         call = Call(

@@ -50,11 +50,21 @@ class Gauge(enum.Enum):
     CONTROLLER_TERM = ("controller_term", "Term of the metadata quorum.", ())
     METADATA_OFFSET = ("metadata_offset", "Metadata offset applied on this node.", ())
     CONNECTIONS_ACTIVE = ("connections_active", "Open client connections.", ("protocol",))
+    CLIENT_MEMORY = (
+        "client_memory_bytes",
+        "What is held on behalf of clients: messages in arrival, requests, answers not taken.",
+        ("protocol",),
+    )
     CHANNEL_DEPTH = ("channel_depth", "Items or bytes waiting in a queue.", ("name",))
     LOOP_LAG = (
         "loop_lag_seconds",
         "Longest delay of the event loop in the last half minute to minute.",
         (),
+    )
+    LONGEST_SLICE = (
+        "loop_longest_slice_seconds",
+        "Longest time above 10 ms that a task kept the event loop, last half minute to minute.",
+        ("task",),
     )
     PEER_LINK_UP = ("peer_link_up", "Whether a link to a node is open.", ("peer", "lane"))
     PEER_QUEUED = ("peer_queued_bytes", "Bytes waiting on a link.", ("peer", "lane"))
@@ -91,6 +101,11 @@ class Total(enum.Enum):
         "Leaders elected by this node as controller.",
         ("reason",),
     )
+    LONG_SLICES = (
+        "loop_long_slices",
+        "Times that a task kept the event loop for more than 10 ms.",
+        ("task",),
+    )
     COMPACTIONS = ("compactions", "Rounds of compaction over a log.", ())
     COMPACTION_BYTES = (
         "compaction_bytes",
@@ -107,6 +122,11 @@ class Total(enum.Enum):
         "transactions_ended",
         "Transactions completed by this node as coordinator.",
         ("result",),
+    )
+    CLIENTS_ENDED = (
+        "clients_ended",
+        "Client connections ended because memory for clients was short.",
+        (),
     )
     CONNECTIONS_ACCEPTED = ("connections_accepted", "Client connections accepted.", ("protocol",))
     BROKERS_FENCED = ("brokers_fenced", "Brokers fenced by this node as controller.", ("cause",))

@@ -6,10 +6,12 @@ node looks dead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 import trio
+
+from paceline_node.observe.slices import SliceMeter
 
 INTERVAL_S = 0.2
 """Every waking of an idle process costs 0.2 to 0.3 ms of CPU; what lasts longer is always seen."""
@@ -19,9 +21,11 @@ WINDOW_S = 30.0
 
 class LoopWatchdog:
     """Sleeps 0.2 s at a time and measures how much later it wakes: a block of the loop shows by
-    what of it lies behind the moment of waking, so the longest of many is nearly true."""
+    what of it lies behind the moment of waking, so the longest of many is nearly true. With a
+    ``stopwatch``, ``slices`` says which tasks it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopwatch: Callable[[], float] | None = None) -> None:
+        self.slices = None if stopwatch is None else SliceMeter(stopwatch)
         self._worst_s = 0.0
         self._worst_before_s = 0.0
         self._log = structlog.get_logger(component="watchdog")
@@ -37,6 +41,16 @@ class LoopWatchdog:
 
     async def run(self) -> None:
         """Measure until cancelled."""
+        if self.slices is None:
+            await self._watch()
+            return
+        trio.lowlevel.add_instrument(self.slices)
+        try:
+            await self._watch()
+        finally:
+            trio.lowlevel.remove_instrument(self.slices)
+
+    async def _watch(self) -> None:
         window_ends = trio.current_time() + WINDOW_S
         while True:
             due = trio.current_time() + INTERVAL_S
@@ -45,6 +59,8 @@ class LoopWatchdog:
             self.measured(now - due)
             if now >= window_ends:
                 self._worst_before_s, self._worst_s = self._worst_s, 0.0
+                if self.slices is not None:
+                    self.slices.next_window()
                 window_ends = now + WINDOW_S
 
     def measured(self, late_s: float) -> None:

@@ -16,6 +16,9 @@ from typing import Protocol
 import structlog
 import trio
 
+from paceline_node.observe.sparing import SparingLog
+from paceline_node.peers.crowd import Crowd, address_of
+
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S = 0.1
 
@@ -47,11 +50,6 @@ class AcceptGate:
             return True
         return stream.socket.fileno() < self._first_reserved
 
-    async def wait_open(self) -> None:
-        """Wait until there is room; looks every 0.1 s."""
-        while not self.is_open:  # noqa: ASYNC110  closing a descriptor notifies nobody
-            await trio.sleep(_PAUSE_S)
-
 
 class OpenConnections:
     """How many connections of a server are open now, and were accepted since it began."""
@@ -64,17 +62,14 @@ class OpenConnections:
 
 
 @asynccontextmanager
-async def contained(protocol: str, client: str) -> AsyncIterator[None]:
+async def contained(protocol: str, client: str, log: SparingLog) -> AsyncIterator[None]:
     """Around the service of one client's connection, which must not end the others': whatever it
-    fails with is logged. A broken invariant is raised all the same, for going on could lose what
-    was acknowledged."""
+    fails with is logged, a broken invariant too. (The simulator makes it end the run.)"""
     try:
         yield
-    except* AssertionError:
-        raise
-    except* Exception as group:  # noqa: BLE001  see above
-        structlog.get_logger().error(
-            "connection failed", protocol=protocol, client=client, exc_info=group
+    except* Exception as group:
+        log.error(
+            "connection failed", cause=protocol, protocol=protocol, client=client, exc_info=group
         )
 
 
@@ -88,7 +83,9 @@ class _Accepting:
         max_connections: int,
         gate: AcceptGate | None,
         opened: OpenConnections,
+        crowd: Crowd,
     ) -> None:
+        self._crowd = crowd
         self._handle = handle
         self._nursery = nursery
         self._places = trio.Semaphore(max_connections)
@@ -96,16 +93,39 @@ class _Accepting:
         self._opened = opened
         self._paused = False
         self._log = structlog.get_logger(component="accept")
+        self._sparing = SparingLog(component="accept")
 
     async def accept_from(self, listener: trio.abc.Listener[trio.abc.Stream]) -> None:
         async with listener:
             while True:
-                await self._places.acquire()
                 try:
                     stream = await self._next(listener)
                 except trio.ClosedResourceError:
                     return  # its owner closed it: stop accepting, serve what is open
+                try:
+                    await self._place_for(stream)
+                except BaseException:
+                    await trio.aclose_forcefully(stream)
+                    raise
                 self._nursery.start_soon(self._run, stream)
+
+    async def _place_for(self, stream: trio.abc.Stream) -> None:
+        """Wait until the connection may be served, which may cost another one its place."""
+        while True:
+            try:
+                self._places.acquire_nowait()
+            except trio.WouldBlock:
+                made = self._crowd.displace(address_of(stream))
+                self._sparing.warning(
+                    "all places for connections are taken",
+                    cause="ends another" if made else "waits",
+                    newcomer=address_of(stream),
+                )
+            else:
+                return
+            with trio.move_on_after(_PAUSE_S):
+                await self._places.acquire()
+                return
 
     async def _next(self, listener: trio.abc.Listener[trio.abc.Stream]) -> trio.abc.Stream:
         while True:
@@ -126,7 +146,9 @@ class _Accepting:
     async def _room(self) -> None:
         if self._gate is not None and not self._gate.is_open:
             self._pause("only the descriptors reserved for peers and logs are left")
-            await self._gate.wait_open()
+            while not self._gate.is_open:
+                self._crowd.displace(None)
+                await trio.sleep(_PAUSE_S)
 
     def _pause(self, reason: str) -> None:
         if not self._paused:
@@ -136,9 +158,12 @@ class _Accepting:
     async def _run(self, stream: trio.abc.Stream) -> None:
         self._opened.count += 1
         self._opened.accepted += 1
+        member = self._crowd.enter(stream)
         try:
-            await self._handle(stream)
+            with member.scope:
+                await self._handle(stream)
         finally:
+            self._crowd.leave(member)
             self._opened.count -= 1
             self._places.release()
             with trio.move_on_after(1, shield=True):
@@ -152,6 +177,7 @@ async def serve(
     max_connections: int,
     gate: AcceptGate | None = None,
     opened: OpenConnections | None = None,
+    idle_s: float = float("inf"),
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept from the listeners and run ``handle`` on each connection, until cancelled, or until
@@ -159,12 +185,18 @@ async def serve(
 
     The listeners and every stream are closed at the end. ``handle`` must not raise for what a
     client does. While ``max_connections`` are open, while the gate is closed and after a shortage
-    error, further connections wait in the backlog; other errors of accept are raised. ``opened``
-    counts the connections.
+    error, further connections wait, unless one that is open makes room: such as have been silent
+    for ``idle_s``, and of an address that has most of all (``crowd.py``). Other errors of accept
+    are raised. ``opened`` counts the connections.
     """
     async with trio.open_nursery() as nursery:
         accepting = _Accepting(
-            handle, nursery, max_connections, gate, OpenConnections() if opened is None else opened
+            handle,
+            nursery,
+            max_connections,
+            gate,
+            OpenConnections() if opened is None else opened,
+            Crowd(idle_s),
         )
         for listener in listeners:
             nursery.start_soon(accepting.accept_from, listener)

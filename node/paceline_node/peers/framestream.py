@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import trio
 
-from paceline.errors import ConnectionLost, PacelineError, RemoteProtocolError
+from paceline.errors import ConnectionLost, CorruptMessage, PacelineError, RemoteProtocolError
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, encode_error, encode_head
 from paceline.wire.framebuffer import FrameBuffer
 from paceline.wire.message import Message, Packed
 from paceline_node.env import Bytes
+from paceline_node.memory import Holding, Portion
 from paceline_node.peers.burst import Burst
-from paceline_node.peers.transport import FilePart, advance, ended_early, transport_for
+from paceline_node.peers.transport import FilePart, advance, ended_early, transport_for, unreadable
 
 Chunk = Bytes | FilePart
 """A piece of a frame: bytes (views must be contiguous, of format B) or a range of a file. What it
@@ -39,6 +40,8 @@ _READ_BYTES = (
 _JOIN_S = 0.00005  # frames closer than this are joined; waking the writer costs about half of it
 _GATHER_COUNT = 512
 _CLOSE_S = 1.0
+_BELIEVED_BYTES = 256 * 1024
+_SLOWEST_BYTES_S = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,10 @@ class FrameStream:
 
     Run :meth:`run_writer` in the connection's nursery; call :meth:`receive` from one task.
     ``name`` says in errors who is on the other side. Frames sent while ``burst`` is open leave
-    together at its end.
+    together at its end. ``memory`` is charged with what a client has sent of a large frame and with
+    what it has not taken; such a frame must arrive within ``stall_s`` and a second for every
+    64 KiB. Without ``memory`` (nodes, which have proved who they are) a frame gets its memory at
+    once.
     """
 
     def __init__(
@@ -66,11 +72,18 @@ class FrameStream:
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         outbox: OutboxLimits | None = None,
         burst: Burst | None = None,
+        memory: Holding | None = None,
+        stall_s: float = float("inf"),
     ) -> None:
         self.name = name
+        self._memory = memory
+        self._unsent = None if memory is None else Portion(memory)
+        self._stall_s = stall_s
+        self._begun_at: float | None = None  # when the rest of a large frame was first waited for
         self._stream = stream
         self._transport = transport_for(stream)
-        self._buffer = FrameBuffer(max_frame_bytes=max_frame_bytes)
+        believed = max_frame_bytes if memory is None else _BELIEVED_BYTES
+        self._buffer = FrameBuffer(max_frame_bytes=max_frame_bytes, believed_bytes=believed)
         self._limits = outbox or OutboxLimits()
         self._burst = burst or Burst()
         self._outbox: deque[Chunk] = deque()
@@ -137,6 +150,7 @@ class FrameStream:
         if pieces:
             self._outbox.extend(pieces)
             self._queued_bytes += total_size(pieces)
+            self._hold(pieces, 1)
             if not kept:
                 self._writer_idle.unpark()
 
@@ -151,8 +165,11 @@ class FrameStream:
                 return
             self._started_bytes += sent
             self._queued_bytes -= sent
+            self._hold(batch, -1)
             if sent < size:
-                self._outbox.extendleft(reversed(batch[advance(batch, 0, sent) :]))
+                rest = batch[advance(batch, 0, sent) :]
+                self._outbox.extendleft(reversed(rest))
+                self._hold(rest, 1)
         if self._outbox:
             self._writer_idle.unpark()
 
@@ -261,7 +278,14 @@ class FrameStream:
         await self._transport.send(batch)
         self._writing = False
         self._queued_bytes -= size
+        self._hold(batch, -1)
         return size
+
+    def _hold(self, pieces: Sequence[Chunk], sign: int) -> None:
+        """Charge what lies in memory until it is sent, or what was charged back."""
+        if self._unsent is not None:
+            size = sum(len(piece) for piece in pieces if not isinstance(piece, FilePart))
+            self._unsent.set(self._unsent.held_bytes + sign * size)
 
     def _take_chunks(self) -> tuple[list[Bytes], int]:
         """The byte chunks at the head of the outbox, as many as go together, and their bytes."""
@@ -288,9 +312,10 @@ class FrameStream:
         while True:
             frame = self._buffer.next_frame()
             if frame is not None:
+                self._arrived()
                 return frame
             try:
-                count = await self._transport.receive_into(self._buffer.targets())
+                count = await self._receive_some()
             except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 reason = self._failure or f"{self.name}: {_told(error)}"
                 raise ConnectionLost(reason) from error
@@ -300,10 +325,37 @@ class FrameStream:
                 raise RemoteProtocolError(f"{self.name}: stream ended inside a frame")
             self.received_count += 1
             self._buffer.received(count)
+            if self._memory is not None:
+                self._memory.arriving(self._buffer.arriving_bytes, self._buffer.filled_bytes)
+
+    @property
+    def last_frame_bytes(self) -> int:
+        """Size of the frame that was given out last."""
+        return self._buffer.last_frame_bytes
+
+    async def _receive_some(self) -> int:
+        """As the transport; a client's large frame is bounded in time and by the node's memory."""
+        if self._memory is None or not self._buffer.arriving_bytes:
+            return await self._transport.receive_into(self._buffer.targets())
+        await self._memory.room()
+        if self._begun_at is None:
+            self._begun_at = trio.current_time()
+        due = self._begun_at + self._stall_s + self._buffer.wanted_bytes / _SLOWEST_BYTES_S
+        with trio.move_on_at(due):
+            return await self._transport.receive_into(self._buffer.targets())
+        raise ConnectionLost(f"{self.name}: a frame has begun and does not arrive")
+
+    def _arrived(self) -> None:
+        if self._begun_at is not None and self._memory is not None:
+            self._begun_at = None
+            self._memory.arriving(self._buffer.arriving_bytes, self._buffer.filled_bytes)
 
     def receive_buffered(self) -> Frame | None:
         """A frame that has arrived already, or None: for handling a burst as one."""
-        return self._buffer.next_frame()
+        frame = self._buffer.next_frame()
+        if frame is not None:
+            self._arrived()
+        return frame
 
 
 def chunks_of(payload: Payload) -> tuple[Chunk, ...]:
@@ -324,7 +376,10 @@ def total_size(chunks: Sequence[Chunk]) -> int:
 def _read_if_small(chunk: Chunk) -> Chunk:
     if not isinstance(chunk, FilePart) or chunk.size > _READ_BYTES:
         return chunk
-    data = chunk.file.pread(chunk.size, chunk.position)
+    try:
+        data = chunk.file.pread(chunk.size, chunk.position)
+    except CorruptMessage as error:
+        raise unreadable(error) from error
     if len(data) != chunk.size:
         raise ended_early(chunk.file, chunk.position + len(data))
     return data

@@ -8,7 +8,8 @@ session (parked fetches, forwarded produce), without a task per request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -23,6 +24,7 @@ from paceline.errors import (
     InvalidRequest,
     PacelineError,
     RemoteProtocolError,
+    Throttled,
 )
 from paceline.types import NodeId
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind
@@ -30,6 +32,7 @@ from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.hello import MAX_HANDSHAKE_FRAME_BYTES
 from paceline_node.env import Env
+from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, contained, serve
 from paceline_node.peers.auth import Acceptor, Identity, Lane, Peer, Secret
 from paceline_node.peers.framestream import Chunk, FrameStream, OutboxLimits, Payload
@@ -41,10 +44,15 @@ _REFUSAL_S = 1.0
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """``calls_per_session``: async handlers of one session at a time; further frames wait unread.
-    ``silent_s``: a session from which nothing came for that long (peers ping) is ended."""
+    ``waiting_per_session``: those that have given up their place for a long wait.
+    ``silent_s``: a session from which nothing came for that long (peers ping) is ended.
+    ``strangers``: connections that have not proved yet to be a node's; one more ends the oldest of
+    them, for a node proves it within milliseconds."""
 
     max_connections: int = 1024
+    strangers: int = 64
     calls_per_session: int = 64
+    waiting_per_session: int = 16_384
     handshake_timeout_s: float = 3.0
     silent_s: float = 30.0
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
@@ -106,7 +114,39 @@ class Session:
         self._frames.abort(reason)
 
 
+class Slot:
+    """A call's place among those of its session that are at work."""
+
+    def __init__(self, slots: trio.Semaphore, waiting: trio.CapacityLimiter) -> None:
+        self._slots = slots
+        self._waiting = waiting
+        self._is_held = True
+
+    @asynccontextmanager
+    async def given_up(self) -> AsyncIterator[None]:
+        """Around a long wait for something new: meanwhile another call may have the place. Raises
+        Throttled when too many wait already."""
+        try:
+            self._waiting.acquire_on_behalf_of_nowait(self)
+        except trio.WouldBlock:
+            raise Throttled("too many long polls of one node wait here") from None
+        self.release()
+        try:
+            yield
+        finally:
+            self._waiting.release_on_behalf_of(self)
+        await self._slots.acquire()
+        self._is_held = True
+
+    def release(self) -> None:
+        """The call is done, or waits; idempotent."""
+        if self._is_held:
+            self._is_held = False
+            self._slots.release()
+
+
 CallHandler = Callable[[Session, Frame], Awaitable[tuple[Message, Payload]]]
+PatientHandler = Callable[[Session, Frame, Slot], Awaitable[tuple[Message, Payload]]]
 DirectHandler = Callable[[Session, Frame], None]
 SessionCallback = Callable[[Session], None]
 
@@ -129,16 +169,29 @@ class PeerServer:
         self._identity = identity
         self._secret = secret
         self._limits = limits or ServerLimits()
-        self._calls: dict[int, CallHandler] = {}
+        self._calls: dict[int, PatientHandler] = {}
         self._direct: dict[int, DirectHandler] = {PeerApi.PING: _answer_ping}
         self._sessions: dict[Session, None] = {}  # in the order they came
+        self._unproved: dict[FrameStream, None] = {}  # likewise
         self._log = structlog.get_logger(component="peers", node=identity.node_id)
+        self._strangers = SparingLog(component="peers", node=identity.node_id)
         self.on_open = on_open
         self.on_close = on_close
 
     def register(self, api: int, handler: CallHandler) -> None:
         """Answer requests of ``api`` with ``await handler(session, frame)``; a PacelineError it
         raises becomes an ERROR frame."""
+        assert api not in self._calls, f"two handlers for api {api}"
+        assert api not in self._direct, f"two handlers for api {api}"
+
+        async def call(session: Session, frame: Frame, _: Slot) -> tuple[Message, Payload]:
+            return await handler(session, frame)
+
+        self._calls[api] = call
+
+    def register_patient(self, api: int, handler: PatientHandler) -> None:
+        """As :meth:`register`, for a handler that may wait for long for something new: it gives up
+        its slot then. Else so many long polls would keep every other call of the node waiting."""
         assert api not in self._calls, f"two handlers for api {api}"
         assert api not in self._direct, f"two handlers for api {api}"
         self._calls[api] = handler
@@ -199,13 +252,24 @@ class PeerServer:
     async def _admit(self, frames: FrameStream) -> Session | None:
         peer: Peer | None = None
         # Anybody can come this far: not even a bug may let a stranger end the node.
-        async with contained("peer", frames.name):
-            peer = await self._handshake(frames)
+        async with contained("peer", frames.name, self._strangers):
+            self._make_room()
+            self._unproved[frames] = None
+            try:
+                peer = await self._handshake(frames)
+            finally:
+                self._unproved.pop(frames, None)
         if peer is None:
             return None
         frames.name = f"node {peer.node_id} ({peer.lane.value})"
         frames.allow_frames_of(self._limits.max_frame_bytes)
         return Session(peer, frames)
+
+    def _make_room(self) -> None:
+        while len(self._unproved) >= self._limits.strangers:
+            oldest = next(iter(self._unproved))
+            del self._unproved[oldest]
+            oldest.abort("too many connections that do not say who they are")
 
     async def _handshake(self, frames: FrameStream) -> Peer | None:
         acceptor = Acceptor(self._identity, self._secret, nonces=self._env.rng.randbytes)
@@ -213,11 +277,11 @@ class PeerServer:
             with trio.fail_after(self._limits.handshake_timeout_s):
                 return await accept(frames, acceptor)
         except trio.TooSlowError:
-            self._log.warning("peer refused", reason="no handshake in time")
+            self._strangers.warning("peer refused", cause="silent", reason="no handshake in time")
         except ConnectionLost:
             pass
         except PacelineError as error:
-            self._log.warning("peer refused", reason=str(error))
+            self._strangers.warning("peer refused", cause=type(error).__name__, reason=str(error))
         return None
 
     async def _serve(self, session: Session, frames: FrameStream) -> None:
@@ -243,13 +307,14 @@ class PeerServer:
 
     async def _read(self, session: Session, frames: FrameStream, nursery: trio.Nursery) -> None:
         slots = trio.Semaphore(self._limits.calls_per_session)
+        waiting = trio.CapacityLimiter(self._limits.waiting_per_session)
         while (frame := await frames.receive()) is not None:
             if frame.kind not in (Kind.REQUEST, Kind.ONE_WAY):
                 raise RemoteProtocolError(f"{frames.name}: a {frame.kind} frame, not a request")
             call = self._calls.get(frame.api) if frame.kind == Kind.REQUEST else None
             if call is not None and self._may_ask(session, frame):
                 await slots.acquire()
-                nursery.start_soon(self._answer, session, frame, call, slots)
+                nursery.start_soon(self._answer, session, frame, call, Slot(slots, waiting))
             else:
                 self._hand_over(session, frame)
             # A peer that does not read its answers is not read either.
@@ -273,10 +338,10 @@ class PeerServer:
                 self._log.warning("one-way frame refused", peer=session.peer, reason=str(error))
 
     async def _answer(
-        self, session: Session, frame: Frame, handler: CallHandler, slots: trio.Semaphore
+        self, session: Session, frame: Frame, handler: PatientHandler, slot: Slot
     ) -> None:
         try:
-            body, payload = await handler(session, frame)
+            body, payload = await handler(session, frame, slot)
         except PacelineError as error:
             session.fail(frame, error)
         except Exception as error:  # noqa: BLE001  one request's bug must not end the session
@@ -285,7 +350,7 @@ class PeerServer:
         else:
             session.respond(frame, body, payload)
         finally:
-            slots.release()
+            slot.release()
 
     async def _watch_silence(self, frames: FrameStream) -> None:
         seen = -1

@@ -16,12 +16,14 @@ from typing import Protocol
 
 import trio
 
+from paceline.errors import CorruptMessage
 from paceline_node.env import Bytes, File
 
 _JOIN_BYTES = 64 * 1024
 _READ_BYTES = 1024 * 1024  # a piece of a file: read, sent or probed at once
 _IOV_COUNT = 512
 _COLD = frozenset({errno.EAGAIN, errno.EINTR})
+_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EBADF})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class StreamTransport:
     async def send_file(self, part: FilePart) -> None:
         position, end = part.position, part.position + part.size
         while position < end:
-            data = await read_part(part.file, min(_READ_BYTES, end - position), position)
+            data = await _read_to_send(part.file, min(_READ_BYTES, end - position), position)
             await self._stream.send_all(data)
             position += len(data)
 
@@ -158,7 +160,7 @@ class SocketTransport:
             source = part.file.fileno()
             if source is None or not is_cached(source, position, size):
                 # sendfile would wait for the disk with the whole event loop behind it.
-                data = await read_part(part.file, size, position)
+                data = await _read_to_send(part.file, size, position)
                 await self.send((data,))
                 position += len(data)
                 continue
@@ -168,13 +170,22 @@ class SocketTransport:
             except BlockingIOError:
                 await trio.lowlevel.wait_writable(fd)
                 continue
+            except OSError as error:
+                if error.errno in _GONE:
+                    raise
+                # The file's fault, it seems; reading it tells those whose file it is.
+                data = await _read_to_send(part.file, size, position)
+                await self.send((data,))
+                position += len(data)
+                continue
             if sent == 0:
                 raise ended_early(part.file, position)
             position += sent
 
 
 async def read_part(file: File, size: int, position: int) -> bytes:
-    """Up to ``size`` bytes in a thread; an end of file there is an OSError."""
+    """Up to ``size`` bytes in a thread; an end of file there is an OSError. Raises CorruptMessage
+    where the disk has lost them."""
     data = await file.read(size, position)
     if not data:
         raise ended_early(file, position)
@@ -183,6 +194,18 @@ async def read_part(file: File, size: int, position: int) -> bytes:
 
 def ended_early(file: File, position: int) -> OSError:
     return OSError(errno.EIO, f"file ends at {position} while a range of it is sent", file.path)
+
+
+async def _read_to_send(file: File, size: int, position: int) -> bytes:
+    try:
+        return await read_part(file, size, position)
+    except CorruptMessage as error:
+        raise unreadable(error) from error
+
+
+def unreadable(error: CorruptMessage) -> OSError:
+    """The failure of a connection in the middle of an answer whose rest cannot be read."""
+    return OSError(errno.EIO, str(error))
 
 
 def advance(pending: list[Bytes], first: int, sent: int) -> int:

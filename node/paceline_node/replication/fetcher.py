@@ -10,7 +10,7 @@ the leader has more already: a replica that is behind asks at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -18,6 +18,7 @@ import structlog
 import trio
 
 from paceline.errors import (
+    CorruptMessage,
     PacelineError,
     RemoteProtocolError,
     RequestTimedOut,
@@ -110,8 +111,8 @@ class _Followed:
 class Fetchers:
     """Everything this node follows, by leader.
 
-    ``append_failed`` is told of an append that raised a StorageError. ``settings`` apply to all
-    leaders.
+    ``append_failed`` is told of an append that raised a StorageError, ``behind`` of a partition
+    that must begin anew with its leader's state. ``settings`` apply to all leaders.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Fetchers:
         deadlines: Deadlines,
         *,
         append_failed: Callable[[Log], None],
+        behind: Callable[[Partition], None],
         request_flush: Callable[[Partition], None],
         settings: FetchSettings | None = None,
     ) -> None:
@@ -130,6 +132,7 @@ class Fetchers:
         self.links = links
         self.deadlines = deadlines
         self.append_failed = append_failed
+        self.behind = behind
         self.request_flush = request_flush
         self.settings = settings or FetchSettings()
         self.log = structlog.get_logger(component="fetcher", node=identity.node_id)
@@ -137,6 +140,7 @@ class Fetchers:
         self._leaders: dict[NodeId, LeaderFetcher] = {}
         self._leader_of: dict[PartitionKey, NodeId] = {}
         self._durable: dict[PartitionKey, None] = {}
+        self._renewed: dict[PartitionKey, None] = {}
         self._kicked: dict[LeaderFetcher, None] = {}
         self._idle = trio.lowlevel.ParkingLot()
 
@@ -144,8 +148,10 @@ class Fetchers:
         """Send new requests a tick after what caused them; runs until cancelled."""
         task_status.started()
         while True:
-            if not self._kicked:
+            if not (self._kicked or self._renewed):
                 await self._idle.park()
+            renewed, self._renewed = self._renewed, {}
+            self._acknowledge(renewed)
             kicked, self._kicked = self._kicked, {}
             for fetcher in kicked:
                 fetcher.fetch()
@@ -178,6 +184,13 @@ class Fetchers:
         if partition.key in self._leader_of:
             self._durable[partition.key] = None
 
+    def renew(self, partition: Partition) -> None:
+        """The registration that ``partition`` acts by has changed: tell its leader soon, which
+        takes no replica into the ISR that speaks by an older one."""
+        if partition.key in self._leader_of:
+            self._renewed[partition.key] = None
+            self._idle.unpark()
+
     def kick(self, fetcher: LeaderFetcher) -> None:
         """Let ``fetcher`` send a request soon, though one may be under way."""
         self._kicked[fetcher] = None
@@ -190,8 +203,11 @@ class Fetchers:
     def send_acks(self) -> None:
         """All partitions of a flush are named: one ack for each leader."""
         durable, self._durable = self._durable, {}
+        self._acknowledge(durable)
+
+    def _acknowledge(self, moved: Iterable[PartitionKey]) -> None:
         by_leader: dict[NodeId, list[PartitionKey]] = {}
-        for key in durable:
+        for key in moved:
             leader = self._leader_of.get(key)
             if leader is not None:
                 by_leader.setdefault(leader, []).append(key)
@@ -416,6 +432,13 @@ class LeaderFetcher:
             self._owner.append_failed(partition.log)
             self._rest(followed)
             return
+        except CorruptMessage as error:  # where it would have to be cut, it cannot be read
+            self._owner.log.warning(
+                "cannot cut a damaged log", partition=str(partition), reason=str(error)
+            )
+            partition.suspect(max(answer.diverging_end_offset, partition.log_start_offset))
+            self._rest(followed)
+            return
         if outcome in _PROGRESS:
             followed.backoff.reset()
             self._changed[partition.key] = None
@@ -424,12 +447,15 @@ class LeaderFetcher:
             if outcome is not FetchOutcome.IDLE:
                 self._owner.request_flush(partition)
                 self._flush_comes = partition.replica.counts_durable
-            if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.RESET):
+            if outcome is FetchOutcome.TRUNCATED:
                 self._tell_cut(partition, outcome, answer)
         elif outcome is FetchOutcome.CORRUPT:
             self._suspect(followed)
         elif outcome is FetchOutcome.REFUSED:
             self._rest(followed)
+        elif outcome is FetchOutcome.BEHIND:
+            self._rest(followed)
+            self._owner.behind(partition)
         else:
             self._changed[partition.key] = None
 
@@ -475,6 +501,4 @@ class LeaderFetcher:
         )
 
 
-_PROGRESS = frozenset(
-    (FetchOutcome.APPENDED, FetchOutcome.IDLE, FetchOutcome.TRUNCATED, FetchOutcome.RESET)
-)
+_PROGRESS = frozenset((FetchOutcome.APPENDED, FetchOutcome.IDLE, FetchOutcome.TRUNCATED))

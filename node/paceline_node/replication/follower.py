@@ -26,8 +26,9 @@ class FetchOutcome(enum.Enum):
     """No records; the high watermark may have moved."""
     TRUNCATED = "truncated"
     """The log forked from the leader's and was cut; fetch again, more rounds may follow."""
-    RESET = "reset"
-    """The log was deleted and starts anew at the leader's log start."""
+    BEHIND = "behind"
+    """The log has nothing in common with what the leader still has. Nothing changed: fetch the
+    leader's state, then let the log begin anew there (``Replica.begin_at``)."""
     REFUSED = "refused"
     """The leader knows another epoch or replica set; wait for metadata or the backoff."""
     CORRUPT = "corrupt"
@@ -54,6 +55,8 @@ class FollowerState:
     in_flight: int | None = None
     confirmed: int = -1
     corrupt_in_row: int = 0
+    is_behind: bool = False
+    """The newest answer was :attr:`FetchOutcome.BEHIND`."""
 
     def accepts(self, nonce: int, leader_epoch: int, fetch_offset: int, log_end: int) -> bool:
         """Whether an answer belongs to the request under way and to the log as it is now.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from paceline.types import BrokerEpoch, NodeId
+from paceline.types import NO_PARTITION_EPOCH, BrokerEpoch, NodeId, PartitionEpoch
 
 
 @dataclass(slots=True)
@@ -31,6 +31,8 @@ class FollowerProgress:
     mark_at: float
     log_start: int = -1
     """As it is on the follower's disk; -1 while nothing is known."""
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
+    """Of the registration by which the follower spoke last."""
 
     def observe(self, fetch_offset: int, durable_offset: int, leader_end: int, now: float) -> None:
         """Take in one fetch; ``leader_end`` is the leader's log end before the read."""

@@ -85,9 +85,12 @@ class LeaderState:
         """Take over a newer registration of the same leader epoch from the metadata log.
 
         A proposal whose base was overtaken is resolved, one way or the other: it was accepted, or
-        it can never be accepted any more (3.6).
+        it can never be accepted any more (3.6). What followers that left the ISR or became damaged
+        said before counts for nothing from now on.
         """
-        self.registration = registration
+        before, self.registration = self.registration, registration
+        for node in {*before.isr, *registration.damaged}.difference(registration.isr):
+            self.followers.pop(node, None)
         pending = self.pending
         if pending is not None and registration.partition_epoch > pending.partition_epoch:
             self.pending = None
@@ -109,8 +112,10 @@ class LeaderState:
         durable_offset: int,
         leader_end: int,
         now: float,
-    ) -> None:
-        """Step 8 of 3.3: an accepted fetch tells where a follower is."""
+        partition_epoch: PartitionEpoch,
+    ) -> bool:
+        """Step 8 of 3.3: an accepted fetch tells where a follower is; whether it counts. One that
+        is older than what is known does not: it may tell of a log that has been reset since."""
         known = self.followers.get(node)
         if known is None:
             office = self.took_office_at
@@ -118,8 +123,12 @@ class LeaderState:
                 broker_epoch, 0, 0, office, office, mark_offset=self.start_offset, mark_at=office
             )
             self.followers[node] = known
+        elif broker_epoch == known.broker_epoch and partition_epoch < known.partition_epoch:
+            return False
         known.broker_epoch = broker_epoch
+        known.partition_epoch = partition_epoch
         known.observe(fetch_offset, durable_offset, leader_end, now)
+        return True
 
     def newest_broker_epoch(self, node: NodeId, brokers: Brokers) -> int:
         """The newest broker epoch known of a follower, from metadata or from its fetches."""
@@ -142,13 +151,17 @@ class LeaderState:
         """Whether a follower meets every condition for joining the ISR (3.6).
 
         Reaching the high watermark is not enough right after an election: it may be behind the
-        true one, but the log end at which this broker took office never is.
+        true one, but the log end at which this broker took office never is. Nor is what it said
+        before it knew of its last removal, damage or repair: it must speak by a registration as
+        new as this leader's.
         """
         known = self.followers.get(node)
         registered = brokers.get(node)
         return (
             known is not None
             and registered is not None
+            and node not in self.registration.damaged
+            and known.partition_epoch >= self.registration.partition_epoch
             and known.ack >= high_watermark
             and known.ack >= self.start_offset
             and not registered.fenced
@@ -156,21 +169,19 @@ class LeaderState:
             and known.broker_epoch == registered.broker_epoch
         )
 
-    def consider_expand(self, high_watermark: int, brokers: Brokers) -> bool:
-        """Propose everyone who may join; whether a proposal was made."""
-        if self.pending is not None:
-            return False
+    def consider_expand(self, node: NodeId, high_watermark: int, brokers: Brokers) -> bool:
+        """Propose ``node``, which has just fetched, if it may join; whether a proposal was made.
+
+        Nobody else is considered: another one's progress is as old as its last fetch, and it may
+        have ended or found itself damaged since.
+        """
         isr = self.registration.isr
-        joining = [
-            node
-            for node in self.registration.replicas
-            if node not in isr and self.may_join(node, high_watermark, brokers)
-        ]
-        if not joining:
+        if self.pending is not None or node in isr:
             return False
-        members = [IsrMember(node, ALREADY_MEMBER) for node in isr]
-        members += [IsrMember(node, brokers[node].broker_epoch) for node in joining]
-        self._propose(tuple(members))
+        if not self.may_join(node, high_watermark, brokers):
+            return False
+        members = [IsrMember(each, ALREADY_MEMBER) for each in isr]
+        self._propose((*members, IsrMember(node, brokers[node].broker_epoch)))
         return True
 
     def consider_shrink(self, leader_end: int, now: float, lag_max_s: float) -> bool:

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 import trio
 
-from paceline.errors import CorruptMessage
+from paceline.errors import CorruptMessage, StorageError
 from paceline.types import TopicId
 from paceline_node.env import Env, is_full
 from paceline_node.storage import layout
+from paceline_node.storage.known_offsets import DECISIVE, KnownOffsets
 from paceline_node.storage.layout import Offsets, PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.partition_file import PartitionIdentity
+from paceline_node.storage.marks import DurableMarks
+from paceline_node.storage.partition_file import PartitionIdentity, write_identity
 from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.room import when_there_is_room
+from paceline_node.storage.torn import Ending
 
 _PARALLEL_OPENS = 8
 STRAY_KEPT_MS = 60_000
@@ -31,24 +36,34 @@ STRAY_KEPT_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class OpenedLogs:
-    """What was found at the start. ``reached_durable_mark``: every log still holds all that it had
-    fsynced (spec replication 2.3)."""
+    """What was found at the start.
+
+    ``missing``: partitions that this directory kept and whose logs are gone. ``list_is_lost``:
+    there may be more of them, of which only the cluster's metadata knows. ``doubtful``: why what is
+    there may be less than was acknowledged although nothing shows it: the start is not trusted.
+    """
 
     logs: Mapping[PartitionKey, Log]
     high_watermarks: Mapping[PartitionKey, int]
+    missing: tuple[PartitionKey, ...] = ()
+    list_is_lost: bool = False
+    doubtful: tuple[str, ...] = ()
 
     @property
     def damaged(self) -> tuple[PartitionKey, ...]:
         """Partitions whose logs lost, or cannot read, something that was durable."""
-        return tuple(
+        found = [
             key
             for key, log in sorted(self.logs.items(), key=lambda item: item[1].path)
-            if log.damaged or log.recovery.lost_tail
-        )
+            if log.is_damaged or log.recovery.lost_tail
+        ]
+        return (*found, *self.missing)
 
     @property
     def reached_durable_mark(self) -> bool:
-        return all(log.recovery.reached_durable_mark for log in self.logs.values())
+        """Whether every log still holds all that it had fsynced (spec replication 2.3)."""
+        whole = all(log.recovery.reached_durable_mark for log in self.logs.values())
+        return whole and not self.missing and not self.doubtful
 
 
 class LogDirectory:
@@ -57,45 +72,131 @@ class LogDirectory:
     def __init__(self, env: Env) -> None:
         self._env = env
         self._disk = env.disk
-        self._written: dict[Offsets, dict[PartitionKey, int]] = {}
-        self._writing = trio.Lock()
-        # Also of logs that no metadata has claimed yet: their starts must not be forgotten.
-        self._starts: dict[PartitionKey, int] = {}
+        self._known = KnownOffsets(env.disk)
+        self.marks = DurableMarks(env.disk)
         self._log = structlog.get_logger(component="logs")
 
     async def open_all(
-        self, *, clean: bool, settings: LogSettings, disk_failed: bool = False
+        self,
+        *,
+        clean: bool,
+        settings: LogSettings,
+        disk_failed: bool = False,
+        same_boot: bool = False,
+        acked_unsynced: bool = False,
     ) -> OpenedLogs:
-        """Open and recover every log, as :class:`RecoveryHints` says. Raises OSError: the directory
-        cannot be used."""
-        recovery = await layout.read_offsets(self._disk, Offsets.RECOVERY)
-        log_start = await layout.read_offsets(self._disk, Offsets.LOG_START)
-        high_watermarks = await layout.read_offsets(self._disk, Offsets.HIGH_WATERMARK)
+        """Open and recover every log, as :class:`RecoveryHints` says. ``same_boot``: the page cache
+        outlived the process before; ``acked_unsynced``: it ran a flush mode that does not wait for
+        the disk. Raises OSError: the directory cannot be used."""
+        known = self._known
+        await known.load()
+        marks = await when_there_is_room(self.marks.open)
+        ending = Ending.of(clean=clean, same_boot=same_boot and not disk_failed)
         logs: dict[PartitionKey, Log] = {}
         slots = trio.CapacityLimiter(_PARALLEL_OPENS)
 
         async def open_one(path: str, identity: PartitionIdentity) -> None:
             key = (identity.topic_id, identity.partition)
-            hints = RecoveryHints(clean, recovery.get(key, 0), log_start.get(key, 0), disk_failed)
+            hints = self._hints(
+                key, marks, ending, disk_failed=disk_failed, acked_unsynced=acked_unsynced
+            )
             async with slots:
                 try:
-                    logs[key] = await Log.open(self._env, path, settings, hints)
+                    log = logs[key] = await when_there_is_room(
+                        partial(Log.open, self._env, path, settings, hints)
+                    )
                 except CorruptMessage as error:
                     await self._set_aside(path, str(error))
+                    return
+            # What a log lost is known by its old mark until the controller has been told.
+            log.mark = self.marks.of(key, max(log.durable_offset, marks.get(key, 0)))
 
+        listed = known.partitions | marks.keys()
         async with trio.open_nursery() as nursery:
-            for found in await layout.list_partitions(self._disk):
-                if found.identity is None:
-                    await self._set_aside(found.path, "its partition.metadata cannot be read")
-                else:
-                    nursery.start_soon(open_one, found.path, found.identity)
+            for path, identity in await when_there_is_room(partial(self._identify, listed)):
+                nursery.start_soon(open_one, path, identity)
         for log in logs.values():
             self._tell_recovery(log)
-        self._starts = {key: log.log_start_offset for key, log in logs.items()}
-        return OpenedLogs(logs, high_watermarks)
+        missing = tuple(sorted(listed - logs.keys(), key=lambda key: (key[0].bytes, key[1])))
+        self._tell_missing(missing)
+        return OpenedLogs(
+            logs,
+            known.all(Offsets.HIGH_WATERMARK),
+            missing,
+            known.list_is_lost,
+            self._doubts(logs),
+        )
+
+    def _hints(
+        self,
+        key: PartitionKey,
+        marks: Mapping[PartitionKey, int],
+        ending: Ending,
+        *,
+        disk_failed: bool,
+        acked_unsynced: bool,
+    ) -> RecoveryHints:
+        point = self._known.of(Offsets.RECOVERY, key)
+        mark = marks.get(key)
+        log_start = self._known.of(Offsets.LOG_START, key)
+        return RecoveryHints(
+            ending=ending,
+            recovery_point=max(point or 0, mark or 0),
+            checkpoint=point or 0,
+            point_known=point is not None or mark is not None,
+            mark_exact=mark is not None and not acked_unsynced,
+            log_start=log_start or 0,
+            # Before there were marks, segments were deleted before their end was written down.
+            first_offset=None if mark is None else log_start,
+            disk_failed=disk_failed,
+        )
+
+    async def _identify(
+        self, listed: Iterable[PartitionKey]
+    ) -> list[tuple[str, PartitionIdentity]]:
+        """The logs that are there, and whose they are. A directory that does not say so itself goes
+        by its name if a listed partition has that name; otherwise it is set aside."""
+        found: list[tuple[str, PartitionIdentity]] = []
+        for each in await layout.list_partitions(self._disk):
+            identity = each.identity or layout.identity_by_name(each.path, listed)
+            if identity is None:
+                await self._set_aside(each.path, "its partition.metadata cannot be read")
+                continue
+            if each.identity is None:
+                await write_identity(self._disk, each.path, identity)
+                self._log.error(
+                    "partition.metadata could not be read and was made anew from the directory's "
+                    "name",
+                    partition=str(identity),
+                    path=each.path,
+                )
+            found.append((each.path, identity))
+        return found
+
+    def _doubts(self, logs: Mapping[PartitionKey, Log]) -> tuple[str, ...]:
+        lost = [which.value for which in self._known.unreadable if which in DECISIVE]
+        doubts = [f"{name} is missing or rotten" for name in lost]
+        doubts += [
+            f"{log.identity}: bytes were cut that may have been acknowledged"
+            for log in logs.values()
+            if log.recovery.doubtful_tail
+        ]
+        if doubts:
+            self._log.error("what the logs must hold is not known", reasons=doubts)
+        return tuple(doubts)
+
+    def _tell_missing(self, missing: Iterable[PartitionKey]) -> None:
+        for topic_id, partition in missing:
+            self._log.error("log is missing", topic_id=str(topic_id), partition=partition)
 
     def _tell_recovery(self, log: Log) -> None:
         report = log.recovery
+        if log.state.is_missing:
+            self._log.error(
+                "what the records below the log start said is not known: a snapshot is missing",
+                partition=str(log.identity),
+                log_start_offset=log.log_start_offset,
+            )
         if log.damaged or report.lost_tail:
             self._log.error(
                 "log is damaged",
@@ -116,22 +217,45 @@ class LogDirectory:
         path = layout.partition_path(identity.topic, identity.topic_id, identity.partition)
         if self._disk.list(path):
             await self._set_aside(path, "a new log is made in its place")
+        key = (identity.topic_id, identity.partition)
         try:
-            return await Log.create(self._env, path, identity, settings)
+            log = await Log.create(self._env, path, identity, settings)
+            # Listed before it is used, and not before it is there: what is listed and not there
+            # was lost.
+            await self._known.begin(key)
         except OSError as error:
             if is_full(error):  # nothing of it was ever promised, and it will be made anew
                 self._disk.remove_tree(path)
             raise
+        log.mark = self.marks.of(key, log.durable_offset)
+        return log
 
     async def retire(self, log: Log, *, delete: bool) -> None:
         """Close a log that is no longer ours; delete its files, or keep them as a stray. Raises
         OSError."""
         log.abandon()
-        self._starts.pop(_key(log), None)
-        stray = await self._set_aside(log.path, "deleted" if delete else "assigned elsewhere")
+        key = _key(log)
+        self.marks.forget([key])
+        try:
+            await self._known.remove(key)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # It would be told as missing once, of a partition that is not ours: harmless.
+        stray = log.path
+        try:
+            stray = await self._set_aside(log.path, "deleted" if delete else "assigned elsewhere")
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # Even a new name may want room; what is deleted here makes some. What is only given up
+            # is told apart by the next start, or when it is assigned here again.
         if delete:
-            self._disk.remove_tree(stray)
-            await self._disk.fsync_dir(layout.TOPICS)
+            await when_there_is_room(partial(self._remove, stray))
+
+    async def _remove(self, path: str) -> None:
+        self._disk.remove_tree(path)
+        await self._disk.fsync_dir(layout.TOPICS)
 
     async def _set_aside(self, path: str, why: str) -> str:
         stray = await layout.set_aside(self._disk, path, self._env.host.wall_ms())
@@ -152,14 +276,16 @@ class LogDirectory:
                 self._log.info("stray deleted", path=stray.path)
 
     async def write_checkpoints(self, watermarks: Mapping[Log, int]) -> None:
-        """Write log starts, high watermarks and recovery points. Raises OSError."""
+        """Write log starts, high watermarks and recovery points of these logs; what is known of
+        others stays. Raises OSError."""
+        if not watermarks:
+            return
         await self.write_starts(watermarks)
-        recovery: dict[PartitionKey, int] = {}
-        high: dict[PartitionKey, int] = {}
+        recovery: dict[Log, int] = {}
+        high: dict[Log, int] = {}
         for log, high_watermark in watermarks.items():
             if log.failed is not None:
                 continue
-            key = _key(log)
             try:
                 durable = await log.checkpoint()
             except OSError:
@@ -167,25 +293,52 @@ class LogDirectory:
                     continue
                 raise
             # A truncation never goes below the high watermark, so the point stays true.
-            recovery[key] = min(durable, high_watermark)
-            high[key] = high_watermark
-        await self._write(Offsets.HIGH_WATERMARK, high)
-        await self._write(Offsets.RECOVERY, recovery)
+            recovery[log] = min(durable, high_watermark)
+            high[log] = high_watermark
+        await self._known.write(Offsets.HIGH_WATERMARK, _still_kept(high))
+        await self._known.write(Offsets.RECOVERY, _still_kept(recovery))
+        await self.marks.sync()
+
+    async def close(self) -> None:
+        """All logs are closed, and so synced to their ends: say so. Raises OSError."""
+        await self.marks.sync()
+        self.marks.close()
 
     async def write_starts(self, logs: Iterable[Log]) -> Mapping[PartitionKey, int]:
-        """Write where the logs begin; what is on disk then. Raises OSError."""
-        async with self._writing:
-            self._starts |= {_key(log): log.log_start_offset for log in logs if log.failed is None}
-            starts = dict(self._starts)
-            await self._write(Offsets.LOG_START, starts)
-            return starts
-
-    async def _write(self, which: Offsets, offsets: dict[PartitionKey, int]) -> None:
-        """Replace a checkpoint, unless it says so already: an idle node leaves its disk alone."""
-        if self._written.get(which) != offsets:
-            await layout.write_offsets(self._disk, which, offsets)
-            self._written[which] = offsets
+        """Write where these logs begin, and only then delete their segments below; what is on disk
+        then. Raises OSError."""
+        logs = [log for log in logs if log.failed is None and not log.closed]
+        if logs:
+            starts = {_key(log): log.log_start_offset for log in logs}
+            try:
+                await self._known.write(Offsets.LOG_START, starts)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                # What has expired is the only room there is. A crash before the next line has
+                # succeeded would look like a loss, and cost a repair.
+                for log in logs:
+                    _delete_below(log, log.log_start_offset)
+                await self._known.write(Offsets.LOG_START, starts)
+        written = self._known.on_disk(Offsets.LOG_START)
+        for log in logs:
+            _delete_below(log, written.get(_key(log), 0))
+        return written
 
 
 def _key(log: Log) -> PartitionKey:
     return TopicId(log.topic_id), log.partition
+
+
+def _delete_below(log: Log, start: int) -> None:
+    if log.failed is None:
+        try:
+            log.start_written(start)
+        except StorageError:
+            assert log.failed is not None, f"{log}: it has failed"
+            raise log.failed from None
+
+
+def _still_kept(offsets: Mapping[Log, int]) -> dict[PartitionKey, int]:
+    """Without those given up meanwhile: a listed partition without a log counts as lost."""
+    return {_key(log): offset for log, offset in offsets.items() if not log.closed}

@@ -129,15 +129,17 @@ class Maintenance:
         """Delete expired segments of all partitions once. Never above a high watermark."""
         now_ms = self._env.host.wall_ms()
         for partition in self._hosted():
+            start = partition.log_start_offset
             try:
                 deleted = partition.log.enforce_retention(now_ms, partition.high_watermark)
             except StorageError:
                 assert partition.log.failed is not None, f"{partition}: it has failed"
                 self._disk_error(partition.log.failed)
                 continue
-            if deleted:
+            if deleted or partition.log_start_offset > start:
                 self._context.advanced(partition)
                 self._flusher.request(partition.log)
+                self.write_starts_soon()
                 self._log.info(
                     "segments expired",
                     partition=str(partition),

@@ -37,6 +37,7 @@ from paceline_node.replication.partition import (
 from paceline_node.replication.proposals import ControllerCalls, Proposals
 from paceline_node.replication.repairs import Repairs, RepairSettings
 from paceline_node.replication.serving import ReplicaServer, ServingLimits
+from paceline_node.replication.state_transfer import StateTransfers
 from paceline_node.replication.table import PartitionTable, TableSettings
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage.flusher import Flusher
@@ -106,14 +107,8 @@ class ReplicaManager:
         self._role_watchers: list[tuple[RoleChanged, Released]] = []
         self.deadlines = Deadlines()
         self.burst = Burst()
-        self.flusher = Flusher(
-            env,
-            self._failed,
-            linger_s=settings.flush_linger_s,
-            on_synced=metrics.synced,
-            after_group=lambda: self.fetchers.send_acks(),
-        )
         self.directory = LogDirectory(env)
+        self.flusher = self._make_flusher(env, metrics, settings)
         self.context = self._context(env, identity, session_valid, settings)
         self.table = PartitionTable(
             self.context,
@@ -122,6 +117,7 @@ class ReplicaManager:
             self.flusher,
             settings.table,
             role_changed=self._role_changed,
+            registered=self._registration_changed,
             released=self._partition_released,
             lower_floor=lower_floor,
         )
@@ -131,6 +127,14 @@ class ReplicaManager:
         self.fetchers = self._fetchers(env, identity, links, settings)
         self.proposals = Proposals(env, self.context, controller, self._current_broker_epoch)
         self.repairs = self._repairs(env, links, controller, settings)
+        self.states = StateTransfers(
+            env,
+            self.context,
+            links,
+            find=self.table.find,
+            follow=self.fetchers.follow,
+            damaged=self.repairs.report,
+        )
         self.maintenance = self._make_maintenance(env, settings)
         self.compactions = Compactions(
             env,
@@ -138,6 +142,16 @@ class ReplicaManager:
             find=self.table.find,
             hosted=self._hosted,
             settings=settings.compaction,
+        )
+
+    def _make_flusher(self, env: Env, metrics: Metrics, settings: ReplicationSettings) -> Flusher:
+        return Flusher(
+            env,
+            self._failed,
+            linger_s=settings.flush_linger_s,
+            on_synced=metrics.synced,
+            after_group=lambda: self.fetchers.send_acks(),
+            marks=self.directory.marks,
         )
 
     def _make_maintenance(self, env: Env, settings: ReplicationSettings) -> Maintenance:
@@ -174,7 +188,9 @@ class ReplicaManager:
             start_moved=lambda: self.maintenance.write_starts_soon(),
             failed=self._failed,
             suspect=self._suspect,
+            unreadable=self._unreadable,
             append_failed=lambda log: self.maintenance.append_failed(log),
+            state_due=lambda log: self.states.due(log),
             traffic=self._traffic,
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
@@ -200,6 +216,7 @@ class ReplicaManager:
             links,
             self.deadlines,
             append_failed=self.context.append_failed,
+            behind=lambda partition: self.states.behind(partition),
             request_flush=self._request_flush,
             settings=settings.fetch,
         )
@@ -221,6 +238,7 @@ class ReplicaManager:
             follow=self.fetchers.follow,
             unfollow=self.fetchers.unfollow,
             broker_epoch=self._current_broker_epoch,
+            fetch_state=lambda partition: self.states.fetch(partition),
             settings=settings.repairs,
         )
 
@@ -230,13 +248,27 @@ class ReplicaManager:
         """Serve other nodes on ``server``; its ``on_close`` must reach :meth:`session_closed`."""
         self.serving.register(server)
         self.repairs.register(server)
+        self.states.register(server)
 
-    async def open_logs(self, *, clean: bool, disk_failed: bool = False) -> OpenedLogs:
+    async def open_logs(
+        self,
+        *,
+        clean: bool,
+        disk_failed: bool = False,
+        same_boot: bool = False,
+        acked_unsynced: bool = False,
+    ) -> OpenedLogs:
         """Open and recover all logs; what is damaged must be named when registering.
 
-        ``clean`` and ``disk_failed`` say how the process before ended. Raises OSError.
+        The flags say how the process before ended, as :meth:`LogDirectory.open_all`. Raises
+        OSError.
         """
-        opened = await self.table.open_logs(clean=clean, disk_failed=disk_failed)
+        opened = await self.table.open_logs(
+            clean=clean,
+            disk_failed=disk_failed,
+            same_boot=same_boot,
+            acked_unsynced=acked_unsynced,
+        )
         self._reported = frozenset(opened.damaged)
         return opened
 
@@ -253,6 +285,7 @@ class ReplicaManager:
             await nursery.start(self.serving.run)
             await nursery.start(self.fetchers.run)
             await nursery.start(self.proposals.run)
+            await nursery.start(self.states.run)
             await nursery.start(self.repairs.run)
             await nursery.start(self.maintenance.run)
             await nursery.start(self.compactions.run)
@@ -300,7 +333,7 @@ class ReplicaManager:
             self.flusher.request(partition.log)
 
     def _role_changed(self, partition: Partition) -> None:
-        if partition.log.damaged and not self._was_elected_anyway(partition):
+        if partition.log.is_damaged and not self._was_elected_anyway(partition):
             self.repairs.report(partition, known=partition.key in self._reported)
         elif partition.replica.follower is not None:
             self.fetchers.follow(partition)
@@ -308,6 +341,11 @@ class ReplicaManager:
             self.fetchers.unfollow(partition.key)
         for changed, _ in tuple(self._role_watchers):
             changed(partition)
+
+    def _registration_changed(self, partition: Partition) -> None:
+        if partition.replica.follower is not None and self.context.node_id not in partition.isr:
+            self.fetchers.renew(partition)
+        self.repairs.registered(partition)
 
     def _partition_released(self, key: PartitionKey) -> None:
         self.fetchers.unfollow(key)
@@ -329,6 +367,10 @@ class ReplicaManager:
             self.repairs.suspect(partition, offset)
         elif not self._was_elected_anyway(partition):
             self.repairs.report(partition)
+
+    def _unreadable(self, partition: Partition, offset: int, reason: str) -> None:
+        self._log.error("unreadable bytes", partition=str(partition), reason=reason)
+        self.repairs.suspect(partition, offset)
 
     def _failed(self, error: OSError) -> None:
         if not self.health.offline:

@@ -31,7 +31,7 @@ from paceline_node.replication.leader import Brokers
 from paceline_node.replication.partition_context import PartitionContext, ReadResult
 from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.replica import Replica, Role, Transition
-from paceline_node.replication.sequences import judge
+from paceline_node.replication.sequences import SequenceFence, judge
 from paceline_node.replication.transactions import (
     MarkerOrder,
     Ticket,
@@ -76,6 +76,7 @@ class Partition:
         self.partition = log.partition
         self.key: PartitionKey = (self.topic_id, self.partition)
         self.log = log
+        log.state.serve(lambda: context.state_due(log))
         self.config = config
         self.traffic = context.traffic(topic)
         self.replica = Replica(
@@ -85,14 +86,15 @@ class Partition:
             counts_durable=config.flush_mode.counts_durable,
         )
         self.slots = SimulatedSlots(lag_max_s=context.lag_max_s, max_lag=context.simulated_max_lag)
-        self._pending = PendingProduces(
-            str(self), context.env.now, context.deadlines, self._succeed
-        )
+        clock, deadlines = context.env.now, context.deadlines
+        self._pending = PendingProduces(str(self), clock, deadlines, self._succeed)
         self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
         self.trims = Trims(self.replica)
         self._stable_readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
         self.gate = TransactionGate()
+        self.fence = SequenceFence(context.env.now)
         self._ack_watchers = AckWatchers(self.acked)
+        log.watch_reads(lambda offset, error: context.unreadable(self, offset, str(error)))
 
     def __repr__(self) -> str:
         return f"<Partition {self} {self.replica.role.value}>"
@@ -199,11 +201,12 @@ class Partition:
         vacant slots count for acks=all, too few are waited for (spec v1 9.2). Without a batch: a
         retry's records end at ``already``. ``ticket``: what the first batch of a transaction needs
         (``transactions.py``)."""
+        self.fence.seen(self.log.producers, headers)
         self._context.admission.check()
         simulated = simulated and acks == Acks.ALL and self.simulation_on
         required = self.config.min_insync_replicas
         leader = self.replica.check_produce(acks, 0 if simulated else required)
-        duplicates, skip_bytes = judge(self.log.producers, headers)
+        duplicates, skip_bytes = judge(self.log.producers, headers, self.fence)
         last_offset = duplicates[-1].last_offset if duplicates else already
         base_offset = duplicates[0].base_offset if duplicates else -1
         is_new = skip_bytes < len(batches)
@@ -389,8 +392,7 @@ class Partition:
     def cancel(self, token: object) -> None:
         """Forget a callback of :meth:`when_readable` or :meth:`when_acked`; idempotent."""
         if isinstance(token, Waiter):
-            self._readers.cancel(token)
-            self._stable_readers.cancel(token)
+            token.keeper.cancel(token)
         else:
             self._ack_watchers.cancel(token)
 
@@ -431,6 +433,7 @@ class Partition:
         )
         self.slots.clear()
         self.gate.clear()
+        self.fence.clear()
         for callback in (*self._readers.drain(), *self._stable_readers.drain()):
             callback()
         self._ack_watchers.notify(role_changed=True)
@@ -461,6 +464,7 @@ class Partition:
             self._context.start_moved()
 
     def _wake_readers(self) -> None:
+        self.log.producers.transactions.settled(self.replica.high_watermark)
         self._readers.advance(self.replica.high_watermark)
         if len(self._stable_readers):
             self._stable_readers.advance(self.last_stable_offset)

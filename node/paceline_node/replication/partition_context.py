@@ -40,10 +40,11 @@ class PartitionContext:
     ``appended``: followers have something to fetch. ``advanced``: the high watermark moved.
     ``proposing``: a proposal is pending. ``durable``: a follower's durable offset moved, or its log
     start on disk. ``start_moved``: a log start is to be written down.
-    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold.
-    ``append_failed``: an append raised StorageError or StorageFull. ``simulate`` is on while this
-    is the only registered node and simulated slots are allowed (spec v1 9). ``burst`` joins the
-    answers that one step gives.
+    ``failed``: the disk failed. ``suspect``: the batch at an offset does not hold. ``unreadable``:
+    the disk cannot give bytes of the segment that begins at an offset.
+    ``append_failed``: an append raised StorageError or StorageFull. ``state_due``: snapshots of a
+    log wait to be written. ``simulate`` is on while this is the only registered node and simulated
+    slots are allowed (spec v1 9). ``burst`` joins the answers that one step gives.
     """
 
     env: Env
@@ -59,7 +60,9 @@ class PartitionContext:
     start_moved: Callable[[], None]
     failed: Callable[[OSError], None]
     suspect: Callable[[Partition, int], None]
+    unreadable: Callable[[Partition, int, str], None]
     append_failed: Callable[[Log], None]
+    state_due: Callable[[Log], None]
     traffic: Callable[[str], TopicTraffic]
     lag_max_s: float = 10.0
     acks1_early: bool = False

@@ -10,7 +10,7 @@ What belongs here as well: the scrubber, which looks for damage before a reader 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -29,9 +29,7 @@ from paceline.errors import (
 from paceline.types import NO_NODE, BrokerEpoch, LeaderEpoch
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
-from paceline.wire.native.admin import Done
 from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.control import ReportDamagedRequest
 from paceline.wire.peer.replica import EpochSpan, FetchRange, RangeFetched, SuspectCorrupt
 from paceline_node.env import Env, is_full
 from paceline_node.peers.auth import Lane
@@ -43,12 +41,14 @@ from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
-from paceline_node.replication.table import refs
+from paceline_node.replication.standing import Standing
 from paceline_node.storage import damage, upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
+from paceline_node.storage.log_file import Unreadable
 from paceline_node.storage.repair import SegmentRepair
+from paceline_node.storage.upkeep import Beginning
 
 _ANSWER_S = 10.0
 _RETRY_S = 1.0
@@ -56,7 +56,7 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RepairSettings:
-    """``scrub_interval_s``: every sealed segment is read once in that time, at most
+    """``scrub_interval_s``: every segment is read once in that time, at most
     ``scrub_bytes_per_s`` (2.5)."""
 
     scrub_interval_s: float = 7 * 24 * 3600.0
@@ -80,22 +80,22 @@ class Repairs:
         follow: Callable[[Partition], None],
         unfollow: Callable[[PartitionKey], None],
         broker_epoch: Callable[[], BrokerEpoch],
+        fetch_state: Callable[[Partition], Awaitable[Beginning]],
         settings: RepairSettings | None = None,
     ) -> None:
         self._env = env
         self._node_id = context.node_id
         self._failed = context.failed
         self._links = links
-        self._controller = controller
         self._find = find
         self._hosted = hosted
         self._follow = follow
         self._unfollow = unfollow
-        self._broker_epoch = broker_epoch
+        self._standing = Standing(context.node_id, controller, find, broker_epoch)
+        self._fetch_state = fetch_state
         self._settings = settings or RepairSettings()
         self._pace = FetchPace(self._settings.range_max_bytes, _ANSWER_S)
         self._suspects: dict[tuple[PartitionKey, int], None] = {}
-        self._damaged: dict[PartitionKey, bool] = {}  # whether the controller knows
         self._lost: dict[PartitionKey, DamagedRange] = {}
         self._wake = trio.Event()
         self.repaired_count = 0
@@ -109,7 +109,7 @@ class Repairs:
     @property
     def damaged(self) -> tuple[PartitionKey, ...]:
         """Partitions under repair, for status and metrics."""
-        return tuple(self._damaged)
+        return self._standing.damaged
 
     def suspect(self, partition: Partition, offset: int) -> None:
         """Read the segment that holds ``offset``, and act if it is damaged."""
@@ -119,15 +119,20 @@ class Repairs:
     def report(self, partition: Partition, *, known: bool = False) -> None:
         """``partition`` is damaged: tell the controller (unless it knows, by the registration) and
         repair it once it follows a leader."""
-        if partition.key not in self._damaged:
+        if self._standing.found(partition.key, known=known):
             self._log.error(
                 "replica is damaged",
                 partition=str(partition),
                 ranges=[str(each) for each in partition.log.damaged],
+                state_missing=partition.log.state.is_missing,
             )
-            self._damaged[partition.key] = known
         self._unfollow(partition.key)
         self._wake.set()
+
+    def registered(self, partition: Partition) -> None:
+        """The metadata shows another registration of ``partition``."""
+        if self._standing.registered(partition):
+            self._wake.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Scrub, report and repair; runs until cancelled."""
@@ -137,11 +142,13 @@ class Repairs:
             while True:
                 await self._wake.wait()
                 self._wake = trio.Event()
-                while self._suspects or self._damaged:
+                while self._suspects or not self._standing.at_rest:
                     await self._look_at_suspects()
-                    await self._tell_controller()
+                    await self._read_doubted()
+                    await self._standing.tell()
                     await self._repair_all()
-                    if self._suspects or self._damaged:
+                    await self._standing.tell()
+                    if self._suspects or not self._standing.at_rest:
                         with trio.move_on_after(_RETRY_S):
                             await self._wake.wait()
                         self._wake = trio.Event()
@@ -172,17 +179,43 @@ class Repairs:
             self.report(partition)
         return scrubbed
 
+    async def _read_doubted(self) -> None:
+        """Read whole logs that the controller calls damaged and this process does not."""
+        for key in self._standing.doubted:
+            partition = self._find(key)
+            if partition is None:
+                self._standing.forget(key)
+            elif await self._reads_well(partition):
+                self._standing.is_whole(key)
+                self._log.info("replica called damaged is whole", partition=str(partition))
+
+    async def _reads_well(self, partition: Partition) -> bool:
+        log = partition.log
+        offset = log.log_start_offset
+        while self._find(partition.key) is partition and not log.is_damaged:
+            scrubbed = await self._scrub(partition, offset)
+            if scrubbed is None:
+                return False
+            if scrubbed.next_offset >= log.log_end_offset:
+                return not log.is_damaged
+            offset = max(scrubbed.next_offset, log.log_start_offset)
+        return False
+
     async def _scrub_all(self) -> None:
-        """Round after round over all sealed segments."""
         while True:
             await trio.sleep(self._settings.scrub_interval_s * self._env.rng.uniform(0.9, 1.0))
-            for partition in self._hosted():
-                await self._scrub_sealed(partition)
+            await self.scrub_round()
 
-    async def _scrub_sealed(self, partition: Partition) -> None:
+    async def scrub_round(self) -> None:
+        """Read all segments once. The one that is written to is read as far as it is when its turn
+        comes: an idle log has no other, and keeps it for good."""
+        for partition in self._hosted():
+            await self._scrub_log(partition)
+
+    async def _scrub_log(self, partition: Partition) -> None:
         offset = partition.log_start_offset
         while self._find(partition.key) is partition:
-            if offset >= partition.log.segments[-1].base_offset:
+            if offset >= partition.log.log_end_offset:
                 return
             scrubbed = await self._scrub(partition, offset)
             if scrubbed is None or scrubbed.next_offset <= offset:
@@ -202,31 +235,17 @@ class Repairs:
             )
             self.suspect(partition, min(suspicion.offset, partition.log_end_offset))
 
-    # --- reporting -------------------------------------------------------------------------------
-
-    async def _tell_controller(self) -> None:
-        untold = [key for key, known in self._damaged.items() if not known]
-        if not untold:
-            return
-        request = ReportDamagedRequest(self._node_id, self._broker_epoch(), refs(untold))
-        try:
-            await self._controller.call(request, Done, timeout_s=_ANSWER_S)
-        except PacelineError as error:
-            self._log.warning("damage report unanswered", reason=str(error))
-            return
-        for key in untold:
-            if key in self._damaged:
-                self._damaged[key] = True
-
     # --- repairing -------------------------------------------------------------------------------
 
     async def _repair_all(self) -> None:
-        for key, known in list(self._damaged.items()):
+        for key in self._standing.damaged:
             partition = self._find(key)
             if partition is None:
-                del self._damaged[key]
+                self._standing.forget(key)
                 self._lost.pop(key, None)
-            elif known and partition.replica.follower is not None:
+            elif not partition.log.is_damaged or (
+                self._standing.knows(key) and partition.replica.follower is not None
+            ):
                 await self._repair(partition)
 
     async def _repair(self, partition: Partition) -> None:
@@ -234,6 +253,8 @@ class Repairs:
         try:
             while partition.log.damaged:
                 await self._repair_range(partition, partition.log.damaged[0])
+            if partition.log.state.is_missing:
+                await self._restore_state(partition)
         except CorruptMessage as error:
             self._tell_of_loss(partition, str(error))
             return
@@ -248,7 +269,7 @@ class Repairs:
             else:
                 self._disk_error(partition.log, error)
             return
-        self._damaged.pop(partition.key, None)
+        self._standing.is_whole(partition.key)
         self._lost.pop(partition.key, None)
         self.repaired_count += 1
         self._log.info("replica repaired", partition=str(partition))
@@ -280,28 +301,64 @@ class Repairs:
     async def _repair_range(self, partition: Partition, damaged: DamagedRange) -> None:
         """Replace the segment with that range; it may have further ranges to fill."""
         log = partition.log
-        _, epochs, _ = await self._fetch_range(partition, damaged.start, damaged.start)
-        if partition.replica.follower is None:
-            raise NotLeader(f"{partition}: does not follow any more")
-        if _cut_divergence(partition, epochs):
+        fetched, epochs, _ = await self._fetch_range(partition, damaged.start, damaged.start)
+        if await self._cut(partition, epochs, fetched.log_start_offset):
             return
-        if log.settings.compaction is not None:
+        if log.settings.compaction is not None or fetched.removed_to > damaged.start:
             await self._begin_anew(partition)
             return
         repair = upkeep.begin_repair(self._env.disk, log, damaged, epochs)
         try:
             while (missing := repair.missing) is not None:
-                fetched, _, records = await self._fetch_range(partition, *missing)
+                fetched, epochs, records = await self._fetch_range(partition, *missing)
                 if fetched.next_offset <= missing[0]:
-                    # The leader's log ends before: nothing there is committed, and this replica is
-                    # in neither ISR nor ELR any more, so it may forget it.
-                    log.truncate(missing[0])
-                    partition.replica.log_was_cut()
+                    # The leader's log begins behind this, or ends before it: then nothing there is
+                    # committed.
+                    if not await self._cut(partition, epochs, fetched.log_start_offset):
+                        self._check_forgettable(partition)
+                        log.truncate(max(missing[0], log.log_start_offset))
+                        partition.replica.log_was_cut()
                     return
-                await repair.fill(records)
+                is_spoiled = False
+                try:
+                    await repair.fill(records)
+                except Unreadable:
+                    is_spoiled = True
+                if is_spoiled:  # what is kept of the segment has to be fetched as well
+                    await self._scrub(partition, repair.damaged.base_offset)
+                    raise LookupError(f"{partition}: more of the segment is damaged")
             await self._finish(log, repair)
         finally:
             repair.abandon()
+
+    async def _cut(self, partition: Partition, theirs: EpochCache, leader_start: int) -> bool:
+        """Give up what the leader does not have, at both ends; whether there was any. Where damage
+        goes with it, nobody here knows what those records have said."""
+        log = partition.log
+        point = _divergence(log, theirs)
+        if point < log.log_end_offset:
+            self._check_forgettable(partition)
+            log.truncate(max(point, log.log_start_offset))
+        elif leader_start > log.log_start_offset:
+            self._check_forgettable(partition)
+            if min(log.damaged[0].start, log.log_end_offset) < leader_start:
+                await self._begin_anew(partition)
+            else:
+                log.advance_start(leader_start)
+        else:
+            return False
+        partition.replica.log_was_cut()
+        return True
+
+    def _check_forgettable(self, partition: Partition) -> None:
+        """Raise NotLeader unless nobody counts on what is here: it is about to be given up."""
+        registration = partition.registration
+        assert registration is not None
+        if (
+            self._node_id in (*registration.isr, *registration.elr)
+            or self._node_id not in registration.damaged
+        ):
+            raise NotLeader(f"{partition}: is still taken for complete, so nothing is given up")
 
     async def _finish(self, log: Log, repair: SegmentRepair) -> None:
         """Swap the replacement in. What was kept of the segment may be damaged where nobody has
@@ -318,13 +375,33 @@ class Repairs:
         if log.damaged == known:
             raise refusal
 
-    async def _begin_anew(self, partition: Partition) -> None:
-        """Fetch a compacted log as a whole. Leader and replica have compacted at other times: a
-        range of the one in the other could bring back a key whose tombstone is gone here."""
+    async def _restore_state(self, partition: Partition) -> None:
+        """Get back what the records below this log's start have said. Where its own snapshot would
+        lie it is put in place; elsewhere the whole log is fetched anew."""
+        beginning = await self._fetch_state(partition)
+        state, log = beginning.state, partition.log
+        if partition.replica.follower is None:
+            raise NotLeader(f"{partition}: does not follow any more")
+        in_place = log.oldest_offset <= state.offset <= partition.high_watermark
+        if in_place and log.state.is_founded:
+            log.state.anchored(state)
+            log.advance_start(state.offset)
+            return
+        await self._begin_with(partition, beginning)
+
+    async def _begin_with(self, partition: Partition, beginning: Beginning) -> None:
         log = partition.log
-        log.reset(log.log_start_offset)
-        partition.replica.log_was_cut()
+        partition.replica.begin_anew(beginning.state)
+        await upkeep.note_beginning(self._env.disk, log, beginning)
         await damage.write(self._env.disk, log.path, log.damaged)
+
+    async def _begin_anew(self, partition: Partition) -> None:
+        """Fetch the log as a whole. A compacted one, since leader and replica have compacted at
+        other times: a range of the one in the other could bring back a key whose tombstone is gone
+        here."""
+        beginning = await self._fetch_state(partition)
+        self._check_forgettable(partition)
+        await self._begin_with(partition, beginning)
 
     async def _fetch_range(
         self, partition: Partition, start: int, end: int
@@ -340,7 +417,7 @@ class Repairs:
             end,
             self._pace.max_bytes,
         )
-        asked_at = self._env.now()
+        asked_at, follower = self._env.now(), partition.replica.follower
         try:
             frame = await self._links.call(
                 leader,
@@ -353,6 +430,8 @@ class Repairs:
             self._pace.overdue()
             raise
         self._pace.answered(len(frame.payload), self._env.now() - asked_at)
+        if follower is None or partition.replica.follower is not follower:
+            raise NotLeader(f"{partition}: has another leader epoch now")
         fetched = RangeFetched.unpack(frame.body)
         try:
             epochs = EpochCache([(span.epoch, span.start_offset) for span in fetched.epochs])
@@ -369,40 +448,49 @@ class Repairs:
         log = partition.log
         spans = tuple(EpochSpan(LeaderEpoch(epoch), start) for epoch, start in log.epochs.entries)
         if not log.log_start_offset <= request.start_offset <= log.log_end_offset:
-            return RangeFetched(request.start_offset, request.start_offset, spans), b""
-        found = log.locate(
-            request.start_offset,
-            min(request.max_bytes, self._settings.range_max_bytes),
-            min(request.end_offset, log.log_end_offset),
-        )
+            return _nothing(request, log, spans), b""
+        try:
+            found = log.locate(
+                request.start_offset,
+                min(request.max_bytes, self._settings.range_max_bytes),
+                min(request.end_offset, log.log_end_offset),
+            )
+        except CorruptMessage:
+            partition.suspect(request.start_offset)
+            raise
         if found is None:
-            return RangeFetched(request.start_offset, request.start_offset, spans), b""
-        body = RangeFetched(found.base_offset, found.next_offset, spans)
+            return _nothing(request, log, spans), b""
+        body = RangeFetched(
+            found.base_offset,
+            found.next_offset,
+            spans,
+            log.log_start_offset,
+            log.compaction.removals.removed_to,
+        )
         return body, FilePart(found.file, found.position, found.size)
 
 
-def _cut_divergence(partition: Partition, theirs: EpochCache) -> bool:
-    """Give up what this replica wrote as a leader and nobody has; whether there was any.
+def _divergence(log: Log, theirs: EpochCache) -> int:
+    """Where this log forks from the leader's, at most its end: what it wrote as a leader and nobody
+    has.
 
     It fetches nothing while it is damaged, so the usual reconciliation (spec replication 3.4)
-    cannot do it, and a segment that ends otherwise than the leader's is not to be made whole. Such
-    records are not committed: the replica is in neither ISR nor ELR any more.
+    cannot find it, and a segment that ends otherwise than the leader's is not to be made whole.
     """
-    log = partition.log
     mine, last = log.epochs, log.epochs.last_epoch
     if theirs.last_epoch < last:
         end = mine.end_offset_for(theirs.last_epoch, log.log_end_offset)
-        point = log.log_end_offset if end is None else end.end
-    else:
-        end = theirs.end_offset_for(last, log.log_end_offset)
-        point = log.log_end_offset
-        if end is not None:
-            point = truncation_point(mine, log.log_end_offset, end.epoch, end.end)
-    if point >= log.log_end_offset:
-        return False
-    log.truncate(max(point, log.log_start_offset))
-    partition.replica.log_was_cut()
-    return True
+        return log.log_end_offset if end is None else end.end
+    end = theirs.end_offset_for(last, log.log_end_offset)
+    if end is None:
+        return log.log_end_offset
+    return min(truncation_point(mine, log.log_end_offset, end.epoch, end.end), log.log_end_offset)
+
+
+def _nothing(request: FetchRange, log: Log, spans: tuple[EpochSpan, ...]) -> RangeFetched:
+    at = request.start_offset
+    removed_to = log.compaction.removals.removed_to
+    return RangeFetched(at, at, spans, log.log_start_offset, removed_to)
 
 
 def _require_leader(partition: Partition, leader_epoch: int) -> None:

@@ -19,7 +19,9 @@ from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_node.controller.records import Partition
 from paceline_node.replication.follower import FetchOutcome, FollowerState, truncation_point
 from paceline_node.replication.leader import Brokers, LeaderState
+from paceline_node.storage.compaction_file import CompactionState
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.producers import FrozenTable
 
 
 class ReplicaLog(Protocol):
@@ -28,17 +30,24 @@ class ReplicaLog(Protocol):
     @property
     def log_start_offset(self) -> int: ...
     @property
+    def oldest_whole_offset(self) -> int: ...
+    @property
+    def state_offset(self) -> int | None: ...
+    @property
     def log_end_offset(self) -> int: ...
     @property
     def durable_offset(self) -> int: ...
     @property
     def epochs(self) -> EpochCache: ...
+    @property
+    def compaction(self) -> CompactionState: ...
 
-    def append_follower(self, data: memoryview) -> object:
-        """Append a leader's batches. Raises CorruptMessage; nothing is appended then."""
+    def append_follower(self, data: memoryview, newest_epoch: int) -> object:
+        """Append a leader's batches, none of an epoch above ``newest_epoch``. Raises
+        CorruptMessage; nothing is appended then."""
 
     def truncate(self, offset: int) -> None: ...
-    def reset(self, offset: int) -> None: ...
+    def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None: ...
     def advance_start(self, offset: int) -> None: ...
 
 
@@ -80,6 +89,7 @@ class FetchCheck:
     error: ErrorCode = ErrorCode.NONE
     diverging_epoch: LeaderEpoch = NO_EPOCH
     diverging_end: int = -1
+    begin_anew: bool = False
 
 
 ACCEPTED = FetchCheck()
@@ -270,7 +280,19 @@ class Replica:
             return FetchCheck(ErrorCode.UNKNOWN_LEADER_EPOCH)
         if self._is_stale(leader, sender):
             return FetchCheck(ErrorCode.STALE_BROKER_EPOCH)
-        return self._check_position(position)
+        check = self._check_position(position)
+        if check is ACCEPTED and self._lacks_deletions(leader, sender.node, position):
+            return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE, begin_anew=True)
+        return check
+
+    def _lacks_deletions(self, leader: LeaderState, node: NodeId, position: FetchPartition) -> bool:
+        """Whether tombstones or markers behind a follower's end are gone from this log, so that it
+        would keep what they deleted. Never so of one that is complete: only what is committed is
+        compacted, and on it others may count."""
+        registration = leader.registration
+        if node in registration.isr or node in registration.elr:
+            return False
+        return self.log.compaction.removals.forbids(position.fetch_offset, position.copied_at)
 
     def _is_stale(self, leader: LeaderState, sender: FollowerIdentity) -> bool:
         if sender.broker_epoch < leader.newest_broker_epoch(sender.node, self._brokers):
@@ -280,7 +302,7 @@ class Replica:
 
     def _check_position(self, position: FetchPartition) -> FetchCheck:
         log = self.log
-        if position.fetch_offset < log.log_start_offset:
+        if position.fetch_offset < log.oldest_whole_offset:
             return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
         last = position.last_fetched_epoch
         if last >= 0:
@@ -305,17 +327,19 @@ class Replica:
             return check
         leader = self.leader
         assert leader is not None
-        leader.observe_fetch(
+        counts = leader.observe_fetch(
             sender.node,
             sender.broker_epoch,
             position.fetch_offset,
             position.durable_offset,
             self.log.log_end_offset,
             now,
+            position.partition_epoch,
         )
+        if not counts:
+            return ACCEPTED
         leader.followers[sender.node].log_start = position.log_start_offset
-        if sender.node not in leader.registration.isr:
-            leader.consider_expand(self.high_watermark, self._brokers)
+        leader.consider_expand(sender.node, self.high_watermark, self._brokers)
         return ACCEPTED
 
     def answer(
@@ -323,6 +347,7 @@ class Replica:
     ) -> FetchedPartition:
         """The leader's answer to a fetch judged so, with that many bytes of records."""
         log = self.log
+        begin_at = None if check is ACCEPTED else log.state_offset
         return FetchedPartition(
             position.topic_id,
             position.partition,
@@ -336,6 +361,8 @@ class Replica:
             check.diverging_epoch,
             check.diverging_end,
             records_bytes,
+            -1 if begin_at is None else begin_at,
+            check.begin_anew,
         )
 
     def consider_shrink(self, now: float, lag_max_s: float) -> bool:
@@ -365,6 +392,8 @@ class Replica:
             min(self.durable_start, log.log_start_offset),
             self.high_watermark,
             topic_max_bytes,
+            registration.partition_epoch,
+            log.compaction.removals.token(self.leader_epoch),
         )
 
     def start_fetch(self, nonce: int, max_bytes: int) -> FetchPartition | None:
@@ -388,8 +417,9 @@ class Replica:
         ):
             return FetchOutcome.DROPPED
         follower.in_flight = None
+        follower.is_behind = False
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return self._out_of_range(answer)
+            return self._out_of_range(follower, answer)
         if answer.error != ErrorCode.NONE:
             return FetchOutcome.REFUSED
         if answer.diverging_epoch >= 0:
@@ -403,7 +433,7 @@ class Replica:
         outcome = FetchOutcome.IDLE
         if len(records):
             try:
-                log.append_follower(records)
+                log.append_follower(records, self.leader_epoch)
             except CorruptMessage:
                 return FetchOutcome.CORRUPT
             follower.corrupt_in_row = 0
@@ -429,21 +459,50 @@ class Replica:
             # No round may leave the log as it was: a leader that says so contradicts itself.
             return FetchOutcome.REFUSED
         if point < log.log_start_offset:
-            return self._reset(answer.log_start_offset)
+            return _behind(follower, answer)
         log.truncate(point)
         self.high_watermark = min(self.high_watermark, point)
         return FetchOutcome.TRUNCATED
 
-    def _out_of_range(self, answer: FetchedPartition) -> FetchOutcome:
+    def _out_of_range(self, follower: FollowerState, answer: FetchedPartition) -> FetchOutcome:
         log = self.log
-        below_leader = answer.log_start_offset > log.log_end_offset
+        if answer.begin_anew:
+            registration = self.registration
+            assert registration is not None
+            if self.me in registration.isr or self.me in registration.elr:
+                return FetchOutcome.REFUSED  # one of the two has older metadata
+            return _behind(follower, answer)
+        below_leader = answer.state_offset > log.log_end_offset
         nothing_to_lose = log.log_start_offset == log.log_end_offset
         if below_leader or (nothing_to_lose and answer.log_end_offset < log.log_end_offset):
-            return self._reset(answer.log_start_offset)
+            return _behind(follower, answer)
         # Longer than the leader's log: only an answer by epochs says where the fork is.
         return FetchOutcome.REFUSED
 
-    def _reset(self, offset: int) -> FetchOutcome:
-        self.log.reset(offset)
-        self.high_watermark = self.durable_start = offset
-        return FetchOutcome.RESET
+    def begin_at(self, state: FrozenTable) -> bool:
+        """Begin the log anew where ``state`` was taken, which is on this replica's disk (or of
+        offset 0). False: this follower is not behind any more, and nothing happened."""
+        follower = self.follower
+        if follower is None or not follower.is_behind:
+            return False
+        follower.is_behind = False
+        self._begin_at(state)
+        return True
+
+    def begin_anew(self, state: FrozenTable) -> None:
+        """As :meth:`begin_at`, for a damaged replica, which nobody counts."""
+        self._begin_at(state)
+
+    def _begin_at(self, state: FrozenTable) -> None:
+        self.log.begin_at(state, is_kept=True)  # first: where there is no room, nothing happens
+        if self.follower is not None:
+            self.follower.in_flight = None
+            self.follower.confirmed = -1
+        self.high_watermark = self.durable_start = state.offset
+
+
+def _behind(follower: FollowerState, answer: FetchedPartition) -> FetchOutcome:
+    if answer.state_offset < 0:
+        return FetchOutcome.REFUSED  # the leader cannot tell where to begin, or not yet
+    follower.is_behind = True
+    return FetchOutcome.BEHIND

@@ -322,7 +322,11 @@ class ReplicaServer:
                 position.fetch_offset,
                 max(1, min(position.max_bytes, budget)),
                 partition.log_end_offset,
+                below_start=True,
             )
+            if found is None or (chunks and found.size > budget):
+                return 0
+            chunk = _chunk(found)
         except CorruptMessage:
             # Never sent on: this replica reports itself, and another one leads (2.5).
             partition.suspect(position.fetch_offset)
@@ -331,10 +335,8 @@ class ReplicaServer:
                 follower, partition.key, answers, partition.replica.answer(position, check)
             )
             return 0
-        if found is None or (chunks and found.size > budget):
-            return 0
         del follower.ready[partition.key]
-        chunks.append(_chunk(found))
+        chunks.append(chunk)
         answers.append(partition.replica.answer(position, ACCEPTED, found.size))
         return found.size
 

@@ -65,7 +65,8 @@ class _Work:
 class PartitionTable:
     """Finds partitions by name and by id. Owns their logs.
 
-    ``role_changed`` and ``released`` tell those who fetch and repair. ``lower_floor`` records
+    ``role_changed``, ``registered`` (another registration, in the same role maybe) and ``released``
+    tell those who fetch and repair. ``lower_floor`` records
     durably that records are acknowledged in a weaker flush mode from now on, before that mode takes
     effect (2.2 rule 5).
     """
@@ -79,6 +80,7 @@ class PartitionTable:
         settings: TableSettings,
         *,
         role_changed: Callable[[Partition], None],
+        registered: Callable[[Partition], None],
         released: Callable[[PartitionKey], None],
         lower_floor: Callable[[FlushMode], Awaitable[None]],
     ) -> None:
@@ -88,6 +90,7 @@ class PartitionTable:
         self._flusher = flusher
         self._settings = settings
         self._role_changed = role_changed
+        self._registered = registered
         self._released = released
         self._lower_floor = lower_floor
         self._gate = RegistrationGate()
@@ -117,6 +120,15 @@ class PartitionTable:
         """All hosted partitions, by topic name and number."""
         return tuple(partition for _, partition in sorted(self._by_name.items()))
 
+    def assigned(self, image: Image) -> list[PartitionKey]:
+        """All partitions of which ``image`` gives this node a replica."""
+        return [
+            (topic_id, number)
+            for topic_id, topic in image.topics.items()
+            for number, registration in topic.partitions.items()
+            if self._context.node_id in registration.replicas
+        ]
+
     def is_elsewhere(self, key: PartitionKey) -> bool:
         """Whether metadata says that what this node once kept of a partition is of no use any
         more: it is assigned to others, or was made anew here."""
@@ -131,11 +143,15 @@ class PartitionTable:
 
     # --- starting --------------------------------------------------------------------------------
 
-    async def open_logs(self, *, clean: bool, disk_failed: bool = False) -> OpenedLogs:
+    async def open_logs(
+        self, *, clean: bool, disk_failed: bool, same_boot: bool, acked_unsynced: bool
+    ) -> OpenedLogs:
         """Open and recover all logs, before this process registers. Raises OSError."""
         opened = await self._directory.open_all(
             clean=clean,
             disk_failed=disk_failed,
+            same_boot=same_boot,
+            acked_unsynced=acked_unsynced,
             settings=LogSettings(index_interval_bytes=self._settings.index_interval_bytes),
         )
         self._unclaimed = dict(opened.logs)
@@ -181,14 +197,12 @@ class PartitionTable:
         watermarks = {p.log: p.high_watermark for p in self._partitions.values()}
         for partition in list(self._partitions.values()):
             self._release(partition)
-        for log in self._unclaimed.values():
-            high_watermark = self._high_watermarks.get((TopicId(log.topic_id), log.partition), 0)
-            watermarks[log] = high_watermark
         for log in watermarks:
             self._flusher.request(log)
         await self._directory.write_checkpoints(watermarks)
-        for log in watermarks:
+        for log in (*watermarks, *self._unclaimed.values()):
             await log.close()
+        await self._directory.close()
 
     # --- the image -------------------------------------------------------------------------------
 
@@ -269,10 +283,14 @@ class PartitionTable:
         self._apply(partition, registration, image)
 
     def _apply(self, partition: Partition, registration: Registration, image: Image) -> None:
+        before = partition.registration
         change = partition.apply(registration, image.brokers)
+        if change not in (Transition.NOTHING, Transition.ADOPTED):
+            self._role_changed(partition)
+        if before is not registration:
+            self._registered(partition)
         if change in (Transition.NOTHING, Transition.ADOPTED):
             return
-        self._role_changed(partition)
         self._log.info(
             "role changed",
             partition=str(partition),
@@ -296,6 +314,8 @@ class PartitionTable:
     ) -> Partition:
         key = (topic.topic_id, registration.partition)
         log.settings = self._log_settings(config)
+        # What was lost the controller has heard of, at the registration.
+        log.mark.lower(log.durable_offset)
         partition = Partition(
             self._context,
             topic.name,

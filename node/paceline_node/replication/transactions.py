@@ -14,6 +14,7 @@ from paceline.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
     NotCoordinator,
+    OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
 from paceline.wire.batch_header import BatchHeader
@@ -23,13 +24,21 @@ from paceline_node.storage.producers import ProducerState, ProducerTable
 
 class Ticket:
     """Says that the coordinator knows of the transaction, if it was asked after this was made and
-    has said so, in ``coordinator_epoch``."""
+    has said so, in ``coordinator_epoch``. ``begins_at_0``: the producer has a new epoch for each
+    transaction, so its first batch has sequence 0."""
 
-    __slots__ = ("coordinator_epoch", "is_valid", "producer_epoch", "producer_id")
+    __slots__ = (
+        "begins_at_0",
+        "coordinator_epoch",
+        "is_valid",
+        "producer_epoch",
+        "producer_id",
+    )
 
-    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+    def __init__(self, producer_id: int, producer_epoch: int, *, begins_at_0: bool) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.begins_at_0 = begins_at_0
         self.coordinator_epoch = -1
         self.is_valid = True
 
@@ -65,9 +74,9 @@ class TransactionGate:
         self._tickets: dict[int, list[Ticket]] = {}
         self._marked: dict[int, tuple[MarkerOrder, int]] = {}
 
-    def ticket(self, producer_id: int, producer_epoch: int) -> Ticket:
+    def ticket(self, producer_id: int, producer_epoch: int, *, begins_at_0: bool = False) -> Ticket:
         """Take one, before the coordinator is asked; give it back with :meth:`drop`."""
-        ticket = Ticket(producer_id, producer_epoch)
+        ticket = Ticket(producer_id, producer_epoch, begins_at_0=begins_at_0)
         self._tickets.setdefault(producer_id, []).append(ticket)
         return ticket
 
@@ -93,7 +102,8 @@ class TransactionGate:
 
     def check(self, producers: ProducerTable, header: BatchHeader, ticket: Ticket | None) -> None:
         """Whether a new batch fits its producer's transaction here. Raises InvalidTransactionState,
-        or NotCoordinator when another coordinator must be asked, with nothing appended."""
+        OutOfOrderSequence, or NotCoordinator when another coordinator must be asked, with nothing
+        appended."""
         state = producers.producer(header.producer_id) if header.producer_id >= 0 else None
         is_open = state is not None and state.is_open
         if not header.is_transactional:
@@ -126,6 +136,11 @@ class TransactionGate:
             raise NotCoordinator(
                 f"producer {header.producer_id}: its transaction is confirmed by coordinator epoch "
                 f"{ticket.coordinator_epoch}, the last one was ended by {state.coordinator_epoch}"
+            )
+        if ticket.begins_at_0 and state is None and header.base_sequence != 0:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} epoch {header.producer_epoch}: its first batch "
+                f"here has sequence {header.base_sequence}, expected 0"
             )
 
     def is_open(self, producers: ProducerTable, header: BatchHeader) -> bool:

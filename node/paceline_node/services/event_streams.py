@@ -1,7 +1,8 @@
 """Event streams: events of one key in order of version, one writer winning (spec cursus 11).
 
 On partitions of topics of kind ``event-sourcing``, where this node leads. The index that says
-which version a stream has is made from the log when it is first asked for in a leader epoch.
+where a stream's events lie is made from the log when it is first asked for in a leader epoch. Its
+newest version is state of the partition, like a producer's numbers: it outlives the event.
 Whether an event fits is decided and the event appended without a turn for others, so of two writers
 of one version exactly one wins; events and snapshots are answered once all in-sync replicas have
 them.
@@ -15,13 +16,15 @@ import trio
 
 from paceline.errors import CorruptMessage, NotLeader, OffsetOutOfRange, PacelineError
 from paceline.types import Acks, Isolation, OffsetSpec
-from paceline.wire.batch import build_batch, iter_batches, read_header, verify
-from paceline.wire.records import Record, decode_records
+from paceline.wire.batch import iter_batches, read_header, verify
+from paceline.wire.records import Record, decode_records, encode_headers
 from paceline_node.env import Env
 from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
 from paceline_node.services.stream_index import StreamIndex, snapshot_batch
+from paceline_node.storage.numbered import STREAM_EPOCH, Number, stream_key, table_key
+from paceline_node.storage.numbered_batches import NumberedRecords, build_batches
 
 KIND = "event-sourcing"
 MAX_READ_BYTES = 15 * 1024 * 1024
@@ -66,10 +69,10 @@ class EventStreams:
         event may be there.
         """
         index = await self._current(partition)
-        current = index.version(key, end=index.position)
+        current = _version(partition, index, key, index.position)
         if version != current + 1:
             raise VersionConflict(current=current, wanted=version)
-        batch = build_batch([event], timestamp_ms=self._env.host.wall_ms())
+        batch = _event_batch(key, version, event, self._env.host.wall_ms())
         return await self._write(partition, index, batch, timeout_s)
 
     async def save_snapshot(
@@ -78,7 +81,7 @@ class EventStreams:
         """Keep a snapshot of a stream as it is at ``version``. Raises SnapshotAhead, and as
         :meth:`append`."""
         index = await self._current(partition)
-        current = index.version(key, end=index.position)
+        current = _version(partition, index, key, index.position)
         if version > current:
             raise SnapshotAhead(current=current, wanted=version)
         batch = snapshot_batch(key, version, payload, timestamp_ms=self._env.host.wall_ms())
@@ -91,7 +94,7 @@ class EventStreams:
         headers = [read_header(batch)]
         partition.produce(batch, headers, acks=Acks.ALL, timeout_s=timeout_s, done=answer.deliver)
         # Stamped by now: the index is behind the log at no moment that anybody else can see.
-        index.add(batch, 0, read_header(batch))
+        index.add(batch, 0, read_header(batch), committed=partition.high_watermark)
         return (await answer.wait()).last_offset
 
     # --- reading ----------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ class EventStreams:
         the version would fall.
         """
         index = await self._current(partition)
-        return index.version(key, end=_committed_end(partition))
+        return _version(partition, index, key, _committed_end(partition))
 
     async def snapshot(self, partition: Partition, key: bytes) -> tuple[int, bytes] | None:
         """The newest committed snapshot of a stream and its version. Raises as :meth:`version`."""
@@ -178,10 +181,29 @@ class EventStreams:
                 for at, header in iter_batches(data):
                     verify(data, at)
                     if header.base_offset >= index.position:
-                        index.add(data, at, header)
+                        index.add(data, at, header, committed=partition.high_watermark)
             except CorruptMessage:
                 partition.suspect(index.position)
                 raise
+
+
+def _event_batch(key: bytes, version: int, event: Record, now_ms: int) -> bytearray:
+    """An event whose version every replica notes, as it does a producer's numbers."""
+    number = Number(stream_key(key), "", STREAM_EPOCH, version)
+    columns = NumberedRecords(
+        [number], [event.value or b""], [event.key], [encode_headers(event.headers)]
+    )
+    (built,) = build_batches(columns, timestamp_ms=now_ms)
+    return built.data
+
+
+def _version(partition: Partition, index: StreamIndex, key: bytes, end: int) -> int:
+    """The newest version of a stream below ``end``: also of events that are gone."""
+    found = index.version(key, end=end)
+    state = partition.log.producers.numbered(table_key(stream_key(key)))
+    if state is None or state.last_offset >= end:
+        return found  # the newest event is in the log, and in the index
+    return max(found, state.runs[-1][1])
 
 
 def _committed_end(partition: Partition) -> int:

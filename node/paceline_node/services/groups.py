@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import TypeVar
+from uuid import UUID
 
 import trio
 
 from paceline.errors import CoordinatorNotAvailable, UnknownTopicOrPartition
-from paceline.types import NodeId
+from paceline.types import NodeId, TopicId
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
@@ -20,6 +21,7 @@ from paceline_node.groups.inspection import Inspection, Listing
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, partition_of
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.store import GroupStore
+from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 
@@ -44,7 +46,8 @@ class GroupService:
         self._machines = machines
         self._access = access
         self._limits = limits
-        self._commit_s = commit_s
+        self.commit_s = commit_s
+        """How long a command is given, unless it says otherwise, until it is committed."""
 
     def permit(self, principal: Principal, operation: Operation, group: str) -> None:
         """Raise AuthorizationFailed unless ``principal`` may do this to a group; its name counts,
@@ -94,6 +97,15 @@ class GroupService:
             raise CoordinatorNotAvailable(f"node {leader} has no {' or '.join(listeners)} listener")
         return broker
 
+    def leader(self, key: GroupKey) -> NodeId:
+        """The node that coordinates, as the metadata say, -1 where none does. Raises
+        CoordinatorNotAvailable as :meth:`partition`."""
+        try:
+            found = self._store.image.partition(GROUPS_TOPIC, self.partition(key))
+        except UnknownTopicOrPartition as error:
+            raise CoordinatorNotAvailable(str(error)) from error
+        return found.leader
+
     def replica_store(self, key: GroupKey) -> GroupStore | None:
         """What this node's replica of the group's partition holds, whether it coordinates or not;
         None where it has none. It may be a moment behind the coordinator."""
@@ -124,7 +136,7 @@ class GroupService:
             self.partition(key),
             key,
             operation,
-            commit_s=self._commit_s if commit_s is None else commit_s,
+            commit_s=self.commit_s if commit_s is None else commit_s,
         )
 
     def tell(self, number: int, operation: Callable[[GroupEngine], None]) -> bool:
@@ -148,7 +160,7 @@ class GroupService:
                 number,
                 EVERYTHING,
                 lambda engine: list(Inspection(engine).groups(families, states)),
-                commit_s=self._commit_s,
+                commit_s=self.commit_s,
             )
         return found
 
@@ -166,6 +178,16 @@ class GroupService:
     def limits(self) -> GroupLimits:
         """What one group may be."""
         return self._limits
+
+    def topic_id(self, topic: str) -> TopicId | None:
+        """The topic of that name, as far as this node knows."""
+        return self._store.image.topic_ids.get(topic)
+
+    def is_current(self, topic: str, topic_id: UUID | None) -> bool:
+        """Whether the topic of that name has this id, as far as this node knows; None is an id that
+        was not written down."""
+        found = self._store.image.find_topic(topic)
+        return found is not None and topic_id in (None, UNBOUND, found.topic_id)
 
     def partition_count(self, topic: str) -> int:
         """Partitions of a topic, 0 if this node does not know it."""

@@ -8,10 +8,8 @@ not hidden.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import trio
 
 from paceline.errors import PacelineError
 from paceline.types import Acks
@@ -19,10 +17,13 @@ from paceline.wire.batch import BatchHeader
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
-from paceline_node.storage.numbered import Rule, select_new
+from paceline_node.storage.numbered import Number, Rule, select_new, selecting
 from paceline_node.storage.numbered_batches import BuiltBatch, NumberedRecords, build_batches
+from paceline_node.stretches import at_once
+from paceline_node.turns import Turns
 
-_PART_BYTES = 4 * 1024 * 1024
+_PART_BYTES = 1024 * 1024
+_PART_BATCHES = 250
 _THREAD_RECORDS = 2000
 """More records than this are encoded in a thread."""
 
@@ -54,8 +55,9 @@ class Wish:
 class NumberedAppender:
     """Appends to partitions that this node leads."""
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, turns: Turns) -> None:
         self._env = env
+        self._turns = turns
 
     async def append(self, partition: Partition, records: NumberedRecords, wish: Wish) -> Appended:
         """Append what is new of ``records``, at least one, and wait as ``wish`` says.
@@ -67,13 +69,13 @@ class NumberedAppender:
         built = await self._build(records)
         if wish.rule is not None:
             # All of it, before anything is written; again with each part, as others may write too.
-            select_new(records.numbers, partition.log.producers.numbered, wish.rule)
+            await self._judge(records.numbers, partition, wish.rule)
         answers: list[Answer[ProduceResult]] = []
         stops: list[int] = []
         failure: PacelineError | None = None
         for part in _parts(built):
             if answers:
-                await trio.lowlevel.checkpoint()
+                await self._turns.next()
             try:
                 answer = self._append_part(partition, records, part, wish)
             except PacelineError as error:
@@ -93,6 +95,15 @@ class NumberedAppender:
                 return Appended(last_offset, stored, error)
             stored = stop
         return Appended(last_offset, stored, failure)
+
+    async def _judge(
+        self, numbers: Sequence[Number | None], partition: Partition, rule: Rule
+    ) -> None:
+        work = selecting(numbers, partition.log.producers.numbered, rule)
+        if len(numbers) <= _THREAD_RECORDS:
+            at_once(work)
+        else:
+            await self._turns.run(work)
 
     async def _build(self, records: NumberedRecords) -> list[BuiltBatch]:
         timestamp_ms = self._env.host.wall_ms()
@@ -139,7 +150,8 @@ def _parts(built: list[BuiltBatch]) -> Iterator[list[BuiltBatch]]:
     part: list[BuiltBatch] = []
     size = 0
     for batch in built:
-        if part and size + len(batch.data) > _PART_BYTES:
+        is_full = len(part) >= _PART_BATCHES or size + len(batch.data) > _PART_BYTES
+        if part and is_full:
             yield part
             part, size = [], 0
         part.append(batch)

@@ -15,7 +15,7 @@ import structlog
 import trio
 
 from paceline.errors import PacelineError
-from paceline.types import is_internal_topic
+from paceline.types import TopicId, is_internal_topic
 from paceline.wire.coordinator.messages import BEGIN_AT_EARLIEST, BEGIN_AT_LATEST
 from paceline_node.controller import group_topics
 from paceline_node.controller.group_topics import Lists
@@ -158,14 +158,15 @@ class Rebalancing:
             self._changed.set()
 
     async def _watch_topics(self) -> None:
-        told: tuple[Mapping[str, tuple[int, ...]], Lists] | None = None
+        told: tuple[Mapping[str, tuple[int, ...]], Lists, set[TopicId]] | None = None
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
-            readable = (self.topics(), self._lists())
+            topics, lists = self.topics(), self._lists()
+            readable = (topics, lists, set(self._store.image.topics))
             if readable != told:
                 told = readable
-                self._groups.tell(PARTITION, partial(_tell_topics, *readable))
+                self._groups.tell(PARTITION, partial(_tell_topics, topics, lists))
 
     async def _watch_session(self) -> None:
         """Channels close when it ends, not only when a ping is due."""

@@ -14,6 +14,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services import damage_view
 from paceline_node.services.access import Access
 
 
@@ -146,4 +147,5 @@ class StatusService:
             degraded=self._lifecycle.degraded,
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
+            damaged=damage_view.describe(hosted),
         )

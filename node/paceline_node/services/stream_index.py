@@ -52,12 +52,13 @@ class StreamIndex:
         self.position = log_start
         self._streams: dict[bytes, _Stream] = {}
 
-    def add(self, data: Buffer, at: int, header: BatchHeader) -> None:
-        """Take in the batch at byte ``at`` of ``data``, which lies at ``position``."""
+    def add(self, data: Buffer, at: int, header: BatchHeader, *, committed: int) -> None:
+        """Take in the batch at byte ``at`` of ``data``, which lies at ``position``; what lies below
+        ``committed`` stays."""
         records = decode_records(data, at) if header.record_count else []
         for record in records:
             if header.is_control:
-                self._add_snapshot(record)
+                self._add_snapshot(record, committed)
             else:
                 self._add_event(record)
         self.position = header.next_offset
@@ -69,9 +70,13 @@ class StreamIndex:
         stream = self._streams.get(record.key)
         if stream is None:
             stream = self._streams[record.key] = _Stream(version)
-        stream.offsets.append(record.offset)
+        elif not stream.offsets:
+            # Its older events are gone, also some that a snapshot does not show.
+            stream.first_version = max(version, stream.first_version)
+        if version == stream.first_version + len(stream.offsets):  # else no event of this service's
+            stream.offsets.append(record.offset)
 
-    def _add_snapshot(self, record: Record) -> None:
+    def _add_snapshot(self, record: Record, committed: int) -> None:
         if record.key != _SNAPSHOT_KEY:
             return
         fields = dict(record.headers)
@@ -81,7 +86,10 @@ class StreamIndex:
         stream = self._streams.get(key)
         if stream is None:  # its events are gone, the snapshot stands for them
             stream = self._streams[key] = _Stream(int(version) + 1)
-        stream.snapshots = [*stream.snapshots[-1:], SnapshotPlace(int(version), record.offset)]
+        # Several may be on their way; until one is committed readers see the one before.
+        below = sum(place.offset < committed for place in stream.snapshots)
+        place = SnapshotPlace(int(version), record.offset)
+        stream.snapshots = [*stream.snapshots[max(0, below - 1) :], place]
 
     def version(self, key: bytes, *, end: int) -> int:
         """The newest version of a stream among the offsets below ``end``; 0 for none."""

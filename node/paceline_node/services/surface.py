@@ -31,6 +31,7 @@ from paceline_node.services.transactional_produce import TransactionalProduce
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
 from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Surface:
     claims: Claims
     trimming: TrimService
     access: Access
+    turns: Turns
 
     @classmethod
     def over(
@@ -120,4 +122,5 @@ class Surface:
             Claims(env, records),
             TrimService(access, records, topics),
             access,
+            Turns(),
         )

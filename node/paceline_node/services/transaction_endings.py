@@ -2,9 +2,12 @@
 
 Runs on every node and does something where the coordinator is. For each prepared transaction one
 task goes through the steps, each repeated until it has happened everywhere; the next
-coordinator goes through all of them again, and every step takes that well. The steps have names,
-at which a test may kill the process (``Host.buggify``)::
+coordinator goes through all of them again, and every step takes that well. No partition and no
+group waits for another one that cannot be reached: each has its records, then its marker, and the
+groups their offsets, as soon as it can be told. The steps have names, at which a test may kill the
+process (``Host.buggify``)::
 
+    transaction.offsets-pending   a staged transaction's are, in their group; nothing is decided
     transaction.deciding          the decision is appended to __transactions, not committed
     transaction.prepared          it is committed; nobody has been told
     transaction.staged-received   a leader has appended staged records, not committed
@@ -19,7 +22,10 @@ at which a test may kill the process (``Host.buggify``)::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import structlog
@@ -55,6 +61,7 @@ _SAY_AFTER = 8
 """Rounds after which it is worth a line in the log that something cannot be told."""
 _SLOW_S = 0.05
 R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
 
 
 class TransactionEndings:
@@ -137,7 +144,10 @@ class TransactionEndings:
             while True:
                 news = self._news
                 engine = self._engine()
-                for key in [] if engine is None else engine.endings():
+                # Every write of the engine is news, and those under way may be many: the end of
+                # each of them is news again.
+                is_new = engine is not None and engine.ending_count > len(self._under_way)
+                for key in engine.endings() if engine is not None and is_new else ():
                     if key not in self._under_way:
                         self._under_way.add(key)
                         nursery.start_soon(self._finish, key)
@@ -172,13 +182,23 @@ class TransactionEndings:
             return False
         await self._at("transaction.prepared")
         image = await self._store.wait_offset(ending.metadata_offset, _WORK_S)
-        if ending.staged:
-            await self._append_staged(ending, coordinator_epoch)
-            await self._at("transaction.staged")
-        await self._mark(ending, _still_there(image, ending.partitions), coordinator_epoch)
-        await self._at("transaction.marked")
-        await self._settle(ending)
-        await self._at("transaction.settled")
+        where = _still_there(image, ending.partitions)
+        async with trio.open_nursery() as nursery:
+            errors: list[PacelineError] = []
+
+            async def tell(work: Callable[[], Awaitable[None]], step: str) -> None:
+                try:
+                    await work()
+                    await self._at(step)
+                except PacelineError as error:
+                    errors.append(error)
+                    nursery.cancel_scope.cancel()
+
+            marking = partial(self._mark, ending, where, coordinator_epoch)
+            nursery.start_soon(tell, marking, "transaction.marked")
+            nursery.start_soon(tell, partial(self._settle, ending), "transaction.settled")
+        if errors:
+            raise errors[0].with_traceback(None)
         await self._perform(lambda engine: engine.producers.complete(key, ending.serial))
         if ending.commits:
             self.committed += 1
@@ -195,58 +215,104 @@ class TransactionEndings:
         if self._env.host.buggify(site):
             await trio.sleep(_SLOW_S)
 
-    # --- staged records ---------------------------------------------------------------------------
-
-    async def _append_staged(self, ending: Ending, coordinator_epoch: LeaderEpoch) -> None:
-        """Everything staged, committed in its partitions. Raises PacelineError."""
-        targets = sorted({TopicPartition(each.topic, each.partition) for each in ending.staged})
-        for where in _still_there(self._store.image, targets):
-            for batch in staged_batches(ending.staged, where, ending.identity):
-                known = self._store.image.partition(where.topic, where.partition)
-                if known.leader < 0:
-                    raise NotLeader(f"{where} has no leader")
-                order = wire.AppendStaged(
-                    where.topic,
-                    where.partition,
-                    known.leader_epoch,
-                    coordinator_epoch,
-                    int(_WORK_S * 1000),
-                )
-                try:
-                    await self.partners.append_staged(known.leader, order, batch)
-                except DuplicateSequence:
-                    continue  # stored, and so long ago that the log forgot where
-
-    # --- markers ----------------------------------------------------------------------------------
+    # --- partitions -------------------------------------------------------------------------------
 
     async def _mark(
         self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
     ) -> None:
-        """A marker in each partition, committed. Raises TransactionCoordinatorFenced, or whatever
-        has kept the node from coordinating on."""
-        left = list(partitions)
+        """In each partition what was staged for it, then a marker, committed. Raises
+        TransactionCoordinatorFenced, or whatever has kept the node from coordinating on."""
+        staged = {TopicPartition(each.topic, each.partition) for each in ending.staged}
+        unstored = {where: 0 for where in partitions if where in staged}
+        had_staged = bool(unstored)
+
+        async def once(left: Sequence[TopicPartition]) -> dict[TopicPartition, PacelineError]:
+            nonlocal had_staged
+            refusals = await self._append_once(ending, unstored, coordinator_epoch)
+            if had_staged and not unstored:
+                had_staged = False
+                await self._at("transaction.staged")
+            ready = [where for where in left if where not in unstored]
+            refusals |= await self._mark_once(ending, ready, coordinator_epoch)
+            there = _still_there(self._store.image, refusals)
+            for gone in unstored.keys() - set(there):
+                del unstored[gone]
+            return {where: refusals[where] for where in there}
+
+        await self._until_told(ending, list(partitions), once)
+
+    async def _until_told(
+        self,
+        ending: Ending,
+        left: Sequence[K],
+        once: Callable[[Sequence[K]], Awaitable[dict[K, PacelineError]]],
+    ) -> None:
+        """Tell all of ``left``, again and again those that ``once`` returns as not told. Raises as
+        :meth:`_mark`."""
         pause_s = _FIRST_PAUSE_S
         rounds = 0
         while left:
-            refusals = await self._mark_once(ending, left, coordinator_epoch)
-            left = _still_there(self._store.image, refusals)
-            if not left:
-                break
+            refusals = await once(left)
+            if not refusals:
+                return
+            left = list(refusals)
             fenced = [e for e in refusals.values() if isinstance(e, TransactionCoordinatorFenced)]
             if fenced:
                 raise fenced[0]
             await self._perform(lambda engine: engine.ending(ending.key))  # still the coordinator?
             rounds += 1
             if rounds == _SAY_AFTER:
-                where, error = next(iter(refusals.items()))
+                place, error = next(iter(refusals.items()))
                 self._log.warning(
-                    "a transaction cannot be ended in a partition yet",
+                    "a transaction cannot be ended somewhere yet",
                     transaction=str(ending.key),
-                    partition=f"{where.topic}/{where.partition}",
+                    place=str(place),
                     error=str(error),
                 )
             await trio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+    async def _append_once(
+        self,
+        ending: Ending,
+        unstored: dict[TopicPartition, int],
+        coordinator_epoch: LeaderEpoch,
+    ) -> dict[TopicPartition, PacelineError]:
+        """Go on storing what was staged, in all partitions at a time, behind the batches that each
+        has already; those of which all are committed leave ``unstored``. Those that failed."""
+        refusals: dict[TopicPartition, PacelineError] = {}
+
+        async def store(where: TopicPartition) -> None:
+            try:
+                batches = staged_batches(ending.staged, where, ending.identity)
+                for batch in islice(batches, unstored[where], None):
+                    await self._append_batch(where, batch, coordinator_epoch)
+                    unstored[where] += 1
+                del unstored[where]
+            except PacelineError as error:
+                refusals[where] = error
+
+        async with trio.open_nursery() as nursery:
+            for where in sorted(unstored):
+                nursery.start_soon(store, where)
+        return refusals
+
+    async def _append_batch(
+        self, where: TopicPartition, batch: bytearray, coordinator_epoch: LeaderEpoch
+    ) -> None:
+        """One batch committed in its partition. Raises PacelineError."""
+        known = self._store.image.partition(where.topic, where.partition)
+        if known.leader < 0:
+            raise NotLeader(f"{where.topic}/{where.partition} has no leader")
+        order = wire.AppendStaged(
+            where.topic,
+            where.partition,
+            known.leader_epoch,
+            coordinator_epoch,
+            int(_WORK_S * 1000),
+        )
+        with suppress(DuplicateSequence):  # stored, and so long ago that the log forgot where
+            await self.partners.append_staged(known.leader, order, batch)
 
     async def _mark_once(
         self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
@@ -299,25 +365,40 @@ class TransactionEndings:
     # --- offsets ----------------------------------------------------------------------------------
 
     async def _settle(self, ending: Ending) -> None:
-        """Offsets committed or dropped in every group, one by one. Raises PacelineError."""
+        """Offsets committed or dropped in every group, all at a time. Raises as :meth:`_mark`."""
         held: dict[wire.GroupName, list[wire.SettledOffset]] = {}
         for group in ending.groups:
             held[wire.GroupName(group.family, group.group, group.subject)] = []
         for each in ending.offsets:
             name = wire.GroupName(each.group.family, each.group.group, each.group.subject)
             held.setdefault(name, []).append(
-                wire.SettledOffset(each.topic, each.partition, each.offset, each.metadata)
+                wire.SettledOffset(
+                    each.topic, each.partition, each.offset, each.metadata, each.topic_id
+                )
             )
-        for name, offsets in held.items():
-            await self.partners.settle_offsets(
-                wire.SettleOffsets(
+
+        async def once(left: Sequence[wire.GroupName]) -> dict[wire.GroupName, PacelineError]:
+            refusals: dict[wire.GroupName, PacelineError] = {}
+
+            async def settle(name: wire.GroupName) -> None:
+                order = wire.SettleOffsets(
                     name,
                     ending.identity.producer_id,
                     ending.serial,
                     ending.commits,
-                    tuple(offsets),
+                    tuple(held[name]),
                 )
-            )
+                try:
+                    await self.partners.settle_offsets(order)
+                except PacelineError as error:
+                    refusals[name] = error
+
+            async with trio.open_nursery() as nursery:
+                for name in left:
+                    nursery.start_soon(settle, name)
+            return refusals
+
+        await self._until_told(ending, list(held), once)
 
 
 def _still_there(image: Image, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:

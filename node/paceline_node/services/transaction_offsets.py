@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.offsets import Commit
-from paceline_node.groups.transactional import Ticket
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
 from paceline_node.services.transaction_partners import TransactionPartners
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import GroupRef
 
 
 class TransactionOffsets:
@@ -51,19 +49,6 @@ class TransactionOffsets:
         self._groups.permit(principal, Operation.COMMIT_OFFSETS, group.group)
         self._transactions.permit(principal, Operation.TRANSACT, key.name)
 
-        def begin(engine: GroupEngine) -> Ticket:
-            check(engine)
-            return engine.transactional.ticket(group, who.producer_id)
-
-        ticket = await self._groups.perform(group, begin)
-        try:
-            member = GroupRef(group.family.value, group.group, group.subject)
-            verified = await self._partners.verify(key, who, member, adds=adds)
-
-            def stage(engine: GroupEngine) -> None:
-                check(engine)
-                engine.transactional.stage(ticket, who.epoch, verified.serial, commits)
-
-            await self._groups.perform(group, stage)
-        finally:
-            ticket.is_valid = False
+        await self._partners.pend(
+            key, who, group, commits, adds=adds, check=check, commit_s=self._groups.commit_s
+        )

@@ -7,7 +7,7 @@ code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from paceline.errors import (
     CoordinatorNotAvailable,
@@ -27,10 +27,12 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
+from paceline_node.groups.cursus_groups import CursusMember
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.groups.offsets import Commit
+from paceline_node.groups.transactional import Ticket
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
@@ -80,6 +82,7 @@ class TransactionPartners:
         server.register(PeerApi.VERIFY_TRANSACTION, self._on_verify)
         server.register(PeerApi.WRITE_MARKERS, self._on_markers)
         server.register(PeerApi.SETTLE_OFFSETS, self._on_settle)
+        server.register(PeerApi.STAGE_OFFSETS, self._on_stage)
         server.register(PeerApi.APPEND_STAGED, self._on_append)
 
     # --- may this producer write? -----------------------------------------------------------------
@@ -215,27 +218,80 @@ class TransactionPartners:
     async def settle_offsets(self, order: wire.SettleOffsets) -> None:
         """Have the group's coordinator commit or drop the transaction's offsets. Raises any
         PacelineError; it may be repeated."""
+        node = self._group_coordinator(_group_key(order.group))
+        if node == self._node_id:
+            await self._settle(order)
+        else:
+            await self._ask_group(node, PeerApi.SETTLE_OFFSETS, order.group, order)
+
+    async def stage_offsets(self, order: wire.StageOffsets) -> None:
+        """Have the group's coordinator keep the transaction's offsets pending. Raises any
+        PacelineError; it may be repeated. GroupNotFound, UnknownMember, IllegalGeneration,
+        PartitionNotOwned: the member may not commit them; else as :meth:`pend`."""
+        node = self._group_coordinator(_group_key(order.group))
+        if node == self._node_id:
+            await self._stage(order)
+        else:
+            await self._ask_group(node, PeerApi.STAGE_OFFSETS, order.group, order)
+
+    async def pend(
+        self,
+        key: TransactionKey,
+        who: ProducerIdentity,
+        group: GroupKey,
+        commits: Sequence[Commit],
+        *,
+        adds: bool,
+        check: Callable[[GroupEngine], None],
+        commit_s: float = _COMMIT_S,
+    ) -> None:
+        """Keep ``commits`` pending in a group that this node coordinates. ``check`` is asked before
+        and after the transaction's coordinator. Raises what it raises, and as :meth:`verify`;
+        InvalidTransactionState when the transaction was ended meanwhile."""
+        number = self._group_partition(group)
+
+        def begin(engine: GroupEngine) -> Ticket:
+            check(engine)
+            return engine.transactional.ticket(group, who.producer_id)
+
+        ticket = await self._groups.perform(number, group, begin, commit_s=commit_s)
+        try:
+            member = GroupRef(group.family.value, group.group, group.subject)
+            verified = await self.verify(key, who, member, adds=adds)
+
+            def stage(engine: GroupEngine) -> None:
+                check(engine)
+                engine.transactional.stage(ticket, who.epoch, verified.serial, commits)
+
+            await self._groups.perform(number, group, stage, commit_s=commit_s)
+        finally:
+            ticket.is_valid = False
+
+    def _group_partition(self, key: GroupKey) -> int:
         topic = self._store.image.find_topic(GROUPS_TOPIC)
         if topic is None:
-            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC} does not exist yet")
-        number = partition_of(_group_key(order.group), len(topic.partitions))
-        leader = topic.partitions[number].leader
-        if leader == self._node_id:
-            await self._settle(order, number)
-        elif leader < 0:
-            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC}/{number} has no leader")
-        else:
-            led = _led_by(leader, TopicPartition(GROUPS_TOPIC, number))
-            await self._ask(leader, PeerApi.SETTLE_OFFSETS, order, timeout_s=_COMMIT_S, leads=led)
+            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC} is not known here yet")
+        return partition_of(key, len(topic.partitions))
 
-    async def _settle(self, order: wire.SettleOffsets, number: int) -> None:
+    def _group_coordinator(self, key: GroupKey) -> NodeId:
+        number = self._group_partition(key)
+        leader: NodeId = self._store.image.partition(GROUPS_TOPIC, number).leader
+        if leader < 0:
+            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC}/{number} has no leader")
+        return leader
+
+    async def _ask_group(
+        self, node: NodeId, api: PeerApi, group: wire.GroupName, order: Message
+    ) -> None:
+        number = self._group_partition(_group_key(group))
+        led = _led_by(node, TopicPartition(GROUPS_TOPIC, number))
+        await self._ask(node, api, order, timeout_s=_COMMIT_S, leads=led)
+
+    async def _settle(self, order: wire.SettleOffsets) -> None:
         key = _group_key(order.group)
-        held = [
-            Commit(each.topic, each.partition, each.offset, metadata=each.metadata)
-            for each in order.offsets
-        ]
+        held = _commits(order.offsets)
         await self._groups.perform(
-            number,
+            self._group_partition(key),
             key,
             lambda engine: engine.transactional.settle(
                 key, order.producer_id, order.serial, held, commits=order.commits
@@ -244,12 +300,27 @@ class TransactionPartners:
         )
 
     async def _on_settle(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
-        order = wire.SettleOffsets.unpack(frame.body)
-        topic = self._store.image.find_topic(GROUPS_TOPIC)
-        if topic is None:
-            raise CoordinatorNotAvailable(f"{GROUPS_TOPIC} is not known here yet")
-        await self._settle(order, partition_of(_group_key(order.group), len(topic.partitions)))
+        await self._settle(wire.SettleOffsets.unpack(frame.body))
         return wire.OffsetsSettled(), b""
+
+    async def _stage(self, order: wire.StageOffsets) -> None:
+        key = _group_key(order.group)
+        topic = self._store.image.find_topic(key.subject)
+        count = 0 if topic is None else len(topic.partitions)
+        member = CursusMember(key.group, key.subject, order.member, order.generation, count)
+        partitions = [each.partition for each in order.offsets]
+        await self.pend(
+            TransactionKey(Family(order.family), order.name),
+            ProducerIdentity(order.producer_id, order.producer_epoch),
+            key,
+            _commits(order.offsets),
+            adds=True,
+            check=lambda engine: engine.cursus.check_owner(member, partitions),
+        )
+
+    async def _on_stage(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
+        await self._stage(wire.StageOffsets.unpack(frame.body))
+        return wire.OffsetsStaged(), b""
 
     # --- staged records ---------------------------------------------------------------------------
 
@@ -277,7 +348,9 @@ class TransactionPartners:
         found.check_epoch(order.leader_epoch)
         headers = [header for _, header in iter_batches(batches)]
         # The coordinator itself asks: nobody else has to confirm the transaction.
-        ticket = found.gate.ticket(headers[0].producer_id, headers[0].producer_epoch)
+        ticket = found.gate.ticket(
+            headers[0].producer_id, headers[0].producer_epoch, begins_at_0=True
+        )
         ticket.confirm(order.coordinator_epoch)
         answer: Answer[ProduceResult] = Answer()
         try:
@@ -333,6 +406,15 @@ def _led_by(node: NodeId, *partitions: TopicPartition) -> Callable[[Image], bool
         return True
 
     return is_led
+
+
+def _commits(offsets: Iterable[wire.SettledOffset]) -> list[Commit]:
+    return [
+        Commit(
+            each.topic, each.partition, each.offset, metadata=each.metadata, topic_id=each.topic_id
+        )
+        for each in offsets
+    ]
 
 
 def _group_key(name: wire.GroupName) -> GroupKey:

@@ -99,6 +99,7 @@ class TransactionalProduce:
             partition.produce(batches, headers, acks=acks, timeout_s=timeout_s, done=done)
             return
         partition.check_serving()
+        partition.fence.seen(partition.log.producers, headers)
         item = _Waiting(batches, headers, timeout_s, done)
         if queue is not None:
             if len(queue) >= _WAITING_MAX:
@@ -112,7 +113,7 @@ class TransactionalProduce:
 
     async def _confirm(self, place: _Place, key: TransactionKey, adds: bool) -> None:
         partition, producer_id, epoch = place
-        ticket = partition.gate.ticket(producer_id, epoch)
+        ticket = partition.gate.ticket(producer_id, epoch, begins_at_0=adds)
         refusal: PacelineError | None = None
         try:
             verified = await self._partners.verify(

@@ -16,10 +16,15 @@ from typing import NamedTuple, TypeVar
 
 from paceline.errors import (
     CoordinatorNotAvailable,
+    InvalidProducerEpoch,
+    InvalidProducerMapping,
+    InvalidTransactionState,
     PolicyViolation,
+    ProducerFenced,
     UnknownTopicOrPartition,
 )
 from paceline.types import is_internal_topic
+from paceline.wire.peer import transactions as wire
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.machine import EVERYTHING
@@ -227,16 +232,43 @@ class TransactionService:
         commits: bool,
         wait_s: float,
     ) -> Ended:
-        """See :meth:`StagedTransactions.end`, and :meth:`end` for ``wait_s``."""
+        """See :meth:`StagedTransactions.end`, and :meth:`end` for ``wait_s``. Before a commit its
+        offsets are made pending in their group: raises as
+        :meth:`TransactionPartners.stage_offsets`, too, and then nothing was decided. Whether the
+        principal may commit offsets is asked by the caller."""
         self.permit(principal, Operation.TRANSACT, key.name)
+        until = self._env.now() + wait_s
+        pending = await self._pending(key, wire_epoch) if commits else None
 
         def command(engine: TransactionEngine, spare: int | None) -> Ended | None:
-            ended = engine.staging.end(key, wire_epoch, commits=commits, spare=spare)
+            ended = engine.staging.end(
+                key, wire_epoch, commits=commits, pending=pending, spare=spare
+            )
             self._env.host.buggify("transaction.deciding")
             return ended
 
         ended = await self._with_spare(command)
-        return await self._awaited(key, ended, wait_s)
+        return await self._awaited(key, ended, max(0.0, until - self._env.now()))
+
+    async def _pending(self, key: TransactionKey, wire_epoch: int) -> Transaction | None:
+        """The open transaction of ``key``, once its offsets are pending; None where there is no
+        such one: what that means is for the decision to say."""
+        found = await self._perform(lambda engine: engine.staging.identified(key, wire_epoch))
+        if found.state is not State.ONGOING:
+            return None
+        try:
+            for group in sorted({each.group for each in found.offsets}):
+                offsets = [each for each in found.offsets if each.group == group]
+                await self._endings.partners.stage_offsets(_staging(key, found, group, offsets))
+                self._env.host.buggify("transaction.offsets-pending")
+        except (
+            ProducerFenced,
+            InvalidProducerEpoch,
+            InvalidProducerMapping,
+            InvalidTransactionState,
+        ):
+            return None  # it was ended meanwhile, or the group has another coordinator by now
+        return found
 
     # --- sinks ------------------------------------------------------------------------------------
 
@@ -276,11 +308,17 @@ class TransactionService:
         return await self._endings.wait_sink(sink, batch, wait_s)
 
     async def abort_group(
-        self, principal: Principal, sink: str, batch: int, transactions: Sequence[str]
+        self,
+        principal: Principal,
+        sink: str,
+        batch: int,
+        transactions: Sequence[str],
+        *,
+        run: str = "",
     ) -> None:
         """See :meth:`SinkTransactions.abort`."""
         self.permit(principal, Operation.TRANSACT, sink)
-        await self._perform(lambda engine: engine.sinks.abort(sink, batch, transactions))
+        await self._perform(lambda engine: engine.sinks.abort(sink, batch, transactions, run))
 
     async def sink_state(self, principal: Principal, sink: str) -> Sink | None:
         """The sink as it stands; None when it is not known."""
@@ -327,6 +365,28 @@ class TransactionService:
             answer = await self._perform(lambda engine: command(engine, spare))
         assert answer is not None
         return answer
+
+
+def _staging(
+    key: TransactionKey, found: Transaction, group: GroupRef, offsets: Sequence[StagedOffset]
+) -> wire.StageOffsets:
+    """What the group's coordinator is asked to keep pending; a transaction has one member of a
+    group."""
+    return wire.StageOffsets(
+        key.family.value,
+        key.name,
+        found.producer_id,
+        found.producer_epoch,
+        wire.GroupName(group.family, group.group, group.subject),
+        offsets[0].member,
+        offsets[0].generation,
+        tuple(
+            wire.SettledOffset(
+                each.topic, each.partition, each.offset, each.metadata, each.topic_id
+            )
+            for each in offsets
+        ),
+    )
 
 
 def _member(image: Image, topic: str, number: int) -> TopicPartition:

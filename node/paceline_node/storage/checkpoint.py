@@ -16,6 +16,7 @@ the old one, and the directory synced: after a power cut either the old or the n
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import struct
 from typing import Any
@@ -25,6 +26,7 @@ import msgpack
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
+from paceline_node.storage.log_file import Unreadable, is_unreadable
 
 MAX_BYTES = 64 * 1024 * 1024
 TEMPORARY = ".tmp"
@@ -47,6 +49,7 @@ class Kind(enum.IntEnum):
     SNAPSHOT = 7
     DAMAGE = 8
     COMPACTION = 9
+    STATE = 10
 
 
 def encode(kind: Kind, payload: bytes) -> bytes:
@@ -85,9 +88,13 @@ async def replace(disk: Disk, path: str, content: bytes) -> None:
     try:
         file.append([content])
         await disk.sync([file])
+        disk.rename(path + TEMPORARY, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # on a full disk it would take room for nothing
+            disk.remove(path + TEMPORARY)
+        raise
     finally:
         file.close()
-    disk.rename(path + TEMPORARY, path)
     await disk.fsync_dir(parent(path))
 
 
@@ -103,7 +110,8 @@ async def read(disk: Disk, path: str, kind: Kind) -> bytes | None:
 
 
 async def read_file(disk: Disk, path: str) -> bytes | None:
-    """A whole small file; None when it does not exist."""
+    """A whole small file; None when it does not exist. Raises CorruptMessage where the disk cannot
+    give its bytes, and OSError."""
     try:
         file = await disk.open(path)
     except FileNotFoundError:
@@ -112,24 +120,12 @@ async def read_file(disk: Disk, path: str) -> bytes | None:
         if file.size() > MAX_BYTES:
             raise CorruptMessage(f"{path}: {file.size()} bytes, expected at most {MAX_BYTES}")
         return file.pread(file.size(), 0)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        raise Unreadable(f"{path}: cannot be read ({error.strerror})") from error
     finally:
         file.close()
-
-
-def create_unsynced(disk: Disk, path: str, kind: Kind, payload: bytes) -> File:
-    """Write a checkpoint whose name is used once (it carries an offset); the caller syncs it.
-
-    Without the rename: a reader finds it whole or its checksum wrong. Synchronous, so that it can
-    be part of an append.
-    """
-    file = _fresh(disk, path)
-    try:
-        file.append([encode(kind, payload)])
-    except OSError:
-        file.close()
-        disk.remove(path)
-        raise
-    return file
 
 
 def parent(path: str) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 import trio
 
 from paceline.errors import CorruptMessage, StorageError
-from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES
+from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Bytes, Env, File
 from paceline_node.storage import compaction_file
@@ -32,7 +32,9 @@ from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import MAX_RELATIVE
 from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.log import Log
+from paceline_node.storage.removals import Removals
 from paceline_node.storage.segment import Segment
+from paceline_node.storage.transactions import AbortedRanges
 
 _SECRET_BYTES = 32
 _LENGTH_AT = 8
@@ -111,11 +113,14 @@ class Cleaning:
         segments = [each for each in log.segments[:-1] if each.next_offset <= found.end]
         self._sizes = {each: each.size for each in segments}
         keys = KeyMap(self._limits.max_keys, self._env.rng.randbytes(_SECRET_BYTES))
-        first = FirstPass(found.dirty_from, keys)
+        # Of what lies below the last stable offset it says all.
+        ended = tuple(log.producers.transactions.aborted)
+        aborted = await self._env.host.run_blocking(partial(AbortedRanges, ended))
+        first = FirstPass(found.dirty_from, keys, aborted)
         for segment in segments:
             if segment.next_offset > found.dirty_from and not first.is_full:
                 await self._note_keys(segment, first)
-        second = SecondPass(first, self._rules, now_ms)
+        second = SecondPass(first, self._rules, now_ms, is_superseded=self._is_superseded)
         covered = [each for each in segments if each.base_offset < first.end]
         last: list[Segment] = []
         while covered:
@@ -124,11 +129,24 @@ class Cleaning:
             last = [in_place]
         if found.end < found.dirty_from:  # not all that was cleaned was looked at for tombstones
             second.next_horizon_ms = now_ms + self._rules.delete_retention_ms
-        await self._note(CompactionState(first.end, second.next_horizon_ms), last)
+        removals = self._removals(second)
+        if second.set_horizon_ms >= 0:
+            removals = removals.with_horizon(second.set_horizon_ms, first.end)
+        state = CompactionState(first.end, second.next_horizon_ms, removals=removals)
+        await self._note(state, last)
+        log.producers.transactions.forget_below(min(first.end, found.end))
         self._statistics.rounds += 1
         self._statistics.dropped_records += second.dropped_count
         self._statistics.opaque_batches += second.opaque_count
         return first.is_full
+
+    def _is_superseded(self, marker: BatchHeader) -> bool:
+        """Whether what a marker tells of its producer is told by a later batch of it that is
+        committed, or the log has forgotten the producer."""
+        state = self._log.producers.producer(marker.producer_id)
+        return state is None or any(
+            marker.base_offset < each.base_offset < self._stable_offset for each in state.window
+        )
 
     async def _note_keys(self, segment: Segment, first: FirstPass) -> None:
         position = 0
@@ -140,16 +158,23 @@ class Cleaning:
         """Write ``state`` down, which is true while the log has these segments; otherwise raise
         LookupError, with what is true then written down."""
         log = self._log
-        await compaction_file.write(self._env.disk, log.path, state)
-        gone: LookupError | None = None
-        try:
+        async with log.compaction_lock:
             self._require(rests_on)
-        except LookupError as error:
-            gone = error
-        if gone is not None:
-            await compaction_file.write(self._env.disk, log.path, log.compaction)
-            raise gone
-        log.compaction = replace(state, replacement=None)
+            await compaction_file.write(self._env.disk, log.path, state)
+            gone: LookupError | None = None
+            try:
+                self._require(rests_on)
+            except LookupError as error:
+                gone = error
+            if gone is not None:
+                await compaction_file.write(self._env.disk, log.path, log.compaction)
+                raise gone
+            log.compaction = replace(state, replacement=None)
+
+    def _removals(self, second: SecondPass) -> Removals:
+        """What is missing once all that ``second`` gave out so far is in the log."""
+        state = self._log.compaction
+        return state.removals.after(second.removed_to, second.expired, state.cleaned_offset)
 
     def _fits(self, file: File, first: Segment, following: Segment) -> bool:
         """Whether a segment's remains go into the file that holds those of its neighbours: without
@@ -218,7 +243,7 @@ class Cleaning:
                 return 1, group[0]
             await disk.sync([file])
             compacted = await self._check(file, group)
-            await self._put(group, compacted, path, crc)
+            await self._put(group, compacted, path, crc, self._removals(second))
             return count, compacted
         finally:
             if compacted is None or compacted not in log.segments:
@@ -266,14 +291,21 @@ class Cleaning:
             raise CorruptMessage(f"{file.path}: ends at {compacted.next_offset}, not {end}")
         return compacted
 
-    async def _put(self, group: Sequence[Segment], compacted: Segment, path: str, crc: int) -> None:
+    async def _put(
+        self,
+        group: Sequence[Segment],
+        compacted: Segment,
+        path: str,
+        crc: int,
+        removals: Removals,
+    ) -> None:
         """Note the replacement, do it, make it durable."""
         disk, log = self._env.disk, self._log
         self._require(group)
         old = tuple((each.base_offset, each.size) for each in group)
         new = Replacement(old, compacted.size, crc)
         log.announce(path)
-        await self._note(replace(log.compaction, replacement=new), group)
+        await self._note(replace(log.compaction, replacement=new, removals=removals), group)
         freed = sum(each.size for each in group) - compacted.size
         log.replace(group, compacted, path)
         self._sizes[compacted] = compacted.size

@@ -5,10 +5,15 @@ what no compaction has seen yet. The second goes over everything from the log st
 record whose key occurs again later. When the dirty part has more keys than the map may hold, the
 first pass stops there and the rest is a further round's.
 
-Never dropped: records without a key, transactional and control batches, what lies behind an
-extension that is not records, batches whose records nobody can decode (clients' bytes are stored as
-they come), and the header of each producer's last batches, from which a replica
-that fetches the log anew learns its sequences (``producers.WINDOW``).
+Never dropped: records without a key, what lies behind an extension that is not records, batches
+whose records nobody can decode (clients' bytes are stored as they come; nor any tombstone behind
+one), and the header of each producer's last batches, from which a replica that fetches the log anew
+learns its sequences (``producers.WINDOW``).
+
+Only what is decided is looked at, below the last stable offset. Records of aborted transactions go,
+and supersede nothing; committed ones are as any others. A marker stays as long as a batch of its
+transaction did before this round, and while it is the last that the log says of its producer. Then
+it gets a delete horizon: whoever has read those batches has so long to read on to the marker.
 
 A tombstone that is the last value of its key stays until its batch's *delete horizon*, which the
 first compaction that keeps it sets: whoever read an older value of the key just before has the time
@@ -18,7 +23,7 @@ first compaction that keeps it sets: whoever read an older value of the key just
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -30,6 +35,7 @@ from paceline.wire.batch_header import (
     BatchHeader,
     verify,
 )
+from paceline.wire.end_marker import is_end_marker
 from paceline.wire.thinning import (
     RecordSpan,
     bare,
@@ -43,6 +49,7 @@ from paceline.wire.thinning import (
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.producers import WINDOW, ProducerKey, key_of
+from paceline_node.storage.transactions import AbortedRanges
 
 _LENGTH_END = 12
 
@@ -138,6 +145,7 @@ class FirstPass:
 
     start: int
     keys: KeyMap
+    aborted: AbortedRanges = field(default_factory=AbortedRanges)
     end: int = field(init=False)
     """All keys below it are in the map."""
     is_full: bool = False
@@ -157,7 +165,7 @@ class FirstPass:
             producer = key_of(header)
             if producer is not None:
                 self._recent.setdefault(producer, deque(maxlen=WINDOW)).append(header.base_offset)
-            if not header.is_transactional:
+            if not self.aborted.contains(header):
                 _, spans = _open(header, data, position)
                 for span in spans:
                     if span.key is not None:
@@ -175,21 +183,40 @@ class FirstPass:
         return len(recent) < WINDOW
 
 
+def _never(_header: BatchHeader) -> bool:
+    return False
+
+
 class SecondPass:
     """What stays of the log, fed to it in order from the log start.
 
-    ``next_horizon_ms``: when the first tombstone that it kept may go; -1: it kept none. The output
-    goes to one file after the other: :meth:`begin`, :meth:`feed` ..., :meth:`finish`.
+    ``next_horizon_ms``: when the first tombstone or marker that it kept may go; -1: it kept none.
+    ``set_horizon_ms``: the one that it gave; -1: none. Below ``removed_to`` it has removed
+    tombstones or markers, of batches with the horizons ``expired``.
+    ``is_superseded``: whether the log says more of a marker's producer behind it. The output goes
+    to one file after the other: :meth:`begin`, :meth:`feed` ..., :meth:`finish`.
     """
 
-    def __init__(self, first: FirstPass, rules: CompactionRules, now_ms: int) -> None:
+    def __init__(
+        self,
+        first: FirstPass,
+        rules: CompactionRules,
+        now_ms: int,
+        *,
+        is_superseded: Callable[[BatchHeader], bool] = _never,
+    ) -> None:
         self._first = first
+        self._is_superseded = is_superseded
         self._rules = rules
         self._now_ms = now_ms
         self._empty: BatchHeader | None = None  # placeholders joined so far, not given out yet
         self._empty_count = 0
-        self._seen_transactional = False
+        self._seen_opaque = False
+        self._with_batches: set[int] = set()  # producers, since their last marker
         self.next_horizon_ms = -1
+        self.set_horizon_ms = -1
+        self.removed_to = 0
+        self.expired: set[int] = set()
         self.has_changed = False
         """Whether the file differs from what was fed since :meth:`begin`."""
         self.dropped_count = 0
@@ -253,17 +280,24 @@ class SecondPass:
         self, header: BatchHeader, data: bytes, position: int
     ) -> BatchHeader | bytearray | None:
         """None: the batch stays as it is. A header: only its offsets stay, and may be joined."""
-        if header.is_transactional:
-            # An older value in it may outlive a tombstone, so from here on tombstones stay.
-            self._seen_transactional = True
-            return None
         if header.next_offset > self._first.end:
             return None
+        if header.is_control:
+            return self._marker(header, data, position)
+        if header.is_transactional:
+            self._with_batches.add(header.producer_id)
         if header.record_count == 0:
             return self._reduced(header)
+        if self._first.aborted.contains(header):
+            self.has_changed = True
+            self.dropped_count += header.record_count
+            must_stay = self._must_stay(header)
+            return thin(header, data, position, b"", ()) if must_stay else header
         body, spans = _open(header, data, position)
         if not spans:
             self.opaque_count += 1
+            # An older value in it may outlive a tombstone, so from here on tombstones stay.
+            self._seen_opaque = self._seen_opaque or has_records(header, data, position)
             return None
         kept = list(self._kept(header, spans))
         horizon = self._horizon(header, kept)
@@ -274,6 +308,25 @@ class SecondPass:
         if kept or self._must_stay(header):
             return thin(header, data, position, body, kept, horizon_ms=horizon)
         return header
+
+    def _marker(
+        self, header: BatchHeader, data: bytes, position: int
+    ) -> BatchHeader | bytearray | None:
+        had_batches = header.producer_id in self._with_batches
+        self._with_batches.discard(header.producer_id)
+        if had_batches or not (is_end_marker(header) and self._is_superseded(header)):
+            return None
+        known = self._has_horizon(header)
+        if known and header.base_timestamp <= self._now_ms:
+            self.has_changed = True
+            self._remove(header)
+            return header
+        horizon = self._later(header)
+        if known:
+            return None
+        self.has_changed = True
+        body = open_payload(header, data, position)
+        return thin(header, data, position, body, record_spans(header, body), horizon_ms=horizon)
 
     def _reduced(self, header: BatchHeader) -> BatchHeader | None:
         """An empty batch: bare already, or kept so far for its producer's sake."""
@@ -291,15 +344,23 @@ class SecondPass:
         expired = (
             self._has_horizon(header)
             and header.base_timestamp <= self._now_ms
-            and not self._seen_transactional
+            and not self._seen_opaque
         )
         for span in spans:
             if span.key is None:
                 yield span
                 continue
-            superseded = self._first.keys.newest(span.key) > span.offset
-            if not superseded and not (span.is_tombstone and expired):
-                yield span
+            if self._first.keys.newest(span.key) > span.offset:
+                continue
+            if span.is_tombstone and expired:
+                self._remove(header)
+                continue
+            yield span
+
+    def _remove(self, header: BatchHeader) -> None:
+        """Something goes whose time has come, and which a replica that is away may have missed."""
+        self.removed_to = max(self.removed_to, header.next_offset)
+        self.expired.add(header.base_timestamp)
 
     def _has_horizon(self, header: BatchHeader) -> bool:
         """Whether this log's own compaction has set the batch's horizon. One set by a leader from
@@ -310,11 +371,18 @@ class SecondPass:
         """The horizon to set; None when there is one already, or no need."""
         if not any(span.is_tombstone for span in kept):
             return None
-        known = self._has_horizon(header)
-        horizon = header.base_timestamp if known else self._now_ms + self._rules.delete_retention_ms
+        horizon = self._later(header)
+        return None if self._has_horizon(header) else horizon
+
+    def _later(self, header: BatchHeader) -> int:
+        """The batch's horizon, which it has or is to get; a compaction is due then."""
+        horizon = header.base_timestamp
+        if not self._has_horizon(header):
+            horizon = self._now_ms + self._rules.delete_retention_ms
+            self.set_horizon_ms = horizon
         if self.next_horizon_ms < 0 or horizon < self.next_horizon_ms:
             self.next_horizon_ms = horizon
-        return None if known else horizon
+        return horizon
 
 
 class Noting(Protocol):

@@ -2,8 +2,16 @@
 
 Framed as in ``checkpoint.py``; the payload is::
 
-    msgpack [cleaned offset, earliest delete horizon in ms (-1: none), replacement or nil]
+    msgpack [cleaned offset, earliest delete horizon in ms (-1: none), replacement or nil, rules,
+             removals]
     replacement: [[[base offset, bytes], ... the old segments], bytes, CRC-32C of the new file]
+    rules: what was compacted: 1, records of transactions too. Without it they were passed over:
+        values that tombstones delete may lie in them, so the log is looked at from its start again
+    removals: [removed to, settled from, [[horizon, cleaned offset], ...], copy epoch, copied at],
+        as in ``removals.py``. Without them, or without the file, they are not known
+
+A log that is cut below its cleaned offset has its file renamed to ``compaction-cut.ckpt``: only the
+removals in it are true from then on.
 
 One new file may take the place of several segments, which no single rename can do. So the new file
 is written and synced under ``<base>.log.cleaned``, then the replacement is noted here, durably, and
@@ -14,15 +22,17 @@ old segments are all there, and it does nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgpack
+import trio
 
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
+from paceline_node.storage.removals import UNKNOWN, Removals
 from paceline_node.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -31,10 +41,12 @@ from paceline_node.storage.segment import (
 )
 
 NAME = "compaction.ckpt"
+CUT_NAME = "compaction-cut.ckpt"
 CLEANED = ".cleaned"
 """Suffix of a segment that a compaction is writing; recovery renames or removes it."""
 
 _READ_BYTES = 1024 * 1024
+_RULES = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,44 +62,68 @@ class Replacement:
 @dataclass(frozen=True, slots=True)
 class CompactionState:
     """``cleaned_offset``: below it no key occurs twice, as of the last compaction. ``horizon_ms``:
-    when the first of its tombstones may go; -1: there is none."""
+    when the first of its tombstones may go; -1: there is none. ``removals``: which have gone."""
 
     cleaned_offset: int = 0
     horizon_ms: int = -1
     replacement: Replacement | None = None
+    removals: Removals = field(default_factory=Removals)
+
+
+def new_lock() -> trio.Lock:
+    """Hold it while you write the file of an open log, and until its memory says the same."""
+    return trio.Lock()
 
 
 async def write(disk: Disk, directory: str, state: CompactionState) -> None:
     """Replace the file durably. Raises OSError."""
     new = state.replacement
     packed = None if new is None else [[list(each) for each in new.old], new.size, new.crc]
-    payload = msgpack.packb([state.cleaned_offset, state.horizon_ms, packed])
+    removals = state.removals.pack()
+    payload = msgpack.packb([state.cleaned_offset, state.horizon_ms, packed, _RULES, removals])
     path = f"{directory}/{NAME}"
     await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, payload)
+    disk.remove(f"{directory}/{CUT_NAME}")
 
 
 async def read(disk: Disk, directory: str) -> CompactionState:
     """What is known; nothing when the file is missing. Raises CorruptMessage, OSError."""
-    path = f"{directory}/{NAME}"
+    state = await _read(disk, f"{directory}/{NAME}")
+    if state is None:
+        cut = await _read(disk, f"{directory}/{CUT_NAME}")
+        return unknown() if cut is None else CompactionState(removals=cut.removals.cut())
+    return state
+
+
+def unknown() -> CompactionState:
+    """Of a log that says nothing."""
+    return CompactionState(removals=Removals(UNKNOWN))
+
+
+async def _read(disk: Disk, path: str) -> CompactionState | None:
     payload = await checkpoint.read(disk, path, checkpoint.Kind.COMPACTION)
     if payload is None:
-        return CompactionState()
+        return None
     try:
-        cleaned, horizon, packed = msgpack.unpackb(payload)
+        cleaned, horizon, packed, *rules = msgpack.unpackb(payload)
         new = None if packed is None else _replacement(*packed)
+        removals = Removals.unpack(rules.pop()) if len(rules) > 1 else Removals(UNKNOWN)
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{path}: {error}") from None
     if type(cleaned) is not int or type(horizon) is not int:
         raise CorruptMessage(f"{path}: expected two numbers and a replacement")
-    return CompactionState(cleaned, horizon, new)
+    if rules != [_RULES]:
+        return CompactionState(replacement=new, removals=removals)
+    return CompactionState(cleaned, horizon, new, removals)
 
 
-def forget(disk: Disk, directory: str) -> CompactionState:
-    """The log was cut below its cleaned offset: what is known is not true any more. A crash may
-    undo the removal only together with the cut; a file that names an offset beyond the log end is
+def forget(disk: Disk, directory: str, state: CompactionState) -> CompactionState:
+    """The log was cut below its cleaned offset: only what was removed is still true. A crash may
+    undo the renaming only together with the cut; a file that names an offset beyond the log end is
     not believed either (``recovery.py``)."""
-    disk.remove(f"{directory}/{NAME}")
-    return CompactionState()
+    if disk.exists(f"{directory}/{NAME}"):
+        disk.rename(f"{directory}/{NAME}", f"{directory}/{CUT_NAME}")
+    return CompactionState(removals=state.removals.cut())
 
 
 def _replacement(old: Any, size: Any, crc: Any) -> Replacement:

@@ -42,6 +42,11 @@ def renewed(
     return tuple(sorted([*others, *found]))
 
 
+def above(known: Sequence[DamagedRange], start: int) -> tuple[DamagedRange, ...]:
+    """What is left of it in a log that begins at ``start``: the rest was given up."""
+    return tuple(each for each in known if each.end > start)
+
+
 async def write(disk: Disk, directory: str, ranges: Sequence[DamagedRange]) -> None:
     """Replace the list durably; an empty one removes the file."""
     path = f"{directory}/{NAME}"

@@ -7,8 +7,30 @@ truncations go on, so each one is described by a :class:`SyncTicket` drawn when 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from paceline_node.env import File
+from paceline_node.storage.log_file import raw
+
+
+class Mark(Protocol):
+    """Where one log's durable offset is kept on disk (``marks.py``)."""
+
+    def reach(self, offset: int) -> None:
+        """Everything below ``offset`` was synced."""
+
+    def lower(self, offset: int) -> None:
+        """The log is about to be cut at ``offset``."""
+
+
+class _NoMark:
+    def reach(self, offset: int) -> None: ...
+
+    def lower(self, offset: int) -> None: ...
+
+
+UNMARKED: Mark = _NoMark()
+"""Of a log that no data directory looks after."""
 
 
 class SyncTicket:
@@ -76,7 +98,8 @@ class Durability:
 
     def removed(self, file: File) -> None:
         """``file`` was unlinked; its bytes need not reach the disk."""
-        self._dirty = [each for each in self._dirty if each is not file]
+        gone = raw(file)  # it may have been touched by either name
+        self._dirty = [each for each in self._dirty if raw(each) is not gone]
         self._directory_dirty = True
 
     def shortened(self, file: File) -> None:
@@ -94,7 +117,7 @@ class Durability:
         """Describe a sync that starts now, for a log that ends at ``end_offset``."""
         ticket = SyncTicket(
             end_offset,
-            tuple(dict.fromkeys(self._dirty)),
+            tuple(dict.fromkeys(map(raw, self._dirty))),
             tuple(self._closing),
             directory=self._directory if self._directory_dirty else None,
             truncations=self._truncations,

@@ -17,6 +17,7 @@ import trio
 from paceline_node.env import Env
 from paceline_node.storage.durability import SyncTicket
 from paceline_node.storage.log import Log
+from paceline_node.storage.marks import DurableMarks
 
 _REMEMBERED = 256
 SLOW_SYNC_S = 1.0
@@ -53,7 +54,7 @@ def _nothing() -> None:
 class Flusher:
     """Syncs logs in groups. ``on_failed`` is called once, with the error of the disk;
     ``after_group`` after the callbacks of all logs that one sync covered. A sync waits ``linger_s``
-    for more logs and records to share it."""
+    for more logs and records to share it. ``marks`` are written after each group."""
 
     def __init__(
         self,
@@ -63,8 +64,10 @@ class Flusher:
         linger_s: float = 0.0,
         on_synced: OnSynced = _unmeasured,
         after_group: Callable[[], None] = _nothing,
+        marks: DurableMarks | None = None,
     ) -> None:
         self._env = env
+        self._marks = marks
         self._on_failed = on_failed
         self._linger_s = linger_s
         self._on_synced = on_synced
@@ -142,6 +145,8 @@ class Flusher:
             before = log.durable_offset
             log.synced(ticket)
             records += log.durable_offset - before
+        if self._marks is not None:
+            self._marks.flush()  # before anybody is told
         if group:
             self._on_synced(self._durations[-1], len(group), records)
         for log, _ in group:
@@ -153,7 +158,10 @@ class Flusher:
 
     async def _sync(self, group: Sequence[tuple[Log, SyncTicket]]) -> None:
         disk = self._env.disk
-        await disk.sync([file for _, ticket in group for file in ticket.files])
+        files = [file for _, ticket in group for file in ticket.files]
+        if self._marks is not None and files:
+            files += self._marks.to_ride(self._env.now())
+        await disk.sync(files)
         for log, ticket in group:
             if ticket.directory is None:
                 continue

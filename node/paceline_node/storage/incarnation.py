@@ -101,11 +101,16 @@ def resolve(verdict: Verdict, *, reached_durable_mark: bool) -> Verdict:
     return Verdict.TRUSTED if reached_durable_mark else Verdict.UNTRUSTED
 
 
-def begin(previous: Incarnation | None, verdict: Verdict) -> Incarnation:
-    """The state to write before registering. Raises ValueError for an undecided verdict."""
+def begin(previous: Incarnation | None, verdict: Verdict, *, wall_ms: int = 0) -> Incarnation:
+    """The state to write before registering. Raises ValueError for an undecided verdict.
+
+    Where the file is lost nobody here knows how often this directory was started: the time of day
+    stands for it (``wall_ms``), which no count of starts has reached. An old copy of the disk,
+    whose file says how old it is, is refused by the controller as ever.
+    """
     if verdict is Verdict.UNDECIDED:
         raise ValueError("recover the logs and resolve the verdict first")
-    before = previous or Incarnation()
+    before = previous or Incarnation(boot_seq=wall_ms)
     return replace(
         before,
         boot_seq=before.boot_seq + 1,

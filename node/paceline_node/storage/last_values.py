@@ -7,14 +7,16 @@ Keys and values are held as digests, some 200 bytes a key and replica.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from paceline.errors import CorruptMessage, UnsupportedCompression
 from paceline.wire.records import decode_records
 from paceline.wire.thinning import has_records
 from paceline_node.env import Disk
+from paceline_node.storage.producers import ProducerTable, read_detail
 from paceline_node.storage.segment import segment_name
+from paceline_node.storage.transactions import AbortedRanges, AbortedTransaction
 from paceline_node.storage.verify import BatchCursor, Finding, Problem, segment_bases
 
 _DIGEST_BYTES = 16
@@ -49,20 +51,44 @@ async def compare_last_values(
 
 
 async def last_values(disk: Disk, path: str, *, end: int) -> LastValues:
-    """The last value of each key below offset ``end``; deleted keys are not there. What cannot be
-    decoded is passed over. Raises OSError."""
+    """The last value of each key below offset ``end``; deleted keys are not there, nor what was
+    aborted. What cannot be decoded is passed over. Raises OSError."""
+    aborted = AbortedRanges(await _aborted(disk, path))
     values: LastValues = {}
     for base in segment_bases(disk, path):
         file = await disk.open(f"{path}/{segment_name(base)}.log")
         try:
             cursor = BatchCursor(file)
             while (batch := await cursor.advance()) is not None:
-                if batch.header.base_offset < end and has_records(batch.header, batch.data):
+                header = batch.header
+                is_meant = header.base_offset < end and not aborted.contains(header)
+                if is_meant and has_records(header, batch.data):
                     _take(values, batch.data)
                 batch.data.release()
         finally:
             file.close()
     return values
+
+
+async def _aborted(disk: Disk, path: str) -> Sequence[AbortedTransaction]:
+    """What the log's markers say. Raises OSError."""
+    table = ProducerTable()
+    for base in segment_bases(disk, path):
+        file = await disk.open(f"{path}/{segment_name(base)}.log")
+        try:
+            cursor = BatchCursor(file)
+            while (batch := await cursor.advance()) is not None:
+                header = batch.header
+                if header.is_transactional:
+                    try:
+                        detail = read_detail(batch.data, 0, header)
+                    except CorruptMessage:
+                        detail = None
+                    table.note(header, detail, header.base_offset)
+                batch.data.release()
+        finally:
+            file.close()
+    return table.transactions.aborted
 
 
 def _take(values: LastValues, data: memoryview) -> None:

@@ -2,10 +2,10 @@
 
 ::
 
-    meta.json                          cluster, node and directory id; written by format
+    meta.json  meta.copy.json          cluster, node and directory id; written by format
     LOCK                               held for the life of the process
     incarnation, disk-failed           incarnation.py
-    recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below)
+    recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below); known_offsets.py
     topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: README.md
     topics/stray-<ms>-<name>/          a log whose partition is not ours (any more)
     metadata/                          the controller's
@@ -21,8 +21,9 @@ strays, with the time in their name, until the topic's deletion is found in the 
 from __future__ import annotations
 
 import enum
+import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -30,30 +31,40 @@ import msgpack
 
 from paceline.errors import ConfigurationError, CorruptMessage
 from paceline.types import NodeId, TopicId
+from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint, incarnation
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity
 
 TOPICS = "topics"
 META = "meta.json"
+META_COPY = "meta.copy.json"
 _NAME_LIMIT = 180
 _STRAY = "stray-"
 _META_VERSION = 1
+_META_FIELDS = frozenset(("version", "cluster_id", "node_id", "directory_id", "generation"))
 
 PartitionKey = tuple[TopicId, int]
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMeta:
-    """Whose data this directory holds. ``directory_id`` is made when it is formatted."""
+    """Whose data this directory holds. ``directory_id`` is made when it is formatted, and anew,
+    with the next ``generation``, when the node rejoins the quorum as a new member."""
 
     cluster_id: UUID
     node_id: NodeId
     directory_id: UUID
+    generation: int = 0
+
+
+class LaterVersion(ConfigurationError):
+    """The directory was written by other software than this."""
 
 
 class Offsets(enum.Enum):
-    """The offsets checkpoints; a missing one only costs time (spec replication 2.1)."""
+    """The offsets checkpoints (spec replication 2.1). An empty one says that nothing is known; a
+    missing or rotten one says nothing at all (``known_offsets.py``)."""
 
     RECOVERY = "recovery.ckpt"
     """Recovery points: at most the durable offset and the high watermark (``Log.checkpoint``)."""
@@ -87,43 +98,115 @@ async def format_directory(disk: Disk, meta: DirectoryMeta) -> None:
     Raises ConfigurationError when it has been formatted already or holds logs. The meta file comes
     last: a directory without it is not formatted.
     """
-    if disk.exists(META) or disk.list(TOPICS):
+    if disk.exists(META) or disk.exists(META_COPY) or disk.list(TOPICS):
         raise ConfigurationError("the data directory is in use by a node already")
     disk.mkdir(TOPICS)
     await disk.fsync_dir("")
+    for which in Offsets:  # from now on a missing one is a lost one
+        await write_offsets(disk, which, {})
     await incarnation.write(disk, incarnation.FORMATTED)
-    text = json.dumps(
-        {
-            "version": _META_VERSION,
-            "cluster_id": str(meta.cluster_id),
-            "node_id": meta.node_id,
-            "directory_id": str(meta.directory_id),
-        },
-        indent=2,
-    )
-    await checkpoint.replace(disk, META, f"{text}\n".encode())
+    await write_meta(disk, meta)
+
+
+async def write_meta(disk: Disk, meta: DirectoryMeta) -> None:
+    """Say whose directory this is, in both places. Durable."""
+    content = _meta_content(meta)
+    await checkpoint.replace(disk, META_COPY, content)
+    await checkpoint.replace(disk, META, content)
+
+
+async def keep_meta(disk: Disk, meta: DirectoryMeta) -> None:
+    """Mend the place that does not say ``meta``, as read from the other one."""
+    content = _meta_content(meta)
+    for name in (META, META_COPY):
+        try:
+            holds = await _read_meta_file(disk, name) == content
+        except ConfigurationError:
+            holds = False
+        if not holds:
+            await checkpoint.replace(disk, name, content)
+
+
+def _meta_content(meta: DirectoryMeta) -> bytes:
+    fields: dict[str, object] = {
+        "version": _META_VERSION,
+        "cluster_id": str(meta.cluster_id),
+        "node_id": meta.node_id,
+        "directory_id": str(meta.directory_id),
+        "generation": meta.generation,
+    }
+    text = json.dumps({**fields, "checksum": _meta_checksum(fields)}, indent=2)
+    return f"{text}\n".encode()
+
+
+def _meta_checksum(fields: Mapping[str, object]) -> str:
+    """CRC-32C of the fields: a digit that has changed on the disk makes another cluster's id, or
+    another node's, that looks as good as the right one."""
+    return f"{crc32c(json.dumps(dict(fields), sort_keys=True).encode()):08x}"
+
+
+def _check_meta(name: str, fields: dict[str, object]) -> None:
+    """Raises ValueError, LaterVersion. Without a checksum it is of an older software, which knew
+    the other fields only."""
+    told = fields.pop("checksum", None)
+    if told is not None and told != _meta_checksum(fields):
+        raise ValueError("its checksum does not hold")
+    if fields["version"] != _META_VERSION:
+        raise LaterVersion(
+            f"{name}: version {fields['version']}, this software reads {_META_VERSION}"
+        )
+    strange = fields.keys() - _META_FIELDS
+    if strange:
+        raise ValueError(f"unknown field {min(strange)!r}")
 
 
 async def read_meta(disk: Disk) -> DirectoryMeta | None:
-    """Who the directory belongs to; None when it is not formatted. Raises ConfigurationError when
-    the file does not make sense: the node must refuse to start."""
-    content = await checkpoint.read_file(disk, META)
-    if content is None:
-        return None
+    """Who the directory belongs to, by the newer of the two places that can be read; None when it
+    is not formatted. Raises ConfigurationError when there is something and none makes sense: the
+    node must refuse to start."""
+    found: list[DirectoryMeta] = []
+    problem: ConfigurationError | None = None
+    for name in (META, META_COPY):
+        try:
+            content = await _read_meta_file(disk, name)
+            if content is not None:
+                found.append(_parse_meta(name, content))
+        except LaterVersion:
+            raise
+        except ConfigurationError as error:
+            problem = problem or error
+    if not found and problem is not None:
+        raise problem
+    return max(found, key=lambda meta: meta.generation, default=None)
+
+
+async def _read_meta_file(disk: Disk, name: str) -> bytes | None:
+    try:
+        return await checkpoint.read_file(disk, name)
+    except CorruptMessage as error:
+        raise ConfigurationError(str(error)) from None
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise ConfigurationError(f"{name} is not readable: {error}") from None
+
+
+def _parse_meta(name: str, content: bytes) -> DirectoryMeta:
     try:
         fields = json.loads(content)
-        if fields["version"] != _META_VERSION:
-            raise ConfigurationError(
-                f"{META}: version {fields['version']}, this software reads {_META_VERSION}"
-            )
-        node_id = fields["node_id"]
-        if type(node_id) is not int or node_id < 0:
-            raise ValueError(f"node_id {node_id!r}")
+        _check_meta(name, fields)
+        node_id, generation = fields["node_id"], fields.get("generation", 0)
+        for number in (node_id, generation):
+            if type(number) is not int or number < 0:
+                raise ValueError(f"{number!r} is no number")
         return DirectoryMeta(
-            UUID(fields["cluster_id"]), NodeId(node_id), UUID(fields["directory_id"])
+            UUID(fields["cluster_id"]),
+            NodeId(node_id),
+            UUID(fields["directory_id"]),
+            generation,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"{META} is not readable: {error!r}") from None
+        raise ConfigurationError(f"{name} is not readable: {error!r}") from None
 
 
 # --- partitions ---------------------------------------------------------------------------------
@@ -135,12 +218,34 @@ def partition_path(topic: str, topic_id: TopicId, partition: int) -> str:
 
 
 async def list_partitions(disk: Disk) -> list[PartitionDirectory]:
-    """All logs that are not strays, by path."""
-    return [
-        PartitionDirectory(path, await _identity(disk, path))
-        for name in disk.list(TOPICS)
-        if not name.startswith(_STRAY) and disk.list(path := f"{TOPICS}/{name}")
-    ]
+    """All logs that are not strays, by path. An identity that belongs elsewhere counts for none."""
+    found = []
+    for name in disk.list(TOPICS):
+        path = f"{TOPICS}/{name}"
+        if name.startswith(_STRAY) or not disk.list(path):
+            continue
+        identity = await _identity(disk, path)
+        if identity is not None and _path_of(identity) != path:
+            identity = None
+        found.append(PartitionDirectory(path, identity))
+    return found
+
+
+def identity_by_name(path: str, known: Iterable[PartitionKey]) -> PartitionIdentity | None:
+    """Which of the ``known`` partitions the directory at ``path`` was made for, by its name alone;
+    None when that is none, or more than one, or the name was cut."""
+    name = path.removeprefix(f"{TOPICS}/")
+    matches = []
+    for topic_id, partition in known:
+        suffix = f"-{partition}.{topic_id.hex[:8]}"
+        topic = name.removesuffix(suffix)
+        if topic and topic != name and len(topic) < _NAME_LIMIT:
+            matches.append(PartitionIdentity(topic_id, topic, partition))
+    return matches[0] if len(matches) == 1 else None
+
+
+def _path_of(identity: PartitionIdentity) -> str:
+    return partition_path(identity.topic, identity.topic_id, identity.partition)
 
 
 async def set_aside(disk: Disk, path: str, wall_ms: int) -> str:
@@ -179,11 +284,13 @@ async def write_offsets(disk: Disk, which: Offsets, offsets: Mapping[PartitionKe
     await checkpoint.write(disk, which.value, checkpoint.Kind.OFFSETS, msgpack.packb(rows))
 
 
-async def read_offsets(disk: Disk, which: Offsets) -> dict[PartitionKey, int]:
-    """An offsets checkpoint; empty when it is missing or corrupt, which only costs time."""
+async def read_offsets(disk: Disk, which: Offsets) -> dict[PartitionKey, int] | None:
+    """An offsets checkpoint; None when it is missing or rotten: nothing is known then."""
     try:
         payload = await checkpoint.read(disk, which.value, checkpoint.Kind.OFFSETS)
-        rows = checkpoint.unpack_rows(payload, 3) if payload is not None else []
+        if payload is None:
+            return None
+        rows = checkpoint.unpack_rows(payload, 3)
         return {(TopicId(UUID(bytes=row[0])), int(row[1])): int(row[2]) for row in rows}
     except (CorruptMessage, TypeError, ValueError):
-        return {}
+        return None

@@ -1,8 +1,8 @@
 """The log of one replica of one partition: segments, epochs, producers, and what is durable.
 
 Every change is synchronous: bytes go to the page cache without an await between a role check and
-the append (SETTLED B12). Making them durable is the flusher's work (``flusher.py``), which asks for
-a :class:`SyncTicket` and hands it back. Rules that keep a log sound whatever the moment of a crash:
+the append. The flusher makes them durable (``flusher.py``): it asks for a :class:`SyncTicket` and
+hands it back. Rules that keep a log sound whatever the moment of a crash:
 
 * Memory follows the file: nothing is noted before the write has succeeded.
 * After a truncation that is not synced yet, appends go to a new file. Overwriting in place could,
@@ -19,26 +19,31 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator, Sequence
-from uuid import UUID
 
-from paceline.errors import CorruptMessage, OffsetOutOfRange, StorageError, StorageFull
+from paceline.errors import OffsetOutOfRange, StorageError, StorageFull
 from paceline.wire.batch_header import BatchHeader
-from paceline_node.env import Bytes, Env
-from paceline_node.storage import compaction_file, damage, epoch_file, producer_file, reading
+from paceline_node.env import Bytes, Env, is_full
+from paceline_node.storage import (
+    compaction_file,
+    damage,
+    epoch_file,
+    placing,
+    producer_file,
+    reading,
+    settling,
+)
 from paceline_node.storage.damage import DamagedRange
-from paceline_node.storage.durability import Durability, SyncTicket
+from paceline_node.storage.durability import UNMARKED, Durability, Mark, SyncTicket
 from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.partition_file import PartitionIdentity, read_identity, write_identity
-from paceline_node.storage.placing import Appended, Placed, place_follower, place_leader
-from paceline_node.storage.producers import read_detail
+from paceline_node.storage.partition_file import PartitionIdentity, read_metadata, write_identity
+from paceline_node.storage.placing import Appended, Placed
+from paceline_node.storage.producers import FrozenTable, read_detail
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
 from paceline_node.storage.repair import Replaced
 from paceline_node.storage.retention import RetentionLimits, expired_count
 from paceline_node.storage.segment import Hole, Segment
 from paceline_node.storage.segment_files import SegmentFiles
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Log:
@@ -56,23 +61,25 @@ class Log:
         self._disk = env.disk
         self.path = path
         self.identity = identity
+        self.topic_id, self.partition = identity.topic_id, identity.partition
         self.settings = settings
         self.recovery: RecoveryReport = parts.report
         self.damaged: tuple[DamagedRange, ...] = parts.report.damaged
         self.epochs = parts.epochs
-        self.producers = parts.producers
+        self.state, self.producers = parts.state, parts.state.table
         self.failed: OSError | None = None
         self.closed = False  # by its owner: what fails then is not the disk's fault
+        self.mark: Mark = UNMARKED
         self.version = 0
         """Counts cuts and replacements; who reads beside the log compares before and after."""
-        self.compaction = parts.compaction
+        self.compaction, self.compaction_lock = parts.compaction, compaction_file.new_lock()
         self.log_start_offset = parts.segments[0].base_offset
-        self._snapshots = parts.snapshots
         self._epochs_written = parts.epochs_on_disk
+        self._written_start = self.log_start_offset
         self._durability = Durability(path, self.log_start_offset)
-        # Size of the active segment, by its base offset, at its last checkpoint.
-        self._checkpointed: dict[int, int] = {}
+        self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
+        self.watch_reads = self._files.watch_reads
 
     def __repr__(self) -> str:
         return f"<Log {self.identity} {self.log_start_offset}..{self.log_end_offset}>"
@@ -101,55 +108,21 @@ class Log:
         A damaged log opens and is readable outside ``log.damaged``. Raises OSError, and
         CorruptMessage when ``partition.metadata`` cannot be read.
         """
-        identity = await read_identity(env.disk, path)
-        parts = await recover(
-            env.disk,
-            path,
-            hints,
-            index_interval=settings.index_interval_bytes,
-        )
-        log = cls(env, path, identity, settings, parts)
+        metadata = await read_metadata(env.disk, path)
+        parts = await recover(env.disk, path, hints, index_interval=settings.index_interval_bytes)
+        now_ms = env.host.wall_ms()
+        for segment in parts.segments:
+            segment.created_ms = min(segment.created_ms, now_ms)  # known by a client's word
+        log = cls(env, path, metadata.identity, settings, parts)
         try:
-            with log._disk_errors():
-                await log._settle(parts, hints)
+            with log.disk_errors():
+                await settling.settle(env.disk, log, log._durability, parts, hints)
+                if not metadata.keeps_state:
+                    await settling.begin_to_keep_state(env.disk, log)
         except BaseException:
             log.abandon()
             raise
         return log
-
-    async def _settle(self, parts: Recovered, hints: RecoveryHints) -> None:
-        """Make durable what recovery decided, so that nothing rests on unsynced bytes."""
-        for segment in parts.scanned:
-            self._durability.touch(segment.file)
-            if segment is not self._files.active:
-                with contextlib.suppress(StorageFull):  # they are read again next time
-                    self._write_indexes(segment)
-        if parts.dirty:
-            self._durability.touch_directory()
-        if hints.log_start > self.log_end_offset:
-            self.reset(hints.log_start)
-        self.advance_start(min(hints.log_start, self.log_end_offset))
-        self._drop_snapshots_above(self.log_end_offset)
-        if (
-            parts.scanned and self.size_bytes
-        ):  # snapshots on which the table rests may never have been synced
-            with contextlib.suppress(StorageFull):
-                self._write_snapshot()
-        if self._durability.is_dirty:
-            await self._sync()
-        self._durability.durable_offset = self.log_end_offset
-        if self.epochs.entries != self._epochs_written:
-            await self._write_epochs()
-        if parts.scanned:
-            await damage.write(self._disk, self.path, self.damaged)
-
-    async def _sync(self) -> None:
-        """Sync at opening and closing, when no flusher serves this log."""
-        ticket = self.files_to_sync()
-        await self._disk.sync(ticket.files)
-        if ticket.directory is not None:
-            await self._disk.fsync_dir(ticket.directory)
-        self.synced(ticket)
 
     async def close(self) -> None:
         """Flush everything and write all checkpoints, so that the next open may be ``clean``.
@@ -157,13 +130,13 @@ class Log:
         Raises OSError: then the next open must not be. Files are closed in any case.
         """
         try:
-            with self._disk_errors():
+            with self.disk_errors():
                 self._check_usable()
                 with contextlib.suppress(StorageFull):  # the next open reads more instead
-                    self._seal_files(self._files.active)
-            await self._sync()
-            if self.epochs.entries != self._epochs_written:
-                await self._write_epochs()
+                    self.seal_files(self._files.active)
+            await settling.sync(self._disk, self)
+            await self.state.write_due()
+            await self.write_epochs()
         finally:
             self.abandon()
 
@@ -181,12 +154,24 @@ class Log:
     # --- facts --------------------------------------------------------------------------------
 
     @property
-    def topic_id(self) -> UUID:
-        return self.identity.topic_id
+    def is_damaged(self) -> bool:
+        """Whether something durable is missing, of its records or of what those before said."""
+        return bool(self.damaged) or self.state.is_missing
 
     @property
-    def partition(self) -> int:
-        return self.identity.partition
+    def oldest_offset(self) -> int:
+        """The first offset on disk; at most the log start."""
+        return self._files.all[0].base_offset
+
+    @property
+    def oldest_whole_offset(self) -> int:
+        """From here on a follower can have everything: damage below the log start is given up."""
+        return self._files.whole_from(self.log_start_offset)
+
+    @property
+    def state_offset(self) -> int | None:
+        """Where a replica that has nothing begins, with the state as of there."""
+        return self.state.anchor(self.oldest_whole_offset, self.log_start_offset)
 
     @property
     def log_end_offset(self) -> int:
@@ -222,20 +207,22 @@ class Log:
         """
         last_epoch = self.epochs.last_epoch
         assert leader_epoch >= last_epoch, f"{self}: epoch {leader_epoch} behind {self.epochs}"
-        placed, end = place_leader(batches, headers, self.log_end_offset, leader_epoch)
+        placed, end = placing.place_leader(batches, headers, self.log_end_offset, leader_epoch)
         appended = self._append(batches, placed, end, now_ms)
         if leader_epoch != last_epoch:
             self.epochs.assign(leader_epoch, appended.base_offset)
         return appended
 
-    def append_follower(self, data: memoryview) -> Appended:
-        """Append a leader's batches as they are.
+    def append_follower(
+        self, data: memoryview, newest_epoch: int = placing.NEWEST_EPOCH
+    ) -> Appended:
+        """Append a leader's batches, none of an epoch above ``newest_epoch``, as they are.
 
         Every CRC, the offsets' continuity and the order of leader epochs are checked first. Raises
         CorruptMessage (nothing appended), StorageFull, StorageError.
         """
         epoch = int(self.epochs.last_epoch)
-        data, placed, end = place_follower(data, self.log_end_offset, epoch)
+        data, placed, end = placing.place_follower(data, self.log_end_offset, epoch, newest_epoch)
         appended = self._append(data, placed, end, self._env.host.wall_ms())
         for _, header, offset in placed:
             if header.leader_epoch != epoch:
@@ -276,19 +263,21 @@ class Log:
             raise StorageError(f"{self.identity}: {self.failed}")
 
     def _write_error(self, error: OSError) -> StorageFull | StorageError:
-        """The error to raise for a failed write; a full disk leaves the log as it was."""
-        if error.errno in _FULL:
+        """What to raise for a failed write; one without room or descriptor has changed nothing."""
+        if is_full(error):
             return StorageFull(f"{self.identity}: {error.strerror}")
         return self._broken(error)
 
     @contextlib.contextmanager
-    def _disk_errors(self) -> Iterator[None]:
+    def disk_errors(self) -> Iterator[None]:
         """Callers that look after the whole disk get the disk's own error."""
         try:
             yield
         except StorageError:
             assert self.failed is not None
             raise self.failed from None
+        except StorageFull as error:
+            raise (error.__cause__ or error) from None
 
     def _broken(self, error: OSError) -> StorageError:
         self.fail(error)
@@ -304,52 +293,59 @@ class Log:
         sealed = self._files.active
         if sealed.is_empty:
             return sealed
-        self._seal_files(sealed)
+        self.seal_files(sealed)
         try:
             return self._files.add(sealed.next_offset)
         except OSError as error:
             raise self._write_error(error) from error
 
-    def _seal_files(self, segment: Segment) -> None:
+    def seal_files(self, segment: Segment) -> None:
         """Write what recovery uses instead of reading ``segment``, the active one."""
-        self._write_indexes(segment)
-        self._write_snapshot()
+        self.write_indexes(segment)
+        self.take_snapshot()
 
-    def _write_indexes(self, segment: Segment) -> None:
+    def write_indexes(self, segment: Segment) -> None:
         try:
             self._durability.sync_and_close(segment.write_indexes(self._disk))
         except OSError as error:
             raise self._write_error(error) from error
 
-    def _write_snapshot(self) -> None:
+    def take_snapshot(self) -> None:
+        end = self.log_end_offset
+        bases = [segment.base_offset for segment in self._files.all]
+        epoch = int(self.epochs.epoch_at(end - 1))
         try:
-            file = self._snapshots.write_unsynced(self.producers, self.log_end_offset, self.epochs)
+            file = self.state.take(end, epoch, bases, self.log_start_offset)
         except OSError as error:
             raise self._write_error(error) from error
-        self._durability.sync_and_close([file])
+        if file is not None:
+            self._durability.sync_and_close([file])
+
+    async def write_state(self) -> None:
+        """Write the snapshots that are due; remove what waited. Raises OSError, StorageError."""
+        await self.state.write_due()
+        if self.failed is None:
+            self.advance_start(self.log_start_offset)
 
     # --- reading ------------------------------------------------------------------------------
 
-    def locate(self, offset: int, max_bytes: int, end_offset: int) -> LogSlice | None:
+    def locate(
+        self, offset: int, max_bytes: int, end_offset: int, *, below_start: bool = False
+    ) -> LogSlice | None:
         """Whole batches from the one that contains ``offset``, at most ``max_bytes`` but at least
-        one, none that reaches ``end_offset``; None when there is none.
+        one, none that reaches ``end_offset``; None when there is none. A follower may also have
+        what lies ``below_start`` on disk.
 
         Raises OffsetOutOfRange outside log start..end, CorruptMessage where the log is damaged.
         """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            known = f"{self.log_start_offset}..{self.log_end_offset}"
+        start = self.oldest_offset if below_start else self.log_start_offset
+        if not start <= offset <= self.log_end_offset:
+            known = f"{start}..{self.log_end_offset}"
             raise OffsetOutOfRange(f"{self.identity}: offset {offset} outside {known}")
         if offset >= end_offset or offset == self.log_end_offset:
             return None
-        segment = self._files.at(offset)
-        try:
-            return reading.locate(segment, offset, max_bytes, end_offset)
-        except CorruptMessage:
-            if segment.holes:
-                raise
-        # The index does not fit the file, or the file is damaged: building the index anew tells.
-        segment.reindex(self.settings.index_interval_bytes)
-        return reading.locate(segment, offset, max_bytes, end_offset)
+        interval = self.settings.index_interval_bytes
+        return reading.locate(self._files.at(offset), offset, max_bytes, end_offset, interval)
 
     def offset_for_timestamp(self, ts_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record not older than ``ts_ms``; None when all are."""
@@ -361,99 +357,112 @@ class Log:
         """Remove everything at or above ``offset`` (a follower whose log forks from its leader's).
 
         An offset inside a batch removes the whole batch. Epochs, producers and the durable offset
-        follow. Raises ValueError below the log start (that is a :meth:`reset`), StorageError.
+        follow. Raises ValueError below the log start (that is a :meth:`begin_at`), StorageFull
+        (nothing removed), StorageError.
         """
         if offset >= self.log_end_offset:
             return
         if offset < self.log_start_offset:
             raise ValueError(f"{self}: cannot truncate to {offset}, below the log start")
         self._check_usable()
-        boundary = self._files.at(offset).boundary_at_offset(offset)
-        end = boundary.offset
         try:
-            self._files.cut_back(end)
-            active = self._files.active
-            if active.base_offset == end:
-                self._files.begin_anew(end)
-            elif active.next_offset > end:
-                active.truncate(boundary)
-                active.remove_indexes(self._disk)
-                self._durability.shortened(active.file)
-                self._durability.touch_directory()
+            boundary = self._files.at(offset).boundary_at_offset(offset)
+            prepared = self._files.prepare(boundary)
+        except OSError as error:
+            raise self._write_error(error) from error
+        self.mark.lower(boundary.offset)
+        try:
+            self._files.cut_back(boundary, prepared)
         except OSError as error:
             raise self._broken(error) from error
-        self._forget_from(end)
+        self._forget_from(boundary.offset)
 
-    def reset(self, offset: int) -> None:
-        """Remove everything and go on, empty, at ``offset``. Raises StorageError."""
+    def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None:
+        """Remove everything and go on, empty, where ``state`` was taken; ``is_kept``: a snapshot
+        in this log's directory says so, durably (or it is of offset 0). Raises as truncate."""
         self._check_usable()
+        offset = state.offset
         try:
-            self._files.begin_anew(offset)
+            prepared = self._files.prepare_anew(offset)
+        except OSError as error:
+            raise self._write_error(error) from error
+        self.mark.lower(offset)
+        try:
+            self._files.begin_anew(offset, prepared)
         except OSError as error:
             raise self._broken(error) from error
-        self._forget_from(0)
+        self._forget_from(0, spared=offset)
         self.epochs.clear()
-        self.producers.clear(offset)
-        self.log_start_offset = self._durability.durable_offset = offset
+        self.state.begun(state, is_kept=is_kept)
+        self.log_start_offset = self._written_start = self._durability.durable_offset = offset
 
     def advance_start(self, offset: int) -> None:
-        """Records below ``offset`` are no longer kept; whole segments below it are deleted.
-
-        Raises ValueError beyond the log end (that is a :meth:`reset`).
-        """
+        """Records below ``offset`` are no longer kept; segments below it go at
+        :meth:`start_written`. Raises ValueError beyond the log end (that is a :meth:`begin_at`)."""
         if offset > self.log_end_offset:
             raise ValueError(f"{self}: cannot begin at {offset}, beyond the log end")
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-        count = 0
-        segments = self._files.all
-        while count < len(segments) - 1 and segments[count].next_offset <= self.log_start_offset:
-            count += 1
-        self._remove_oldest(count)
+            self.damaged = damage.above(self.damaged, offset)
+        self._remove_oldest()
+        if self.state.lacks_anchor(self.oldest_offset, self.oldest_whole_offset, offset):
+            self.state.on_due()
+
+    def start_written(self, offset: int) -> None:
+        """A restart would find this log's start at ``offset``: delete the segments below it. Not
+        before: what is missing above the written start was lost. Raises StorageError."""
+        self._written_start = min(offset, self.log_start_offset)
+        self._remove_oldest()
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
-        """Delete what has expired; return how many segments. The active one never goes, but is
-        sealed when it is old enough, so that an idle topic's records expire too."""
+        """Move the log start behind what has expired; return how many segments that is. The active
+        one is not, but is sealed when it is old, so that an idle topic's records expire too."""
         self._files.close_retired()
         if self.failed is None and self._is_old(self._files.active, now_ms):
             with contextlib.suppress(StorageFull):  # deleting is all the more needed then
                 self._roll()
-        limits = RetentionLimits(self.settings.retention_ms, self.settings.retention_bytes)
+        limits = RetentionLimits(
+            self.settings.retention_ms, self.settings.retention_bytes, self.settings.segment_ms
+        )
         segments = self._files.all
         count = expired_count(segments, limits, now_ms=now_ms, high_watermark=high_watermark)
+        start = self.log_start_offset
         if count:
-            self.log_start_offset = max(self.log_start_offset, self._files.all[count].base_offset)
-            self._remove_oldest(count)
-        return count
+            self.advance_start(segments[count].base_offset)
+        return sum(each.next_offset > start for each in segments[:count])
 
-    def _remove_oldest(self, count: int) -> None:
+    def _remove_oldest(self) -> None:
+        """Remove segments below the log start, as far as that and their state are on disk."""
+        bases = [segment.base_offset for segment in self._files.all]
+        count = sum(base <= self._written_start for base in bases[1:])
+        count = self.state.removable(bases, count, self.log_start_offset)
         try:
             self._files.remove_oldest(count)
         except OSError as error:
             raise self._broken(error) from error
-        self.epochs.truncate_start(self.log_start_offset)
-        self.producers.transactions.forget_below(self.log_start_offset)
+        self.epochs.truncate_start(self.oldest_offset)
+        self.producers.forget_below(self.log_start_offset)
         if count:
             self.version += 1
-            start = self._files.all[0].base_offset
-            self.damaged = tuple(each for each in self.damaged if each.end > start)
 
-    def _forget_from(self, end: int) -> None:
+    def _forget_from(self, end: int, *, spared: int = -1) -> None:
         """Everything derived from the log follows it back to ``end``."""
         self.version += 1
         self._durability.cut_back(end)
         self.epochs.truncate_end(end)
         self.damaged = tuple(each for each in self.damaged if each.start < end)
         if self.compaction.cleaned_offset > end:
-            self.compaction = compaction_file.forget(self._disk, self.path)
-        self._drop_snapshots_above(end)
+            self.compaction = compaction_file.forget(self._disk, self.path, self.compaction)
+        self.drop_snapshots_above(end, spared=spared)
+        if spared >= 0:
+            return
         replay_from = self.producers.truncate(end)
         if replay_from < end:
             producer_file.replay(self._files.all, self.producers, replay_from, end)
 
-    def _drop_snapshots_above(self, offset: int) -> None:
+    def drop_snapshots_above(self, offset: int, *, spared: int = -1) -> None:
         try:
-            if self._snapshots.drop_above(offset):
+            if self.state.drop_above(offset, spared=spared):
                 self._durability.touch_directory()
         except OSError as error:
             raise self._broken(error) from error
@@ -473,10 +482,9 @@ class Log:
         self._roll()
 
     def adopt(self, old: Segment, replaced: Replaced) -> None:
-        """Put a repaired segment in the place of ``old``; the directory needs a sync after it.
-
-        Raises StorageError; LookupError when ``old`` was truncated or deleted meanwhile.
-        """
+        """Put a repaired segment in the place of ``old``; the directory needs a sync after it, and
+        ``producers`` the batches from their ``known_to`` on. Raises StorageError; LookupError when
+        ``old`` was truncated or deleted meanwhile."""
         self._check_usable()
         repaired = replaced.segment
         if old not in self._files.all or old.truncations != replaced.truncations:
@@ -484,9 +492,9 @@ class Log:
         self._swap([old], repaired, replaced.path)
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
-        self.epochs.truncate_start(self.log_start_offset)
-        replay_from = self.producers.truncate(repaired.base_offset)
-        producer_file.replay(self._files.all, self.producers, replay_from, self.log_end_offset)
+        self.epochs.truncate_start(self.oldest_offset)
+        known_to = self.producers.truncate(repaired.base_offset)
+        self.producers.transactions.known_to = known_to
 
     # --- compaction ---------------------------------------------------------------------------
 
@@ -508,7 +516,7 @@ class Log:
             raise self._broken(error) from error
         self.version += 1
         with contextlib.suppress(StorageFull):
-            self._write_indexes(new)
+            self.write_indexes(new)
 
     # --- durability ---------------------------------------------------------------------------
 
@@ -520,6 +528,10 @@ class Log:
     def synced(self, ticket: SyncTicket) -> None:
         """A sync of the ticket's files and directory, begun after it was drawn, has succeeded."""
         self._durability.synced(ticket)
+        self.mark.reach(self.durable_offset)
+        if self.state.synced(ticket.closing) and self.failed is None:
+            with contextlib.suppress(StorageError):  # it is noted in ``failed``
+                self.advance_start(self.log_start_offset)
 
     async def checkpoint(self) -> int:
         """Write what a recovery point relies on; return the offset it may name. Raises OSError.
@@ -527,24 +539,11 @@ class Log:
         Put ``min(returned offset, high watermark)`` into ``recovery.ckpt``: a truncation never goes
         below the high watermark, so the point stays true without rewriting it first.
         """
-        durable = self.durable_offset
-        self._checkpoint_active()
-        if self.epochs.entries != self._epochs_written:
-            await self._write_epochs()
-        return min(durable, self.durable_offset)
+        return await settling.checkpoint(self)
 
-    def _checkpoint_active(self) -> None:
-        """Write indexes and producers as they are; the next flush makes them durable. Without
-        them, or with torn ones, recovery only reads more."""
-        active = self._files.active
-        grown = active.size - self._checkpointed.get(active.base_offset, 0)
-        if grown < self.settings.checkpoint_bytes or self.failed is not None:
-            return
-        with self._disk_errors(), contextlib.suppress(StorageFull):
-            self._seal_files(active)
-            self._checkpointed = {active.base_offset: active.size}
-
-    async def _write_epochs(self) -> None:
+    async def write_epochs(self) -> None:
+        """Write the epoch table down, if that has not been done. Raises OSError."""
         entries = self.epochs.entries
-        await epoch_file.write(self._disk, self.path, entries)
-        self._epochs_written = entries
+        if entries != self._epochs_written:
+            await epoch_file.write(self._disk, self.path, entries)
+            self._epochs_written = entries

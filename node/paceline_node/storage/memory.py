@@ -1,8 +1,9 @@
 """A data directory in memory that loses what was not synced: the simulator's Disk.
 
 Behaves as :class:`~paceline_node.storage.disk.RealDisk` (one driver test-suite runs against both)
-and can fail in the ways of spec testing 3.3: power cut, kill, fsync error, full disk, rot, slow or
-hanging syncs. No threads: a slow sync sleeps on trio's clock, so virtual time may drive it.
+and can fail in the ways of spec testing 3.3: power cut, kill, any call that fails, full disk, no
+descriptor left, slow or hanging syncs; and its files can rot, vanish, age and become unreadable.
+No threads: a slow sync sleeps on trio's clock, so virtual time may drive it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,34 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import trio
 
-from paceline_node.env import Bytes, File
+from paceline_node.env import Bytes, File, is_full
 from paceline_node.storage.memory_file import MemoryNode
 from paceline_node.storage.memory_tree import MemoryDirectory
 
 _TOTAL = 1 << 40
+_SHORTAGE_S = 0.1  # between two looks for a descriptor, as on the real disk
+CALLS = (
+    "create",
+    "exists",
+    "free_bytes",
+    "fsync_dir",
+    "list",
+    "lock",
+    "mkdir",
+    "open",
+    "read",
+    "remove",
+    "remove_tree",
+    "rename",
+    "sync",
+    "truncate",
+    "write",
+)
+"""Every operation that can be made to fail; ``sync`` also stands for syncs of directories."""
 
 
 class MemoryFile:
@@ -51,7 +71,7 @@ class MemoryFile:
 
     def pread(self, size: int, position: int) -> bytes:
         self.check()
-        return bytes(memoryview(self.node.content)[position : position + size])
+        return self._read(size, position)
 
     async def read(self, size: int, position: int) -> bytes:
         self.check()
@@ -62,11 +82,12 @@ class MemoryFile:
             await trio.sleep(0.0 if delay is None else delay())
         if self._life != self._disk.life:
             raise OSError(errno.EIO, "the machine went down during a read")
-        return bytes(memoryview(self.node.content)[position : position + size])
+        return self._read(size, position)
 
     def truncate(self, size: int) -> None:
         self.check()
         self._disk.raise_fault("truncate", self._path)
+        self._disk.charge(max(0, size - len(self.node.content)), self._path)
         self.node.truncate(size)
 
     def fileno(self) -> int | None:
@@ -80,6 +101,14 @@ class MemoryFile:
         """Raise OSError when this handle was closed or its process has died."""
         if self._closed or self._life != self._disk.life:
             raise OSError(errno.EBADF, "file is closed", self._path)
+
+    def _read(self, size: int, position: int) -> bytes:
+        self._disk.raise_fault("read", self._path)
+        size = min(size, max(0, len(self.node.content) - position))
+        found = self.node.readable(position, size)
+        if size and not found:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
+        return bytes(memoryview(self.node.content)[position : position + found])
 
     def _write(self, chunks: Sequence[Bytes], position: int) -> None:
         self.check()
@@ -100,7 +129,12 @@ class MemoryDisk:
         """How long each sync takes, asked once per sync."""
         self.read_delay_s: Callable[[], float] | None = None
         """How long each :meth:`MemoryFile.read` takes, asked once per read."""
+        self.starves: Callable[[], bool] | None = None
+        """Whether a call that needs a descriptor finds none, asked at each such call."""
         self.sync_count = 0
+        self.has_failed = False
+        """Whether a planned fault that is not for want of room has struck the process that uses it
+        now, or the one before if none does."""
         self._root = MemoryDirectory()
         self._locked = False
         self._faults: list[tuple[str, str, int]] = []
@@ -112,7 +146,7 @@ class MemoryDisk:
         parent, name = self._parent(path)
         if name in parent.entries:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        self.raise_fault("create", path)
+        self._descriptor("create", path)
         self.charge(1, path)
         node = MemoryNode()
         parent.link(name, node)
@@ -120,18 +154,23 @@ class MemoryDisk:
 
     async def open(self, path: str) -> MemoryFile:
         await trio.lowlevel.checkpoint()
+        await self._await_descriptor()
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if isinstance(node, MemoryDirectory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self.raise_fault("open", path)
         return MemoryFile(self, path, node)
 
     def exists(self, path: str) -> bool:
+        self.raise_fault("exists", path)
         return self._find(path) is not None
 
     def list(self, path: str) -> list[str]:
         node = self._find(path)
+        if node is not None:
+            self._descriptor("list", path)
         return sorted(node.entries) if isinstance(node, MemoryDirectory) else []
 
     def mkdir(self, path: str) -> None:
@@ -139,6 +178,8 @@ class MemoryDisk:
         for name in _parts(path):
             child = node.entries.get(name)
             if child is None:
+                self.raise_fault("mkdir", path)
+                self.charge(1, path)
                 child = MemoryDirectory()
                 node.link(name, child)
             if not isinstance(child, MemoryDirectory):
@@ -147,11 +188,13 @@ class MemoryDisk:
 
     def remove(self, path: str) -> None:
         if isinstance(self._find(path), MemoryNode):
+            self.raise_fault("remove", path)
             parent, name = self._parent(path)
             parent.unlink(name)
 
     def remove_tree(self, path: str) -> None:
-        if self.exists(path):
+        if self._find(path) is not None:
+            self._descriptor("remove_tree", path)
             parent, name = self._parent(path)
             parent.unlink(name)
 
@@ -161,6 +204,8 @@ class MemoryDisk:
         if old_name not in parent.entries:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
         self.raise_fault("rename", new)
+        if new_name not in target.entries:
+            self.charge(1, new)  # a directory may have to grow
         if parent is target:
             parent.rename(old_name, new_name)
         else:
@@ -187,9 +232,11 @@ class MemoryDisk:
             file.node.synced(changes)
 
     async def fsync_dir(self, path: str) -> None:
+        await self._await_descriptor()
         node = self._find(path)
         if not isinstance(node, MemoryDirectory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self.raise_fault("fsync_dir", path)
         count, life = node.pending(), self.life
         await self._sync_pause()
         if life != self.life:
@@ -198,7 +245,8 @@ class MemoryDisk:
         node.synced(count)
 
     def free_bytes(self) -> int:
-        return self.total_bytes() - self._root.used_bytes()
+        self.raise_fault("free_bytes", "")
+        return self._room()
 
     def total_bytes(self) -> int:
         return _TOTAL if self.capacity_bytes is None else self.capacity_bytes
@@ -207,9 +255,11 @@ class MemoryDisk:
         return 1
 
     def lock(self) -> None:
+        self._descriptor("lock", "LOCK")
         if self._locked:
             raise BlockingIOError(errno.EAGAIN, "data directory is in use by process 1")
         self._locked = True
+        self.has_failed = False
 
     def close(self) -> None:
         self._locked = False
@@ -232,8 +282,10 @@ class MemoryDisk:
         self._root = MemoryDirectory()
 
     def fail_next(self, operation: str, *, code: int = errno.EIO, path: str = "") -> None:
-        """Let the next ``operation`` (write, sync, truncate, create, rename) on a path that
-        contains ``path`` raise OSError ``code``; once."""
+        """Let the next ``operation`` (one of :data:`CALLS`) on a path that contains ``path`` raise
+        OSError ``code``; once."""
+        if operation not in CALLS:
+            raise ValueError(f"{operation!r} is no call of a disk: expected one of {CALLS}")
         self._faults.append((operation, path, code))
 
     def hang(self) -> None:
@@ -242,10 +294,11 @@ class MemoryDisk:
             self._healed = trio.Event()
 
     def heal(self) -> None:
-        """End a hang and forget faults that have not struck yet."""
+        """End a hang, let descriptors be had again, forget faults that have not struck yet."""
         if self._healed is not None:
             self._healed.set()
             self._healed = None
+        self.starves = None
         self._faults.clear()
 
     def rot(self, path: str, rng: random.Random, *, start: int = 0, bits: int = 1) -> None:
@@ -253,6 +306,30 @@ class MemoryDisk:
         node = self._node(path)
         for _ in range(bits):
             node.flip(rng.randrange(start, len(node.content)), 1 << rng.randrange(8))
+
+    def make_unreadable(self, path: str, start: int, end: int) -> None:
+        """Let reads of these bytes fail with EIO until they are written anew."""
+        self._node(path).unreadable.append((start, end))
+
+    def lose(self, path: str) -> None:
+        """A file, or a directory with all below it, is not there any more; whoever has a file open
+        goes on with it. Fine when it is missing."""
+        if self._find(path) is not None:
+            parent, name = self._parent(path)
+            parent.lose(name)
+
+    def node(self, path: str) -> MemoryNode | None:
+        """The file of this name, as it is on this disk now."""
+        found = self._find(path)
+        return found if isinstance(found, MemoryNode) else None
+
+    def will_fail(self, operation: str) -> bool:
+        """Whether a planned fault has not struck yet."""
+        return any(planned == operation for planned, _, _ in self._faults)
+
+    def files(self) -> Iterator[tuple[str, MemoryNode]]:
+        """All files, by path."""
+        return self._root.walk()
 
     def content(self, path: str) -> bytes:
         """What a read of the whole file gives."""
@@ -269,12 +346,31 @@ class MemoryDisk:
         for index, (planned, part, code) in enumerate(self._faults):
             if planned == operation and part in path:
                 del self._faults[index]
-                raise OSError(code, os.strerror(code), path)
+                error = OSError(code, os.strerror(code), path)
+                self.has_failed |= not is_full(error)
+                raise error
 
     def charge(self, count: int, path: str) -> None:
         """Raise ENOSPC when ``count`` more bytes do not fit."""
-        if self.capacity_bytes is not None and count > self.free_bytes():
+        if self.capacity_bytes is not None and count > self._room():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def _room(self) -> int:
+        return self.total_bytes() - self._root.used_bytes()
+
+    def _descriptor(self, operation: str, path: str) -> None:
+        """As :meth:`raise_fault`, for a call that needs a descriptor."""
+        if self.starves is not None and self.starves():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        self.raise_fault(operation, path)
+
+    async def _await_descriptor(self) -> None:
+        """As the real disk does, for calls that may wait."""
+        life = self.life
+        while self.starves is not None and self.starves():
+            await trio.sleep(_SHORTAGE_S)
+            if life != self.life:
+                raise OSError(errno.EIO, "the machine went down while a call waited")
 
     async def _sync_pause(self) -> None:
         self.sync_count += 1

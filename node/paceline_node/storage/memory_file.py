@@ -43,6 +43,8 @@ class MemoryNode:
 
     def __init__(self) -> None:
         self.content = bytearray()
+        self.unreadable: list[tuple[int, int]] = []
+        """Byte ranges (start, end) that a read fails on, until they are written anew."""
         self._pending: list[_Change] = []
 
     @property
@@ -59,11 +61,32 @@ class MemoryNode:
         replaced = bytes(self.content[position:end])
         self._pending.append(_Change(position, data, replaced, old_size))
         self.content[position:end] = data
+        self._readable_again(position, end)
 
     def truncate(self, size: int) -> None:
         cut = bytes(self.content[size:])
         self._pending.append(_Change(size, None, cut, len(self.content)))
+        self._readable_again(size, len(self.content))
         _resize(self.content, size)
+
+    def readable(self, position: int, size: int) -> int:
+        """How many bytes from ``position`` on come before one on a sector that went bad: as the
+        real thing, a read that comes upon one gives what lies before it, and fails only there."""
+        end = position + size
+        for low, high in self.unreadable:
+            if low < end and position < high:
+                end = max(position, low)
+        return end - position
+
+    def _readable_again(self, first: int, end: int) -> None:
+        """What is written anew goes to a spare sector; what is cut off is read by nobody."""
+        if self.unreadable:
+            self.unreadable = [
+                part
+                for low, high in self.unreadable
+                for part in ((low, min(high, first)), (max(low, end), high))
+                if part[0] < part[1]
+            ]
 
     def pending(self) -> list[_Change]:
         """The changes that a sync starting now has to write."""
@@ -86,13 +109,14 @@ class MemoryNode:
             change.dropped = True
 
     def power_cut(self, rng: random.Random) -> None:
-        """Keep what was synced, and of the rest nothing, all, a prefix, or scattered pages."""
+        """Keep what was synced, and of the rest nothing, all, a prefix, or scattered pages or
+        sectors."""
         if not self._pending:
             return
         cached = bytes(self.content)
         image = self._durable()
         unsynced = self.pending()
-        fate = rng.randrange(6) if unsynced else 0
+        fate = rng.randrange(8) if unsynced else 0
         if fate == 1:
             for change in unsynced:
                 _redo(image, change)
@@ -100,6 +124,8 @@ class MemoryNode:
             _redo_prefix(image, unsynced, rng)
         elif fate in (4, 5):
             _redo_pages(image, cached, unsynced, rng)
+        elif fate in (6, 7):
+            _redo_pages(image, cached, unsynced, rng, unit=_SECTOR)
         self.content = image
         self._pending.clear()
 
@@ -110,6 +136,7 @@ class MemoryNode:
     def overwrite(self, content: bytes) -> None:
         """Replace everything, on the medium and in the cache."""
         self.content = bytearray(content)
+        self.unreadable.clear()
         self._pending.clear()
 
     def _durable(self) -> bytearray:
@@ -158,22 +185,28 @@ def _redo_prefix(image: bytearray, changes: Sequence[_Change], rng: random.Rando
 
 
 def _redo_pages(
-    image: bytearray, cached: bytes, changes: Sequence[_Change], rng: random.Random
+    image: bytearray,
+    cached: bytes,
+    changes: Sequence[_Change],
+    rng: random.Random,
+    *,
+    unit: int = _PAGE,
 ) -> None:
-    """Each touched page holds its old or its new bytes; where the file grew the rest is zeros."""
+    """Each touched page (or ``unit`` of bytes) holds its old or its new bytes; where the file grew
+    the rest is zeros."""
     touched: set[int] = set()
     for change in changes:
         size = len(change.data) if change.data is not None else 0
         end = min(change.position + size, len(cached))
-        touched.update(range(change.position // _PAGE, (end + _PAGE - 1) // _PAGE))
+        touched.update(range(change.position // unit, (end + unit - 1) // unit))
     grown = len(cached) > len(image)
     if grown or rng.random() < 0.5:
         _resize(image, len(cached))
     for page in sorted(touched):
         if rng.random() < 0.5:
             continue
-        start = page * _PAGE
-        end = min(start + _PAGE, len(cached), len(image))
+        start = page * unit
+        end = min(start + unit, len(cached), len(image))
         if end == len(cached):  # the last page may be torn between sectors
-            end = min(end, start + _SECTOR * rng.randint(0, _PAGE // _SECTOR))
+            end = min(end, start + _SECTOR * rng.randint(0, unit // _SECTOR))
         image[start:end] = cached[start:end]

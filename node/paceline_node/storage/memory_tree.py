@@ -6,6 +6,7 @@ Pure. Each directory lists its unsynced operations; a power cut keeps a random p
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,6 +37,23 @@ class MemoryDirectory:
     def rename(self, old: str, new: str) -> None:
         """One operation: after a power cut either both names have changed or neither."""
         self._change((_Entry(old, None), _Entry(new, self.entries[old])))
+
+    def lose(self, name: str) -> None:
+        """The entry is gone, in the cache as on the medium; no sync is asked for it."""
+        self.entries.pop(name, None)
+        self._durable.pop(name, None)
+        self._pending = [
+            tuple(entry for entry in operation if entry.name != name) for operation in self._pending
+        ]
+
+    def walk(self, path: str = "") -> Iterator[tuple[str, MemoryNode]]:
+        """All files here and below, by path."""
+        for name, node in sorted(self.entries.items()):
+            below = f"{path}/{name}" if path else name
+            if isinstance(node, MemoryNode):
+                yield below, node
+            else:
+                yield from node.walk(below)
 
     def pending(self) -> int:
         """Operations that a sync starting now has to write."""

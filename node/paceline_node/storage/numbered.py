@@ -24,10 +24,16 @@ from typing import Any, NamedTuple
 
 from paceline.errors import InvalidProducerEpoch, OutOfOrderSequence, Throttled
 from paceline.wire.batch_header import BatchExtension, BatchHeader, ProducerNamespace
+from paceline_node.stretches import Work, at_once
 
+_STRETCH_RECORDS = 32
 MAX_RUNS = 256
 """Runs remembered per producer. One more is refused for now, not forgotten: a forgotten number
 would be stored twice."""
+
+STREAM_EPOCH = -2
+"""The epoch of an event stream's events, numbered by their versions: such a producer is never
+forgotten, since a version is given once, whatever became of its event."""
 
 NumberedKey = tuple[int, bytes]
 Run = tuple[int, int]
@@ -87,6 +93,11 @@ def producer_key(producer: bytes) -> bytes:
     return blake2b(producer, digest_size=16).digest()
 
 
+def stream_key(key: bytes) -> bytes:
+    """The 16 bytes that stand for the event stream of a key."""
+    return blake2b(key, digest_size=16, person=b"event stream").digest()
+
+
 def table_key(key: bytes) -> NumberedKey:
     """Where the producer table keeps a producer."""
     return (ProducerNamespace.CURSUS, key)
@@ -125,9 +136,11 @@ def with_run(runs: tuple[Run, ...], first: int, last: int) -> tuple[Run, ...]:
 
 
 def silent(states: Iterable[tuple[NumberedKey, object]], cutoff_ms: int) -> Iterator[NumberedKey]:
-    """Producers of this kind whose last batch is older than ``cutoff_ms``."""
+    """Producers of this kind whose last batch is older than ``cutoff_ms``; streams never are."""
     for key, state in states:
-        if isinstance(state, NumberedState) and state.last_timestamp < cutoff_ms:
+        if not isinstance(state, NumberedState) or state.epoch == STREAM_EPOCH:
+            continue
+        if state.last_timestamp < cutoff_ms:
             yield key
 
 
@@ -172,7 +185,9 @@ class _Walk:
             self.epoch, self.runs = number.epoch, ()
         last = self.runs[-1][1] if self.runs else 0
         if rule is Rule.STRICT:
-            if number.sequence <= last:
+            # Runs may have gaps, of a time when the topic went by the other rule: what lies in a
+            # gap was never stored.
+            if number.sequence <= last and contains(self.runs, number.sequence):
                 return False
             if number.sequence != last + 1:
                 raise SequenceGap(number, last + 1)
@@ -191,9 +206,16 @@ def select_new(numbers: Sequence[Number | None], lookup: Lookup, rule: Rule) -> 
 
     Raises StaleProducerEpoch, SequenceGap or Throttled; nothing may be stored then.
     """
+    return at_once(selecting(numbers, lookup, rule))
+
+
+def selecting(numbers: Sequence[Number | None], lookup: Lookup, rule: Rule) -> Work[list[int]]:
+    """As :func:`select_new`, a stretch of records at a time."""
     walks: dict[bytes, _Walk] = {}
     new = []
     for index, number in enumerate(numbers):
+        if not index % _STRETCH_RECORDS:
+            yield 1
         if number is not None:
             walk = walks.get(number.key)
             if walk is None:

@@ -34,20 +34,35 @@ class PartitionIdentity:
         return f"{self.topic}/{self.partition}"
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """``keeps_state``: the log has an anchor (``log_state.py``) whenever its records begin above
+    0. Versions before did without."""
+
+    identity: PartitionIdentity
+    keeps_state: bool
+
+
 async def write_identity(disk: Disk, directory: str, identity: PartitionIdentity) -> None:
-    """Write the file durably."""
-    payload = msgpack.packb([identity.topic_id.bytes, identity.topic, identity.partition])
+    """Write the file durably, for a log that keeps its state."""
+    payload = msgpack.packb([identity.topic_id.bytes, identity.topic, identity.partition, 1])
     await checkpoint.write(disk, f"{directory}/{NAME}", checkpoint.Kind.PARTITION, payload)
 
 
 async def read_identity(disk: Disk, directory: str) -> PartitionIdentity:
+    """Whose directory it is. Raises CorruptMessage when the file is missing or not whole."""
+    return (await read_metadata(disk, directory)).identity
+
+
+async def read_metadata(disk: Disk, directory: str) -> PartitionMetadata:
     """Read the file. Raises CorruptMessage when it is missing or not whole."""
     path = f"{directory}/{NAME}"
     payload = await checkpoint.read(disk, path, checkpoint.Kind.PARTITION)
     if payload is None:
         raise CorruptMessage(f"{path} is missing")
     try:
-        topic_id, topic, partition = msgpack.unpackb(payload)
-        return PartitionIdentity(TopicId(UUID(bytes=topic_id)), str(topic), int(partition))
+        topic_id, topic, partition, *version = msgpack.unpackb(payload)
+        identity = PartitionIdentity(TopicId(UUID(bytes=topic_id)), str(topic), int(partition))
+        return PartitionMetadata(identity, keeps_state=version != [])
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{path}: {error}") from None

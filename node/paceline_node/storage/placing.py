@@ -17,6 +17,9 @@ from paceline.wire.batch import (
 )
 from paceline.wire.thinning import bare, is_bare
 
+NEWEST_EPOCH = (1 << 31) - 1
+"""Nothing is known of the newest leader epoch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Appended:
@@ -73,10 +76,10 @@ def _without_known(data: memoryview, offset: int) -> memoryview:
 
 
 def place_follower(
-    data: memoryview, offset: int, last_epoch: int
+    data: memoryview, offset: int, last_epoch: int, newest_epoch: int
 ) -> tuple[memoryview, Sequence[Placed], int]:
     """Check a leader's batches: every CRC, offsets in a row from ``offset``, epochs from
-    ``last_epoch`` that never go back.
+    ``last_epoch`` to ``newest_epoch`` that never go back. The CRC covers neither of the two.
 
     Returns what to append, its batches, and the offset behind the last one. Raises CorruptMessage.
     """
@@ -85,13 +88,14 @@ def place_follower(
     position = 0
     while position < len(data):
         header = verify(data, position)
-        if header.base_offset != offset or header.leader_epoch < last_epoch:
+        epoch = header.leader_epoch
+        if header.base_offset != offset or not last_epoch <= epoch <= newest_epoch:
             raise CorruptMessage(
-                f"batch at offset {header.base_offset} epoch {header.leader_epoch}, "
-                f"expected offset {offset} epoch {last_epoch} or newer"
+                f"batch at offset {header.base_offset} epoch {epoch}, "
+                f"expected offset {offset} epoch {last_epoch} to {newest_epoch}"
             )
         placed.append(Placed(position, header, offset))
         offset += header.last_offset_delta + 1
-        last_epoch = header.leader_epoch
+        last_epoch = epoch
         position += header.batch_length + LENGTH_OVERHEAD
     return data, placed, offset

@@ -1,19 +1,30 @@
-"""``producers-<20-digit offset>.snap``: a log's producer table up to an offset.
+"""``producers-<20-digit offset>.snap``: what a partition's records below an offset amount to.
 
-Framed as in ``checkpoint.py``; the payload is::
+A row of frames, each as in ``checkpoint.py`` (so each has a checksum of its own, and none is larger
+than what can be packed or read without holding up the event loop)::
 
-    msgpack [leader epoch of the batch before the offset (-1: none), producer table bytes]
+    msgpack ["head", offset, leader epoch of the batch before the offset (-1: none)]
+    msgpack ["states", [state, ...]]             rows as in ``producers.py``; any number of these
+    msgpack ["aborted", [[producer id, first offset, marker], ...]]                  likewise
+    msgpack ["end", number of states, number of aborted transactions]
 
-The table's bytes are described in ``producers.py``. A snapshot is written when a segment is sealed
-and at a clean stop. The leader epoch ties it to its log: (offset, epoch) names one history, so a
-snapshot that outlived a truncation is recognised and not used.
+The leader epoch ties a snapshot to its log: (offset, epoch) names one history, so a snapshot that
+outlived a truncation is recognised and not used. The same bytes go to a replica that is to begin at
+the offset (``replication/state_transfer.py``).
+
+Earlier versions wrote one frame of kind 3, msgpack [that leader epoch, the bytes of
+:meth:`ProducerTable.snapshot`]; they are still read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgpack
+import trio
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
@@ -21,13 +32,40 @@ from paceline.wire.batch_header import read_header
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.producers import ProducerTable, read_detail
+from paceline_node.storage.producers import (
+    FrozenTable,
+    ProducerState,
+    ProducerTable,
+    State,
+    numbers_of,
+    read_detail,
+    row_to_state,
+    state_to_row,
+)
+from paceline_node.storage.scan import SLICE_BATCHES
 from paceline_node.storage.segment import Boundary, Segment
+from paceline_node.storage.state_map import StateMap
+from paceline_node.storage.transactions import AbortedTransaction
 
 _PREFIX = "producers-"
 _SUFFIX = ".snap"
-KEPT = 3
-"""Snapshots kept per log; the older ones only shorten a replay that hardly ever happens."""
+SLICE_BYTES = 1024 * 1024
+"""What is read of a log between two checkpoints."""
+_ROWS = 256
+"""States in one frame: packing or reading them takes about a millisecond."""
+_REST_S = 0.003
+"""Between two frames the event loop is left to others for so long."""
+_FRAME = struct.Struct(">4sHHI")
+_MAX_FRAME = 4 * 1024 * 1024
+_OLD = checkpoint.encode(checkpoint.Kind.PRODUCERS, b"")[:8]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a file says; ``epoch`` is that of the batch before its offset, -1 when there is none."""
+
+    epoch: int
+    table: FrozenTable
 
 
 def name(offset: int) -> str:
@@ -44,78 +82,267 @@ def offsets(names: Iterable[str]) -> list[int]:
     return sorted(found)
 
 
-class Snapshots:
-    """The snapshots of one log. Changes names in its directory; the caller syncs that."""
+def frames(snapshot: Snapshot) -> Iterator[bytes]:
+    """The file's bytes, frame by frame."""
+    table = snapshot.table
+    yield _frame("head", table.offset, snapshot.epoch)
+    rows: list[Any] = []
+    for key, state in table.states.items():
+        rows.append(state_to_row(key, state))
+        if len(rows) == _ROWS:
+            yield _frame("states", rows)
+            rows = []
+    if rows:
+        yield _frame("states", rows)
+    for at in range(0, len(table.aborted), _ROWS):
+        yield _frame("aborted", [list(each) for each in table.aborted[at : at + _ROWS]])
+    yield _frame("end", len(table.states), len(table.aborted))
 
-    def __init__(self, disk: Disk, directory: str, available: Sequence[int]) -> None:
+
+def _frame(*values: Any) -> bytes:
+    payload: bytes = msgpack.packb(values)
+    return checkpoint.encode(checkpoint.Kind.STATE, payload)
+
+
+def create_unsynced(disk: Disk, directory: str, snapshot: Snapshot) -> File:
+    """Write a small snapshot at once; the caller syncs and closes the file. Raises OSError."""
+    path = f"{directory}/{name(snapshot.table.offset)}"
+    disk.remove(path)
+    file = disk.create(path)
+    try:
+        file.append([b"".join(frames(snapshot))])
+    except OSError:
+        file.close()
+        disk.remove(path)
+        raise
+    return file
+
+
+async def write(disk: Disk, directory: str, snapshot: Snapshot) -> None:
+    """Write a snapshot of any size durably, a little at a time. Raises OSError; cancelled, it is
+    not there."""
+    path = f"{directory}/{name(snapshot.table.offset)}"
+    temporary = path + checkpoint.TEMPORARY
+    disk.remove(temporary)
+    file = disk.create(temporary)
+    try:
+        for frame in frames(snapshot):
+            file.append([frame])
+            await trio.sleep(_REST_S)
+        await disk.sync([file])
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    await disk.fsync_dir(directory)
+
+
+async def read(disk: Disk, directory: str, offset: int) -> Snapshot | None:
+    """The snapshot at ``offset``; None when there is no such file. Raises CorruptMessage."""
+    path = f"{directory}/{name(offset)}"
+    try:
+        file = await disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        snapshot = await read_file(file)
+    except CorruptMessage as error:
+        raise CorruptMessage(f"{path}: {error}") from None
+    except OSError as error:  # no other file depends on this one: as bad as if it were rotten
+        raise CorruptMessage(f"{path}: {error.strerror}") from None
+    finally:
+        file.close()
+    if snapshot.table.offset not in (offset, -1):
+        raise CorruptMessage(f"{path}: it says that it was taken at {snapshot.table.offset}")
+    return Snapshot(snapshot.epoch, _at(snapshot.table, offset))
+
+
+async def read_file(file: File) -> Snapshot:
+    """What a file holds, read a little at a time. Raises CorruptMessage."""
+    if file.pread(len(_OLD), 0) == _OLD:
+        return _read_old(file)
+    reader = _Reader()
+    async for payload in _payloads(file):
+        reader.take(payload)
+    return reader.finish()
+
+
+async def check(file: File) -> None:
+    """Check every frame of a file. Raises CorruptMessage, and OSError."""
+    if file.pread(len(_OLD), 0) == _OLD:
+        _read_old(file)
+        return
+    async for _ in _payloads(file):
+        pass
+
+
+async def _payloads(file: File) -> AsyncIterator[bytes]:
+    """The frames' payloads, with others' turns in between."""
+    position, size = 0, file.size()
+    while position < size:
+        head = file.pread(_FRAME.size, position)
+        length = 0 if len(head) < _FRAME.size else _FRAME.unpack(head)[3]
+        if length > _MAX_FRAME:
+            raise CorruptMessage(f"byte {position}: a frame of {length} bytes")
+        data = file.pread(_FRAME.size + length + 4, position)
+        yield checkpoint.decode(checkpoint.Kind.STATE, data)
+        position += len(data)
+        await trio.lowlevel.checkpoint()
+
+
+class IncomingSnapshot:
+    """A snapshot that comes in pieces, to be kept in a log's directory; :meth:`abandon` it in any
+    case."""
+
+    def __init__(self, disk: Disk, directory: str, offset: int) -> None:
         self._disk = disk
         self._directory = directory
-        self._offsets = sorted(available)
+        self._offset = offset
+        self._path = f"{directory}/{name(offset)}{checkpoint.TEMPORARY}"
+        disk.remove(self._path)
+        self._file: File | None = disk.create(self._path)
+        self.size_bytes = 0
 
-    def write_unsynced(self, table: ProducerTable, offset: int, epochs: EpochCache) -> File:
-        """Write ``table`` as it is at ``offset``, the log's end, and drop the oldest snapshot; the
-        caller syncs and closes the file. Raises OSError."""
-        payload = msgpack.packb([int(epochs.epoch_at(offset - 1)), table.snapshot()])
-        path = f"{self._directory}/{name(offset)}"
-        file = checkpoint.create_unsynced(self._disk, path, checkpoint.Kind.PRODUCERS, payload)
-        table.mark(offset)
-        if offset not in self._offsets:
-            self._offsets.append(offset)
-        while len(self._offsets) > KEPT:
-            self._disk.remove(f"{self._directory}/{name(self._offsets.pop(0))}")
-        return file
+    def add(self, piece: memoryview) -> int:
+        """Take in the next piece; bytes so far. Raises OSError."""
+        assert self._file is not None, "the snapshot was finished or abandoned"
+        self._file.append([piece])
+        self.size_bytes += len(piece)
+        return self.size_bytes
 
-    def drop_above(self, offset: int) -> bool:
-        """Remove snapshots that a truncation to ``offset`` made untrue; whether there were any."""
-        found = False
-        while self._offsets and self._offsets[-1] > offset:
-            self._disk.remove(f"{self._directory}/{name(self._offsets.pop())}")
-            found = True
-        return found
+    async def finish(self) -> Snapshot:
+        """All of it is here: check it and make it durable under its name. Raises CorruptMessage,
+        OSError."""
+        assert self._file is not None, "the snapshot was finished or abandoned"
+        found = await read_file(self._file)
+        if found.table.offset not in (self._offset, -1):
+            raise CorruptMessage(f"{self._path}: it was taken at offset {found.table.offset}")
+        await self._disk.sync([self._file])
+        self._file.close()
+        self._file = None
+        self._disk.rename(self._path, f"{self._directory}/{name(self._offset)}")
+        await self._disk.fsync_dir(self._directory)
+        return Snapshot(found.epoch, _at(found.table, self._offset))
+
+    def abandon(self) -> None:
+        """Close and remove what has no name yet; idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._disk.remove(self._path)
 
 
-async def restore_newest(
-    disk: Disk,
-    directory: str,
-    available: Sequence[int],
-    table: ProducerTable,
-    epochs: EpochCache,
-    limit: int,
-) -> int | None:
-    """Load the newest usable snapshot at or below ``limit`` into ``table``; return its offset.
+class _Reader:
+    """Frames in their order."""
 
-    None: there is none, ``table`` is unchanged. Bad snapshots are derived state and passed over.
-    """
+    def __init__(self) -> None:
+        self._head: tuple[int, int] | None = None
+        self._loading = LoadingTable()
+        self._counts = [0, 0]
+        self._ended = False
+
+    def take(self, payload: bytes) -> None:
+        try:
+            tag, *values = msgpack.unpackb(payload)
+            if self._ended or (tag == "head") != (self._head is None):
+                raise CorruptMessage(f"a frame {tag!r} where none may be")
+            if tag == "head":
+                self._head = (int(values[0]), int(values[1]))
+            elif tag == "states":
+                self._loading.add(values[0])
+                self._counts[0] += len(values[0])
+            elif tag == "aborted":
+                self._loading.add_aborted(values[0])
+                self._counts[1] += len(values[0])
+            elif tag == "end":
+                self._ended = values == self._counts
+        except (TypeError, ValueError, IndexError, msgpack.UnpackException) as error:
+            raise CorruptMessage(f"a frame that cannot be read: {error}") from None
+
+    def finish(self) -> Snapshot:
+        if self._head is None or not self._ended:
+            raise CorruptMessage("the snapshot is cut short")
+        return Snapshot(self._head[1], self._loading.frozen(self._head[0]))
+
+
+def _read_old(file: File) -> Snapshot:
+    if file.size() > checkpoint.MAX_BYTES:
+        raise CorruptMessage(f"{file.size()} bytes, expected at most {checkpoint.MAX_BYTES}")
+    data = checkpoint.decode(checkpoint.Kind.PRODUCERS, file.pread(file.size(), 0))
+    epoch, table_bytes = _unpack(data)
+    table = ProducerTable()
+    restore(table, table_bytes, -1)
+    return Snapshot(epoch, table.freeze(-1))
+
+
+def restore(table: ProducerTable, data: bytes, offset: int) -> None:
+    """Replace ``table`` by what :meth:`ProducerTable.snapshot` gave at ``offset``. Raises
+    CorruptMessage."""
+    try:
+        rows, aborted = msgpack.unpackb(data)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise CorruptMessage(f"producer snapshot at offset {offset}: {error}") from None
+    loading = LoadingTable()
+    loading.add(rows)
+    loading.add_aborted(aborted)
+    table.load(loading.frozen(offset))
+
+
+class LoadingTable:
+    """A table that is read from a snapshot, piece by piece. Raises CorruptMessage."""
+
+    def __init__(self) -> None:
+        self._states: StateMap[State] = StateMap()
+        self._open: dict[int, int] = {}
+        self._aborted: list[AbortedTransaction] = []
+
+    def add(self, rows: Any) -> None:
+        """Take over some states."""
+        try:
+            for row in rows:
+                key, state = row_to_state(row)
+                self._states.put(key, state)
+                if isinstance(state, ProducerState) and state.is_open:
+                    self._open[int.from_bytes(key[1], "big")] = state.open_offset
+        except (ValueError, TypeError) as error:
+            raise CorruptMessage(f"producer snapshot: {error}") from None
+
+    def add_aborted(self, rows: Any) -> None:
+        """Take over some aborted transactions, in the order of their markers."""
+        try:
+            self._aborted += [AbortedTransaction(*numbers_of(row, 3)) for row in rows]
+        except (ValueError, TypeError) as error:
+            raise CorruptMessage(f"producer snapshot: {error}") from None
+
+    def frozen(self, offset: int) -> FrozenTable:
+        """What was read, of a snapshot taken at ``offset``."""
+        return FrozenTable(offset, self._states.freeze(), self._open, tuple(self._aborted))
+
+
+def _at(table: FrozenTable, offset: int) -> FrozenTable:
+    return FrozenTable(offset, table.states, table.open, table.aborted)
+
+
+async def newest(
+    disk: Disk, directory: str, available: Sequence[int], epochs: EpochCache, limit: int
+) -> Snapshot | None:
+    """The newest usable snapshot at or below ``limit``; bad ones are passed over."""
     for offset in sorted(available, reverse=True):
         if offset > limit:
             continue
         try:
             kept = await read(disk, directory, offset)
-            if kept is None:
-                continue
-            epoch, data = kept
-            # The table says nothing about offsets that retention has removed.
-            if epochs.epoch_at(offset - 1) in (NO_EPOCH, epoch):
-                table.restore(data, offset)
-                return offset
         except CorruptMessage:
             continue
+        # The table says nothing about offsets that retention has removed.
+        if kept is not None and epochs.epoch_at(offset - 1) in (NO_EPOCH, kept.epoch):
+            return kept
     return None
 
 
-async def read(disk: Disk, directory: str, offset: int) -> tuple[int, bytes] | None:
-    """The snapshot at ``offset``: the leader epoch of the batch before it (-1: none), and the
-    table. Raises CorruptMessage."""
-    path = f"{directory}/{name(offset)}"
-    payload = await checkpoint.read(disk, path, checkpoint.Kind.PRODUCERS)
-    return None if payload is None else _unpack(payload)
-
-
-def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: int) -> None:
-    """Feed the batches with offsets in ``start..end`` to ``table``.
-
-    Raises CorruptMessage when the lengths in a segment lead nowhere.
-    """
+def replaying(
+    segments: Sequence[Segment], table: ProducerTable, start: int, end: int
+) -> Iterator[None]:
+    """As :func:`replay`, batch by batch."""
     for segment in segments:
         if segment.next_offset <= start or segment.base_offset >= end:
             continue
@@ -129,6 +356,36 @@ def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: i
             data = segment.file.pread(step.end - step.position, step.position)
             header = read_header(data)
             table.note(header, read_detail(data, 0, header), step.base_offset)
+            yield
+
+
+def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: int) -> None:
+    """Feed the batches with offsets in ``start..end`` to ``table``.
+
+    Raises CorruptMessage when the lengths in a segment lead nowhere.
+    """
+    for _ in replaying(segments, table, start, end):
+        pass
+
+
+def replay_some(segments: Sequence[Segment], table: ProducerTable, start: int, end: int) -> int:
+    """Feed the first batches of ``start..end`` to ``table``, as many as take no more than some
+    milliseconds; the offset to go on from. Raises CorruptMessage."""
+    segment = next((each for each in segments if each.next_offset > start), None)
+    if segment is None:
+        return end
+    first = segment.find(segment.readable_from(max(start, segment.base_offset)))
+    if first is None:
+        return segment.next_offset
+    size = 0
+    for count, step in enumerate(segment.walk(Boundary(first.position, first.base_offset))):
+        if step.base_offset >= end or count == SLICE_BATCHES or size >= SLICE_BYTES:
+            return step.base_offset
+        data = segment.file.pread(step.end - step.position, step.position)
+        header = read_header(data)
+        table.note(header, read_detail(data, 0, header), step.base_offset)
+        size += len(data)
+    return segment.next_offset
 
 
 def _unpack(payload: bytes) -> tuple[int, bytes]:

@@ -14,7 +14,8 @@ A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
     and producers [[namespace, key (16 bytes), ...], ...], the rest by namespace:
         0     epoch, last timestamp (ms),
               [[first seq, last seq, base offset, last offset], ... oldest first, at most 5],
-              last offset, first offset of the open transaction or -1, coordinator epoch or -1
+              last offset, first offset of the open transaction or -1, coordinator epoch or -1,
+              how many sequences are known to be in the log (missing: those of the batches)
         1     epoch, last timestamp (ms), last offset, [[first, last number stored], ...]
         2, 3  level, last offset, last timestamp (ms) of a segment writer
         2 and a key of zeros: end position, start position, offset of the seal, last offset
@@ -23,13 +24,13 @@ A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgpack
 
 from paceline.errors import (
-    CorruptMessage,
     DuplicateSequence,
     InvalidProducerEpoch,
     OutOfOrderSequence,
@@ -46,6 +47,7 @@ from paceline.wire.end_marker import EndMarker, is_end_marker, read_end_marker
 from paceline_node.storage import numbered, segment_state
 from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.segment_state import SegmentMarks, WriterState
+from paceline_node.storage.state_map import FrozenMap, StateMap, expiry_slice
 from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
 
 WINDOW = 5
@@ -54,7 +56,10 @@ out-of-order errors (redpanda issues 3038 and 3039)."""
 
 _JOURNAL = 8192
 _MARKS = 3
+_ROW_WITHOUT_KNOWN = 3
 _SEQUENCES = 2**31
+_KNOWN_MAX = _SEQUENCES // 2
+"""Sequences wrap: more than half a turn back cannot be told from ahead."""
 
 ProducerKey = tuple[int, bytes]
 
@@ -80,7 +85,8 @@ class ProducerState(NamedTuple):
 
     ``window`` is empty when a marker has raised the epoch since. ``last_offset`` is that of its
     last batch or marker. ``open_offset`` is where its open transaction begins, -1 for none;
-    ``coordinator_epoch`` that of its last marker.
+    ``coordinator_epoch`` that of its last marker. ``known`` counts the sequences, up to the newest
+    one and without a gap, that are in the log for certain: those below may never have been.
     """
 
     epoch: int
@@ -89,6 +95,7 @@ class ProducerState(NamedTuple):
     last_offset: int
     open_offset: int = -1
     coordinator_epoch: int = -1
+    known: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -126,16 +133,27 @@ def read_detail(data: Buffer, position: int, header: BatchHeader) -> Detail | No
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class FrozenTable:
+    """A table as it was when the log ended at ``offset``. ``open`` are its open transactions,
+    ``aborted`` the aborted ones (:class:`TransactionIndex`)."""
+
+    offset: int
+    states: FrozenMap[State] = field(default_factory=FrozenMap)
+    open: Mapping[int, int] = field(default_factory=dict)
+    aborted: Sequence[AbortedTransaction] = ()
+
+
 class ProducerTable:
     """Producer states of one log."""
 
     def __init__(self, *, journal_batches: int = _JOURNAL) -> None:
         """``journal_batches``: how many updates can be undone without reading the log."""
-        self._states: dict[ProducerKey, State] = {}
+        self._states: StateMap[State] = StateMap()
         self._journal: deque[_Undo] = deque(maxlen=journal_batches)
-        self._marks: list[tuple[int, dict[ProducerKey, State]]] = []
+        self._marks: list[FrozenTable] = [FrozenTable(0)]
         self._undoable_from = 0  # updates at or above this offset are all in the journal
-        self._forgot_at = -1  # where a producer was forgotten last: nothing in the table shows it
+        self._changed_at = -1  # by the batch at this offset, the last one
         self.transactions = TransactionIndex()
 
     def __len__(self) -> int:
@@ -186,13 +204,11 @@ class ProducerTable:
     def idle_before(self, offset: int) -> Iterator[ProducerKey]:
         """Producers of v2 batches that have written nothing at or above ``offset`` and have no
         transaction open."""
-        for key, state in self._states.items():
-            if (
-                isinstance(state, ProducerState)
-                and state.last_offset < offset
-                and not state.is_open
-            ):
-                yield key
+        yield from _idle_before(self._states.items(), offset)
+
+    def states_of(self, number: int) -> Iterator[tuple[ProducerKey, State]]:
+        """The states of one slice of the keys (``state_map.py``)."""
+        return self._states.items_of(number)
 
     def check(self, header: BatchHeader) -> Duplicate | None:
         """Judge a batch before the leader appends it.
@@ -206,7 +222,9 @@ class ProducerTable:
         state = self.get(key)
         first = header.base_sequence
         if state is None:
-            return None  # what it wrote may have expired or gone with retention
+            # What it wrote may have expired or gone with retention. Whatever it numbered before
+            # this batch is not known to be stored, and is refused from here on.
+            return None
         if header.producer_epoch < state.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id}: epoch {header.producer_epoch}, "
@@ -247,7 +265,13 @@ class ProducerTable:
             opened = base_offset
         coordinator = -1 if former is None else former.coordinator_epoch
         state = ProducerState(
-            header.producer_epoch, header.max_timestamp, window, last_offset, opened, coordinator
+            header.producer_epoch,
+            header.max_timestamp,
+            window,
+            last_offset,
+            opened,
+            coordinator,
+            _known(former, header),
         )
         self._put(key, state, base_offset)
 
@@ -257,10 +281,10 @@ class ProducerTable:
         key = _key(header.producer_id)
         former = self.get(key)
         window: tuple[Written, ...] = ()
-        epoch = header.producer_epoch
+        epoch, known = header.producer_epoch, 0
         if former is not None:
             if former.epoch >= epoch:
-                epoch, window = former.epoch, former.window
+                epoch, window, known = former.epoch, former.window, former.known
             if former.is_open:
                 self.transactions.ended(
                     header.producer_id, former.open_offset, base_offset, commits=marker.commits
@@ -273,6 +297,7 @@ class ProducerTable:
                 window,
                 base_offset,
                 coordinator_epoch=marker.coordinator_epoch,
+                known=known,
             ),
             base_offset,
         )
@@ -283,21 +308,33 @@ class ProducerTable:
         """As :meth:`update`, for an extended batch."""
         if extension.namespace is ProducerNamespace.NONE:
             if extension.kind is PayloadKind.EXPIRE:
-                for idle in list(self.idle_before(extension.first_sequence)):
-                    self._put(idle, None, base_offset)
+                states, cutoff = self._named(extension), extension.first_sequence
+                self._forget(list(_idle_before(states, cutoff)), base_offset)
             return
         if extension.namespace is ProducerNamespace.CURSUS:
             if extension.kind is PayloadKind.EXPIRE:
-                for key in list(numbered.silent(self._states.items(), extension.first_sequence)):
-                    self._put(key, None, base_offset)
+                states, cutoff = self._named(extension), extension.first_sequence
+                self._forget(list(numbered.silent(states, cutoff)), base_offset)
                 return
             key = numbered.table_key(extension.producer_key)
             known = self.numbered(key)
             self._put(key, numbered.after(known, header, extension, base_offset), base_offset)
         elif extension.namespace in segment_state.DIALECTS:
-            changes = segment_state.changes(header, extension, base_offset, self._states)
-            for key, state in list(changes):
+            if extension.kind is PayloadKind.EXPIRE:
+                states, cutoff = self._named(extension), extension.first_sequence
+                self._forget(list(segment_state.silent(states, cutoff)), base_offset)
+            changes = segment_state.changes(header, extension, base_offset, self.marks)
+            for key, state in changes:
                 self._put(key, state, base_offset)
+
+    def _named(self, extension: BatchExtension) -> Iterable[tuple[ProducerKey, State]]:
+        """Whom a record that forgets producers looks at: one slice of them, or all."""
+        number = expiry_slice(extension.producer_key)
+        return self._states.items() if number is None else self._states.items_of(number)
+
+    def _forget(self, keys: Iterable[ProducerKey], base_offset: int) -> None:
+        for key in keys:
+            self._put(key, None, base_offset)
 
     def _put(self, key: ProducerKey, state: State | None, base_offset: int) -> None:
         """Change one state (None: forget it) in a way that can be undone."""
@@ -305,14 +342,13 @@ class ProducerTable:
             self._undoable_from = self._journal[0].base_offset + 1
         self._journal.append(_Undo(base_offset, key, self._states.get(key)))
         self._set(key, state)
-        if state is None:
-            self._forgot_at = base_offset
+        self._changed_at = base_offset
 
     def _set(self, key: ProducerKey, state: State | None) -> None:
         if state is None:
-            self._states.pop(key, None)
+            self._states.remove(key)
         else:
-            self._states[key] = state
+            self._states.put(key, state)
         if key[0] == 0:
             producer_id = int.from_bytes(key[1], "big")
             if isinstance(state, ProducerState) and state.is_open:
@@ -320,96 +356,126 @@ class ProducerTable:
             else:
                 self.transactions.open.pop(producer_id, None)
 
-    def _replace_all(self, states: dict[ProducerKey, State]) -> None:
-        self._states = {}
-        self.transactions.open.clear()
-        for key, state in states.items():
-            self._set(key, state)
+    def freeze(self, offset: int) -> FrozenTable:
+        """The table as it is now, ``offset`` being the log's end."""
+        index = self.transactions
+        return FrozenTable(offset, self._states.freeze(), dict(index.open), tuple(index.aborted))
 
-    def mark(self, offset: int) -> None:
-        """Keep a copy of the table as it is at ``offset``, the log's end, for :meth:`truncate`."""
-        self._marks = [*self._marks[1 - _MARKS :], (offset, dict(self._states))]
+    def mark(self, frozen: FrozenTable) -> None:
+        """Keep ``frozen``, this table as it is at the log's end, for :meth:`truncate`."""
+        floor, *others = self._marks
+        self._marks = [floor, *others[1 - _MARKS :], frozen]
+
+    @property
+    def floor(self) -> FrozenTable:
+        """The oldest mark."""
+        return self._marks[0]
+
+    def set_floor(self, floor: FrozenTable) -> None:
+        """Let truncations go back to ``floor``, at most."""
+        self._marks = [floor, *(mark for mark in self._marks if mark.offset > floor.offset)]
+
+    def forget_below(self, offset: int) -> None:
+        """The log begins at ``offset``: no truncation goes further back."""
+        while len(self._marks) > 1 and self._marks[1].offset <= offset:
+            del self._marks[0]
+        self.transactions.forget_below(offset)
 
     def truncate(self, offset: int) -> int:
-        """Forget batches at or above ``offset``.
+        """Forget batches at or above ``offset``, which must not lie below the oldest mark.
 
         Returns the offset from which the caller must feed the log's batches to :meth:`update`
         again, up to ``offset``; ``offset`` itself when nothing is missing, which is usual.
         """
-        self._marks = [mark for mark in self._marks if mark[0] <= offset]
+        floor, *others = self._marks
+        self._marks = [floor, *(mark for mark in others if mark.offset <= offset)]
         self.transactions.truncate(offset)
         if offset >= self._undoable_from:
             while self._journal and self._journal[-1].base_offset >= offset:
                 undo = self._journal.pop()
                 self._set(undo.key, undo.former)
             return offset
-        if self._forgot_at < offset and all(
-            state.last_offset < offset for state in self._states.values()
-        ):
+        if self._changed_at < offset:
             return offset
         marks = self._marks
-        start, states = marks[-1] if marks else (0, {})
+        start = marks[-1].offset
         # Markers from ``start`` on are fed again.
         aborted = [each for each in self.transactions.aborted if each.last_offset < start]
-        self.clear(start)
-        self.transactions.replace_aborted(aborted)
-        self._replace_all(states)
+        self._go_back(marks[-1], aborted)
         self._marks = marks
         return start
 
+    def _go_back(self, to: FrozenTable, aborted: Sequence[AbortedTransaction]) -> None:
+        self._journal.clear()
+        self._undoable_from = to.offset
+        self._changed_at = to.offset - 1
+        self.transactions.clear()
+        self.transactions.open.update(to.open)
+        self.transactions.replace_aborted(aborted)
+        self._states = StateMap(to.states)
+
     def clear(self, offset: int = 0) -> None:
         """Start anew for a log that is rebuilt from ``offset``."""
-        self._states = {}
-        self._marks = []
-        self._journal.clear()
-        self._undoable_from = offset
-        self._forgot_at = -1
-        self.transactions.clear()
+        self.load(FrozenTable(offset))
+
+    def load(self, frozen: FrozenTable, floor: FrozenTable | None = None) -> None:
+        """Replace the table by what it was at an offset: the log is rebuilt from there.
+        Truncations may go back to ``floor``."""
+        self._go_back(frozen, frozen.aborted)
+        self._marks = [frozen]
+        if floor is not None and floor.offset < frozen.offset:
+            self._marks = [floor, frozen]
 
     def snapshot(self) -> bytes:
         """The whole table; equal tables give equal bytes."""
-        rows = [_state_to_row(key, state) for key, state in sorted(self._states.items())]
+        rows = [state_to_row(key, state) for key, state in sorted(self._states.items())]
         packed: bytes = msgpack.packb([rows, [list(each) for each in self.transactions.aborted]])
         return packed
 
-    def restore(self, data: bytes, offset: int) -> None:
-        """Replace the table by a snapshot taken at ``offset``. Raises CorruptMessage."""
-        try:
-            rows, aborted = msgpack.unpackb(data)
-            states = dict(_row_to_state(row) for row in rows)
-            entries = [AbortedTransaction(*_numbers(row, 3)) for row in aborted]
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
-            raise CorruptMessage(f"producer snapshot at offset {offset}: {error}") from None
-        self.clear(offset)
-        self.transactions.replace_aborted(entries)
-        self._replace_all(states)
-        self.mark(offset)
+
+def _idle_before(states: Iterable[tuple[ProducerKey, State]], offset: int) -> Iterator[ProducerKey]:
+    for key, state in states:
+        if isinstance(state, ProducerState) and state.last_offset < offset and not state.is_open:
+            yield key
+
+
+def _known(former: ProducerState | None, header: BatchHeader) -> int:
+    """How many sequences are in the log for certain behind one more batch."""
+    count = header.last_offset_delta + 1
+    if former is None or not former.window or former.epoch != header.producer_epoch:
+        return count
+    if header.base_sequence != (former.window[-1].last_sequence + 1) % _SEQUENCES:
+        return count
+    return min(former.known + count, _KNOWN_MAX)
 
 
 def _check_sequence(header: BatchHeader, state: ProducerState) -> Duplicate | None:
-    """The same producer and epoch: a duplicate, the next batch, or an error."""
+    """The same producer and epoch: a duplicate, the next batch, or an error.
+
+    DuplicateSequence is an acknowledgement to clients, so it is said only of a batch all of whose
+    records are in the log for certain.
+    """
     first = header.base_sequence
     last = header.last_sequence
     for written in state.window:
         if written.first_sequence == first and written.last_sequence == last:
             return Duplicate(written.base_offset, written.last_offset)
-    if not state.window:
-        return None
-    last_sequence = state.window[-1].last_sequence
+    last_sequence = state.window[-1].last_sequence if state.window else -1
     expected = (last_sequence + 1) % _SEQUENCES
     if first == expected:
         return None
-    # Serial arithmetic: sequences wrap, so "not above the last" means less than half a turn back.
-    behind = (last_sequence - first) % _SEQUENCES
     place = f"producer {header.producer_id} epoch {header.producer_epoch}"
-    if behind < _SEQUENCES // 2:
+    if (last_sequence - last) % _SEQUENCES <= (last_sequence - first) % _SEQUENCES < state.known:
         raise DuplicateSequence(
-            f"{place}: sequences {first}..{last} lie before {expected} and are remembered no more"
+            f"{place}: sequences {first}..{last} lie before {expected} and are stored already"
         )
-    raise OutOfOrderSequence(f"{place}: sequence {first}, expected {expected}")
+    raise OutOfOrderSequence(
+        f"{place}: sequences {first}..{last}, expected {expected}; the log holds the "
+        f"{state.known} before that for certain, and knows of no others"
+    )
 
 
-def _state_to_row(key: ProducerKey, state: State) -> list[Any]:
+def state_to_row(key: ProducerKey, state: State) -> list[Any]:
     if isinstance(state, ProducerState):
         window = [list(entry) for entry in state.window]
         return [*key, state.epoch, state.last_timestamp, window, *state[3:]]
@@ -418,7 +484,7 @@ def _state_to_row(key: ProducerKey, state: State) -> list[Any]:
     return [*key, *state]
 
 
-def _row_to_state(row: Any) -> tuple[ProducerKey, State]:
+def row_to_state(row: Any) -> tuple[ProducerKey, State]:
     namespace, key, *rest = row
     if type(key) is not bytes or len(key) != 16:
         raise ValueError("a row without a 16-byte key")
@@ -429,12 +495,26 @@ def _row_to_state(row: Any) -> tuple[ProducerKey, State]:
     epoch, last_timestamp, window, *after = rest
     if namespace != 0 or len(window) > WINDOW:
         raise ValueError("a row of no known producer")
-    _numbers([epoch, last_timestamp], 2)
-    entries = tuple(Written(*_numbers(entry, 4)) for entry in window)
-    return (0, key), ProducerState(epoch, last_timestamp, entries, *_numbers(after, 3))
+    numbers_of([epoch, last_timestamp], 2)
+    entries = tuple(Written(*numbers_of(entry, 4)) for entry in window)
+    if len(after) == _ROW_WITHOUT_KNOWN:
+        after = [*after, _in_a_row(entries)]
+    return (0, key), ProducerState(epoch, last_timestamp, entries, *numbers_of(after, 4))
 
 
-def _numbers(values: Any, count: int) -> Any:
+def _in_a_row(window: tuple[Written, ...]) -> int:
+    """Sequences that the last batches hold without a gap."""
+    known = 0
+    following: int | None = None
+    for written in reversed(window):
+        if following is not None and (written.last_sequence + 1) % _SEQUENCES != following:
+            break
+        known += (written.last_sequence - written.first_sequence) % _SEQUENCES + 1
+        following = written.first_sequence
+    return known
+
+
+def numbers_of(values: Any, count: int) -> Any:
     if len(values) != count or any(type(value) is not int for value in values):
         raise ValueError(f"{values}: expected {count} numbers")
     return values

@@ -39,12 +39,25 @@ class LogSlice:
         return await self.file.read(self.size, self.position)
 
 
-def locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> LogSlice | None:
-    """Whole batches of ``segment`` from the one that contains ``offset``.
+def locate(
+    segment: Segment, offset: int, max_bytes: int, end_offset: int, interval: int
+) -> LogSlice | None:
+    """Whole batches from the one that contains ``offset``, as ``Log.locate`` says; None when there
+    is none below ``end_offset``. ``interval`` is the distance of index entries.
 
-    At most ``max_bytes``, but at least one batch; none that reaches ``end_offset`` or beyond. None
-    when the first one would. Raises CorruptMessage when ``offset`` is damaged.
+    Raises CorruptMessage where the segment is damaged.
     """
+    try:
+        return _locate(segment, offset, max_bytes, end_offset)
+    except CorruptMessage:
+        if segment.holes:
+            raise
+    # The index does not fit the file, or the file is damaged: building the index anew tells.
+    segment.reindex(interval)
+    return _locate(segment, offset, max_bytes, end_offset)
+
+
+def _locate(segment: Segment, offset: int, max_bytes: int, end_offset: int) -> LogSlice | None:
     behind = _good_until(segment, offset)
     first = segment.find(offset)
     end_offset = min(end_offset, behind.offset)

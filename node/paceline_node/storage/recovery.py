@@ -1,9 +1,10 @@
 """Opening a log: what is there, what of it is good, and what must be rebuilt.
 
-The rules are spec replication 2.5. In short: after a clean stop checkpoints are trusted and only
-the last batch is checked. Otherwise the segment that holds the recovery point, and all behind it,
-are read batch by batch: a bad batch at or above the recovery point is a torn write and is cut off;
-below it, it is damage, which is reported and never cut. Sealed segments before it were synced with
+The rules are spec replication 2.5 with those of this room's README ("Torn or rotten"). In short:
+after a clean stop checkpoints are trusted and only the last batch is checked. Otherwise the segment
+that holds the recovery point, and all behind it, are read batch by batch. A bad batch below the
+point is damage, which is reported and never cut. At or above it, it is cut off only where the end
+of the process before explains it (``torn.py``). Sealed segments before it were synced with
 their indexes; only their ends are looked at. The same holds for the part of the active segment that
 lies before its last checkpointed index entry (``LogSettings.checkpoint_bytes``): a start after a
 kill reads tens of megabytes, not a gigabyte. Damage in what is not read is found by scrubbing and
@@ -26,8 +27,8 @@ from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache, EpochStart
-from paceline_node.storage.producer_file import Snapshots
-from paceline_node.storage.producers import ProducerTable, read_detail
+from paceline_node.storage.log_state import LogState
+from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
 from paceline_node.storage.repair import REPLACEMENT
 from paceline_node.storage.rewriting import rewrite
 from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
@@ -42,22 +43,36 @@ from paceline_node.storage.segment import (
     parse_name,
     segment_name,
 )
+from paceline_node.storage.torn import Ending, Tail
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryHints:
     """What the node knows about a log before opening it.
 
-    ``clean``: the process before this one stopped in an orderly way. ``recovery_point``: an offset
-    from ``recovery.ckpt``, below which everything was durable (0: nothing known). ``log_start``:
-    from ``logstart.ckpt`` (0: the first segment's base). ``disk_failed``: a sync failed under the
-    process before, so what lies above the recovery point may be in the page cache alone.
+    ``ending``: of the process before this one. ``recovery_point``: an offset below which everything
+    was durable, the higher of ``recovery.ckpt``'s and the mark's; ``checkpoint``: the former's
+    alone, up to which the epoch table on disk is complete and indexes may be believed (None: the
+    same); ``point_known``: whether either says anything of this log; ``mark_exact``: whether it is
+    the log's mark, and nobody was told of a record above it. ``log_start``: from ``logstart.ckpt``
+    (0: the first segment's base); ``first_offset``: where the first segment must begin at the
+    latest, None if that is not known. ``disk_failed``: a sync failed under the process before, so
+    what lies above the recovery point may be in the page cache alone.
     """
 
-    clean: bool = False
+    ending: Ending = Ending.POWER_CUT
     recovery_point: int = 0
+    checkpoint: int | None = None
+    point_known: bool = True
+    mark_exact: bool = True
     log_start: int = 0
+    first_offset: int | None = None
     disk_failed: bool = False
+
+    @property
+    def clean(self) -> bool:
+        """Whether indexes and ends may be taken for what they were when the log was closed."""
+        return self.ending is Ending.CLEAN and self.point_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +81,8 @@ class RecoveryReport:
 
     ``lost_tail``: the log ends below the recovery point, so acknowledged records are gone and the
     replica cannot be trusted. ``truncated_bytes`` were cut as torn writes, of which the last
-    ``discarded_valid_bytes`` began with a good batch. ``rebuilt`` names derived state that was
-    missing or bad.
+    ``discarded_valid_bytes`` began with a good batch; ``doubtful_tail``: nobody knows whether they
+    had been acknowledged. ``rebuilt`` names derived state that was missing or bad.
     """
 
     scanned_bytes: int
@@ -76,6 +91,7 @@ class RecoveryReport:
     damaged: tuple[DamagedRange, ...]
     lost_tail: bool
     rebuilt: tuple[str, ...]
+    doubtful_tail: bool = False
 
     @property
     def reached_durable_mark(self) -> bool:
@@ -89,8 +105,7 @@ class Recovered:
 
     segments: list[Segment]
     epochs: EpochCache
-    producers: ProducerTable
-    snapshots: Snapshots
+    state: LogState
     epochs_on_disk: Sequence[EpochStart] | None
     """None: there is no file, or a bad one."""
     compaction: CompactionState
@@ -115,7 +130,18 @@ async def recover(disk: Disk, path: str, hints: RecoveryHints, *, index_interval
     Raises OSError. On an error, or when cancelled, all files are closed; torn bytes may have been
     cut already, which the next recovery would do again.
     """
-    recovery = _Recovery(disk, path, hints, index_interval)
+    try:
+        return await _recover_once(disk, path, hints, index_interval, doubt=False)
+    except CorruptMessage:
+        # Something bad lies in what need not be read: read all, so that it is found to be damage.
+        return await _recover_once(disk, path, hints, index_interval, doubt=True)
+
+
+async def _recover_once(
+    disk: Disk, path: str, hints: RecoveryHints, interval: int, *, doubt: bool
+) -> Recovered:
+    recovery = _Recovery(disk, path, hints, interval)
+    recovery.doubt = doubt
     try:
         return await recovery.run()
     except BaseException:
@@ -128,11 +154,16 @@ class _Recovery:
     """One opening of one log."""
 
     def __init__(self, disk: Disk, path: str, hints: RecoveryHints, interval: int) -> None:
+        self.doubt = False
         self._disk = disk
         self._path = path
         self._hints = hints
         self._interval = interval
         self._mark = hints.recovery_point
+        # What is derived was written at a checkpoint: the mark may be ahead of it.
+        point = hints.checkpoint
+        self._known_until = hints.recovery_point if point is None else point
+        self._tail = Tail.after(hints.ending, mark_exact=hints.mark_exact)
         self._found = _Findings()
         self.segments: list[Segment] = []
         self.scanned: list[Segment] = []
@@ -141,28 +172,39 @@ class _Recovery:
         self._epochs_on_disk: Sequence[EpochStart] | None = None
         self._producers = ProducerTable()
         self._producers_from = 0
+        self._floor: FrozenTable | None = None
+        self._is_founded = True
         self._snapshots: list[int] = []
 
     async def run(self) -> Recovered:
         compaction = await self._finish_compaction()
         await self._open_files()
         known = await self._load_epochs()
+        self._floor = await self._find_anchor()
         damaged_from = await self._load_damage()
         first = await self._load_trusted(known, damaged_from)
         if first < len(self.segments):
-            start = await self._resume(first) if known and damaged_from is None else None
+            resumes = known and damaged_from is None and not self.doubt
+            start = await self._resume(first) if resumes else None
             await self._scan_from(first, start, known=known)
         else:
             await self._restore_producers(self.segments[-1].next_offset, self._epochs)
             self._replay(self.segments[-1].next_offset)
         self._end_at_live_segment()
         if compaction.cleaned_offset > self.segments[-1].next_offset:
-            compaction = CompactionState()
+            compaction = CompactionState(removals=compaction.removals.cut())
         return Recovered(
             self.segments,
             self._epochs,
-            self._producers,
-            Snapshots(self._disk, self._path, self._snapshots),
+            LogState(
+                self._disk,
+                self._path,
+                self._producers,
+                self._snapshots,
+                durable=self._hints.clean,
+                is_missing=self._floor is None,
+                is_founded=self._is_founded,
+            ),
             self._epochs_on_disk,
             compaction,
             self._report(),
@@ -177,7 +219,7 @@ class _Recovery:
             state = await compaction_file.read(self._disk, self._path)
         except CorruptMessage:  # written in one piece: it rotted, with nothing under way
             self._found.rebuilt.append(compaction_file.NAME)
-            return CompactionState()
+            return compaction_file.unknown()
         return await compaction_file.finish(self._disk, self._path, state)
 
     async def _open_files(self) -> None:
@@ -191,12 +233,30 @@ class _Recovery:
             path = f"{self._path}/{segment_name(base)}{LOG_SUFFIX}"
             segment = Segment(self._path, base, await self._disk.open(path))
             self.segments.append(segment)
+        first = self._hints.first_offset
+        if bases and first is not None and bases[0] > first:
+            # Its file is lost, and no retention removed it: an empty one takes its place, of which
+            # the scan finds that everything is missing.
+            self._mark = max(self._mark, bases[0])
+            path = f"{self._path}/{segment_name(first)}{LOG_SUFFIX}"
+            self.segments.insert(0, Segment(self._path, first, self._disk.create(path)))
+            self._found.dirty = True
         if not self.segments:
             start = max(self._hints.log_start, 0)
             path = f"{self._path}/{segment_name(start)}{LOG_SUFFIX}"
             self.segments.append(Segment(self._path, start, self._disk.create(path)))
             self._found.dirty = True
         self._snapshots = producer_file.offsets(names)
+
+    async def _find_anchor(self) -> FrozenTable | None:
+        """What the records below this log's have said (``log_state.py``); None: nobody knows."""
+        oldest = self.segments[0].base_offset
+        if oldest == 0:
+            return FrozenTable(0)
+        usable = [offset for offset in self._snapshots if offset >= oldest]
+        limit = max(oldest, self._hints.log_start)
+        found = await producer_file.newest(self._disk, self._path, usable, self._table, limit)
+        return None if found is None else found.table
 
     async def _load_epochs(self) -> bool:
         try:
@@ -230,9 +290,9 @@ class _Recovery:
 
     async def _load_trusted(self, epochs_known: bool, damaged_from: int | None) -> int:
         """Load segments that need no scan; return the index of the first one that does."""
-        if not epochs_known:
+        if not epochs_known or self.doubt:
             return 0
-        limit = len(self.segments) if self._hints.clean else self._index_of(self._mark)
+        limit = len(self.segments) if self._hints.clean else self._index_of(self._known_until)
         if damaged_from is not None:
             limit = min(limit, self._index_of(damaged_from))
         for index in range(limit):
@@ -265,7 +325,10 @@ class _Recovery:
         if end is not None and segment.next_offset != end:
             return False
         if segment.size:
-            segment.created_ms = segment.batch_timestamps(0)[1]
+            try:
+                segment.created_ms = segment.batch_timestamps(0)[1]
+            except CorruptMessage:  # it begins with damage
+                return False
         return True
 
     def _find_end(self, segment: Segment, *, check_crc: bool) -> None:
@@ -287,7 +350,7 @@ class _Recovery:
         segment.size = segment.file.size()
         try:
             await segment.read_indexes(self._disk)
-            offset, position = segment.offsets.floor(self._mark - 1)
+            offset, position = segment.offsets.floor(self._known_until - 1)
             step = next(segment.walk(Boundary(position, offset)), None)
             if step is None or position == 0:
                 return None
@@ -304,7 +367,7 @@ class _Recovery:
         begin = self.segments[first].base_offset if start is None else start.offset
         self._epochs.truncate_end(begin)
         # A snapshot at or below the mark holds whatever the scan finds; it saves replaying.
-        limit = max(begin, self._mark) if known else begin
+        limit = max(begin, self._known_until) if known else begin
         await self._restore_producers(limit, self._table)
         self._replay(begin)
         for index in range(first, len(self.segments)):
@@ -332,7 +395,7 @@ class _Recovery:
             segment.file,
             size,
             start,
-            ScanRules(self._mark, self._table, self._mark, end),
+            ScanRules(self._mark, self._table, self._known_until, end, self._tail),
             last_epoch=self._epochs.last_epoch,
             visit=partial(self._note, segment),
             visit_hole=partial(self._note_hole, segment),
@@ -342,8 +405,17 @@ class _Recovery:
         self._cut(segment, result)
         if self._hints.disk_failed:
             await rewrite(segment.file, start.position)
+        elif self._hints.ending is Ending.KILLED:
+            await self._rewrite_unsynced(segment)
         self.scanned.append(segment)
         return result.torn is None and end in (None, segment.next_offset)
+
+    async def _rewrite_unsynced(self, segment: Segment) -> None:
+        """Write anew what was never known to be synced: the process may have died of a sync that
+        failed, without being able to say so on such a disk."""
+        if segment.next_offset > self._mark:
+            below = max(self._mark, segment.base_offset)
+            await rewrite(segment.file, segment.boundary_at_offset(below).position)
 
     def _cut(self, segment: Segment, result: ScanEnd) -> None:
         torn_bytes = segment.file.size() - result.position
@@ -377,13 +449,13 @@ class _Recovery:
     async def _restore_producers(self, limit: int, epochs: EpochCache) -> None:
         """Load the newest snapshot at or below ``limit``; none means the log's start."""
         start = self.segments[0].base_offset
-        restored = await producer_file.restore_newest(
-            self._disk, self._path, self._snapshots, self._producers, epochs, limit
-        )
-        if restored is None:
-            self._producers.clear(start)
-            restored = start
-        self._producers_from = restored
+        floor = self._floor or FrozenTable(start)
+        usable = [offset for offset in self._snapshots if offset >= start]
+        kept = await producer_file.newest(self._disk, self._path, usable, epochs, limit)
+        newest = floor if kept is None or kept.table.offset < floor.offset else kept.table
+        self._producers.load(newest, floor)
+        self._is_founded = kept is not None or self._floor is not None
+        self._producers_from = newest.offset
 
     def _replay(self, end: int) -> None:
         """Feed the batches between the snapshot and ``end`` to the table."""
@@ -393,6 +465,9 @@ class _Recovery:
 
     def _report(self) -> RecoveryReport:
         end = self.segments[-1].next_offset
+        hints = self._hints
+        # After a power cut a torn tail is what one expects, and the mark as good as there can be.
+        sure = hints.mark_exact if hints.ending is Ending.KILLED else hints.point_known
         return RecoveryReport(
             scanned_bytes=self._found.scanned_bytes,
             truncated_bytes=self._found.truncated,
@@ -400,6 +475,7 @@ class _Recovery:
             damaged=tuple(self._found.damaged),
             lost_tail=end < self._hints.recovery_point,
             rebuilt=tuple(self._found.rebuilt),
+            doubtful_tail=self._found.truncated > 0 and not sure,
         )
 
     def _note(self, segment: Segment, header: BatchHeader, position: int) -> None:

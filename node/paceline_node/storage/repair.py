@@ -11,18 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+import trio
+
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
 from paceline.wire.batch import BatchHeader, verify
 from paceline_node.env import Disk, File
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.scan import ScanRules, SegmentScan
+from paceline_node.storage.scan import SLICE_BATCHES, ScanRules, SegmentScan
 from paceline_node.storage.segment import Boundary, Hole, Segment
 
 REPLACEMENT = ".replacement"
 """Suffix of a segment that a repair is writing; recovery removes it."""
 
-_COPY = 4 * 1024 * 1024
+_COPY = 512 * 1024
+_UNSYNCED = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +77,15 @@ class SegmentRepair:
         their CRC, or carry another epoch than the leader's table; nothing is written then.
         """
         hole = self._open_hole()
-        position, expected = 0, self._next_offset
+        position, expected, checked = 0, self._next_offset, 0
         while position < len(data):
             header = verify(data, position)
             self._check(header, expected, hole)
             expected = header.next_offset
             position += header.size_bytes
+            checked += 1
+            if checked % SLICE_BATCHES == 0:
+                await trio.lowlevel.checkpoint()
         file = self._writable()
         if self._copied < hole.position:
             await self._copy(file, hole.position)
@@ -151,12 +157,17 @@ class SegmentRepair:
             )
 
     async def _copy(self, file: File, end: int) -> None:
+        unsynced = 0
         while self._copied < end:
             data = await self.damaged.file.read(min(_COPY, end - self._copied), self._copied)
             if self.damaged.truncations != self._truncations:
                 raise LookupError(f"{self.damaged.path()} was cut meanwhile")
             file.append([data])
             self._copied += len(data)
+            unsynced += len(data)
+            if unsynced >= _UNSYNCED:  # a write waits for the disk when too much is not there yet
+                await self._disk.sync([file])
+                unsynced = 0
 
     def _note(
         self, segment: Segment, epochs: EpochCache, header: BatchHeader, position: int

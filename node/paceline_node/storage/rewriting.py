@@ -11,9 +11,13 @@ Names in directories need no such care: a file system whose own journal fails st
 
 from __future__ import annotations
 
+import contextlib
+
+from paceline.errors import CorruptMessage
 from paceline_node.env import File
 
 _PIECE_BYTES = 1024 * 1024
+_PAGE_BYTES = 4096
 
 
 async def rewrite(file: File, start: int = 0) -> None:
@@ -21,4 +25,16 @@ async def rewrite(file: File, start: int = 0) -> None:
     to the disk. A crash in between leaves what was there before. Raises OSError."""
     size = file.size()
     for position in range(start, size, _PIECE_BYTES):
-        file.pwrite(await file.read(min(_PIECE_BYTES, size - position), position), position)
+        count = min(_PIECE_BYTES, size - position)
+        try:
+            file.pwrite(await file.read(count, position), position)
+        except CorruptMessage:
+            await _rewrite_pages(file, position, position + count)
+
+
+async def _rewrite_pages(file: File, start: int, end: int) -> None:
+    """As :func:`rewrite`, but for what cannot be read: that is damage already."""
+    for position in range(start, end, _PAGE_BYTES):
+        count = min(_PAGE_BYTES, end - position)
+        with contextlib.suppress(CorruptMessage):
+            file.pwrite(await file.read(count, position), position)

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import trio
+
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
 from paceline.wire.batch_header import (
@@ -25,13 +27,23 @@ from paceline.wire.batch_header import (
     batch_crc,
     read_header,
 )
+from paceline.wire.checksum import crc32c
 from paceline_node.env import File
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.index import MAX_RELATIVE
+from paceline_node.storage.log_file import Salvage
 from paceline_node.storage.segment import Boundary, Hole
+from paceline_node.storage.torn import Tail, has_unwritten_sector
 
-_WINDOW = 1024 * 1024  # of the smallest batches, some 50 ms of checking between awaits
+_WINDOW = 1024 * 1024
+SLICE_BATCHES = 256
+"""Batches looked at between two checkpoints: some 3 ms of work."""
 _MAGIC_AT = 16
 _PEEK = struct.Struct(">qi")
+_LENGTH_AT = 8
+_LENGTH = struct.Struct(">i")
+_CRC_AT = CRC_START - 4
+_CRC = struct.Struct(">I")
 
 Visit = Callable[[BatchHeader, int], None]
 VisitHole = Callable[[Hole, str], None]
@@ -42,15 +54,17 @@ class ScanRules:
     """What a scan may take for granted.
 
     ``mark``: every offset below it was durable once, so a bad batch there is damage; at or above
-    it, a torn write. ``epochs`` is the checksummed table and binds below ``epochs_until``. ``end``
-    is the base offset of the next segment, None for the last one; a file may go on behind it when
-    a truncation had not reached the disk, and those bytes are not looked at.
+    it, a torn write as far as ``tail`` allows that. ``epochs`` is the checksummed table and binds
+    below ``epochs_until``. ``end`` is the base offset of the next segment, None for the last one; a
+    file may go on behind it when a truncation had not reached the disk, and those bytes are not
+    looked at.
     """
 
     mark: int
     epochs: EpochCache
     epochs_until: int
     end: int | None
+    tail: Tail = Tail.ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,7 @@ class _Window:
     """A file read in large pieces; ``at`` moves it so that a whole batch is in memory."""
 
     def __init__(self, file: File, size: int) -> None:
-        self.file = file
+        self.file = Salvage(file)
         self.size = size
         self.data = b""
         self.start = 0
@@ -106,6 +120,7 @@ class SegmentScan:
         self._size = size
         self._start = start.position
         self._expected = start.offset
+        self._highest = start.offset + MAX_RELATIVE
         self._rules = rules
         self._last_epoch = last_epoch
         self._visit = visit
@@ -113,7 +128,7 @@ class SegmentScan:
 
     async def run(self) -> ScanEnd:
         """Scan. Raises OSError. Cancel-safe: nothing is changed on disk."""
-        position = self._start
+        position, seen = self._start, 0
         while position < self._size and self._expected != self._rules.end:
             header, fault = await self._fetch(position)
             if header is not None:
@@ -121,18 +136,42 @@ class SegmentScan:
                 if fault is None:
                     self._accept(header, position)
                     position += header.size_bytes
+                    seen += 1
+                    if seen % SLICE_BATCHES == 0:
+                        await trio.lowlevel.checkpoint()
                     continue
             found = await self._resync(position, header)
-            if self._expected >= self._rules.mark:
+            bad_end = self._size if found is None else found[1]
+            is_readable = self._window.file.why(position, bad_end) is None
+            if (
+                self._expected >= self._rules.mark
+                and is_readable
+                and await self._is_torn(position, found)
+            ):
                 discarded = 0 if found is None else self._size - found[1]
                 return ScanEnd(position, self._expected, fault, discarded)
-            end, next_position = found or (self._lost_end(), self._size)
+            end, next_position = found or (self._lost_end(header), self._size)
             self._hole(end, position, next_position, fault or "damaged")
             position = next_position
         end_offset = self._rules.end
-        if end_offset is not None and self._expected < min(end_offset, self._rules.mark):
-            self._hole(end_offset, position, position, "batches are missing at the segment's end")
+        if end_offset is not None and self._expected < end_offset:
+            below_mark = self._expected < self._rules.mark
+            if below_mark or not self._rules.tail.may_lack_segments:
+                why = "batches are missing at the segment's end"
+                self._hole(end_offset, position, position, why)
         return ScanEnd(position, self._expected, None)
+
+    async def _is_torn(self, position: int, found: tuple[int, int] | None) -> bool:
+        """Whether the bad bytes at ``position``, behind which ``found`` lies, may be cut off."""
+        tail = self._rules.tail
+        if tail in (Tail.ALL, Tail.NOTHING):
+            return tail is Tail.ALL
+        window = self._window
+        end = min(self._size if found is None else found[1], position + MAX_STORED_BATCH_BYTES)
+        data = await window.file.read(end - position, position)
+        if found is None and _is_cut_short(data):
+            return True
+        return tail is Tail.UNWRITTEN and has_unwritten_sector(data, position)
 
     async def _fetch(self, position: int) -> tuple[BatchHeader | None, str | None]:
         """The batch at ``position``, all of it in the window, and what its bytes alone tell
@@ -176,14 +215,23 @@ class SegmentScan:
         self._last_epoch = header.leader_epoch
 
     def _hole(self, end: int, position: int, end_position: int, reason: str) -> None:
+        reason = self._window.file.why(position, end_position) or reason
         self._visit_hole(Hole(self._expected, end, position, end_position), reason)
         self._expected = end
 
-    def _lost_end(self) -> int:
-        """Where a hole ends behind which nothing good was found in this file."""
+    def _lost_end(self, header: BatchHeader | None) -> int:
+        """Where a hole ends behind which nothing good was found in this file. The offsets of a bad
+        batch are not given out again, as far as its own header names them."""
         if self._rules.end is not None:
             return self._rules.end
-        return max(self._rules.mark, self._expected + 1)
+        end = self._expected + 1
+        if (
+            header is not None
+            and header.base_offset == self._expected
+            and header.record_count == header.last_offset_delta + 1
+        ):
+            end = header.next_offset
+        return max(self._rules.mark, end)
 
     async def _resync(self, bad: int, header: BatchHeader | None) -> tuple[int, int] | None:
         """(base offset, position) of the first good batch behind the bad one at byte ``bad``.
@@ -226,7 +274,22 @@ class SegmentScan:
         header, fault = await self._fetch(position)
         if header is None or fault is not None or header.base_offset <= self._expected:
             return None
+        if header.next_offset > self._highest:  # no segment holds that: the field has rotted
+            return None
         end = self._rules.end
         if end is not None and header.next_offset > end:
             return None
         return header.base_offset if self._fault(header, header.base_offset) is None else None
+
+
+def _is_cut_short(data: bytes) -> bool:
+    """Whether the last bytes of a file are the beginning of a batch, as far as one can tell. A
+    whole batch with a length that rotted is none: its CRC holds."""
+    if len(data) < HEADER_BYTES:
+        return True
+    length: int
+    (length,) = _LENGTH.unpack_from(data, _LENGTH_AT)
+    if length + LENGTH_OVERHEAD <= len(data):
+        return False
+    (crc,) = _CRC.unpack_from(data, _CRC_AT)
+    return bool(crc32c(memoryview(data)[CRC_START:]) != crc)

@@ -7,6 +7,7 @@ belongs here: positions inside one file. Which file, and what may be read, is ``
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from array import array
 from bisect import bisect_right
@@ -18,6 +19,7 @@ from paceline.wire.batch_header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeade
 from paceline_node.env import Disk, File
 from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.index import MAX_RELATIVE, OffsetIndex, TimeIndex
+from paceline_node.storage.log_file import LogFile, Unreadable
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -72,13 +74,14 @@ def parse_name(name: str) -> int | None:
 
 
 class Segment:
-    """An open segment. All methods are synchronous and raise OSError of the file."""
+    """An open segment. All methods are synchronous and raise OSError of the file; where its bytes
+    cannot be read, that is CorruptMessage (``log_file.py``)."""
 
     def __init__(self, directory: str, base_offset: int, file: File) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.next_offset = base_offset
-        self.file = file
+        self.file = file if isinstance(file, LogFile) else LogFile(file)
         self.size = 0
         """Bytes that belong to the log; equal to the file's size once recovered."""
         self.offsets = OffsetIndex(base_offset)
@@ -183,10 +186,12 @@ class Segment:
         """The largest timestamp may have been cut off; find it among what is left behind the last
         time index entry."""
         self.max_timestamp, known = self.times.last
-        for step in self.walk(Boundary(*self._floor(known))):
-            if step.position >= boundary.position:
-                break
-            self.max_timestamp = max(self.max_timestamp, self.batch_timestamps(step.position)[1])
+        with contextlib.suppress(CorruptMessage):  # whoever reads there will tell
+            for step in self.walk(Boundary(*self._floor(known))):
+                if step.position >= boundary.position:
+                    break
+                largest = self.batch_timestamps(step.position)[1]
+                self.max_timestamp = max(self.max_timestamp, largest)
 
     def write_indexes(self, disk: Disk) -> list[File]:
         """Write both index files anew; the caller syncs and closes them.
@@ -306,7 +311,7 @@ class Segment:
             if at + HEADER_BYTES > len(window):
                 # Behind a large batch the next one will be large too: fetch its header only.
                 wanted = HEADER_BYTES if at > len(window) > 0 else _WINDOW
-                window, window_start, at = self.file.pread(wanted, position), position, 0
+                window, window_start, at = self._read_ahead(wanted, position), position, 0
                 if len(window) < HEADER_BYTES:
                     raise CorruptMessage(f"{self.path()}: no whole batch at byte {position}")
             base_offset, length, delta = _STEP.unpack_from(window, at)
@@ -319,6 +324,12 @@ class Segment:
             expected = base_offset + delta + 1
             yield Step(position, end, base_offset, expected)
             position = end
+
+    def _read_ahead(self, size: int, position: int) -> bytes:
+        try:
+            return self.file.pread(size, position)
+        except Unreadable:  # what can be read up to there is to be read all the same
+            return self.file.pread(HEADER_BYTES, position)
 
     def remember(self, boundary: Boundary) -> None:
         """A reader will go on at this boundary: find it without walking."""

@@ -7,11 +7,14 @@ that go with them are ``log.py``'s.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from paceline_node.env import Disk, File
+from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.durability import Durability
-from paceline_node.storage.segment import LOG_SUFFIX, Segment, segment_name
+from paceline_node.storage.log_file import Unreadable
+from paceline_node.storage.segment import LOG_SUFFIX, Boundary, Segment, segment_name
 
 
 class SegmentFiles:
@@ -24,6 +27,9 @@ class SegmentFiles:
         self._directory = directory
         self._durability = durability
         self._segments = segments
+        self._on_unreadable: Callable[[int, Unreadable], None] | None = None
+        for segment in segments:
+            self._watch(segment)
         # Unlinked, but a fetch may still hold a slice of them: closed at the second call of
         # close_retired from now, so at least one pause between two calls later.
         self._retired: list[File] = []
@@ -43,27 +49,81 @@ class SegmentFiles:
         found = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
         return self._segments[max(0, found)]
 
+    def whole_from(self, start: int) -> int:
+        """From where on nothing is damaged that lies wholly below ``start``."""
+        found = self._segments[0].base_offset
+        for segment in self._segments:
+            if segment.base_offset >= start:
+                break
+            for hole in segment.holes:
+                found = max(found, hole.end) if hole.end <= start else found
+        return found
+
     def add(self, base_offset: int) -> Segment:
         """Begin a new, empty active segment."""
-        file = self._disk.create(f"{self._directory}/{segment_name(base_offset)}{LOG_SUFFIX}")
+        return self._begin(base_offset, self._disk.create(self._path(base_offset)))
+
+    def _path(self, base_offset: int) -> str:
+        return f"{self._directory}/{segment_name(base_offset)}{LOG_SUFFIX}"
+
+    def _begin(self, base_offset: int, file: File) -> Segment:
         self._durability.touch(file)
         self._durability.touch_directory()
         self._segments.append(Segment(self._directory, base_offset, file))
+        self._watch(self.active)
         return self.active
 
-    def cut_back(self, base_offset: int) -> None:
-        """Remove segments that begin at or above ``base_offset``, newest first; one must remain."""
-        self._drop_announced()
-        while len(self._segments) > 1 and self.active.base_offset >= base_offset:
-            self._remove(self._segments.pop())
+    def _watch(self, segment: Segment) -> None:
+        segment.file.on_unreadable = partial(self._tell_unreadable, segment.base_offset)
 
-    def begin_anew(self, base_offset: int) -> None:
+    def watch_reads(self, on_unreadable: Callable[[int, Unreadable], None]) -> None:
+        """Call ``on_unreadable(base offset of the segment, error)`` whenever the disk cannot give
+        bytes to whoever reads them; it must be quick and must not read."""
+        self._on_unreadable = on_unreadable
+
+    def _tell_unreadable(self, base_offset: int, error: Unreadable) -> None:
+        if self._on_unreadable is not None:
+            self._on_unreadable(base_offset, error)
+
+    def prepare(self, boundary: Boundary) -> File:
+        """What :meth:`cut_back` to ``boundary`` will write to: a new file where nothing is left,
+        under a name that recovery removes. Whoever lacks the room for it has lost nothing."""
+        if boundary.offset > self._segments[0].base_offset:
+            file = self.at(boundary.offset - 1).file
+            file.fileno()  # it may rest, and find no descriptor
+            return file
+        return self.prepare_anew(boundary.offset)
+
+    def prepare_anew(self, base_offset: int) -> File:
+        """The file of :meth:`begin_anew`, as :meth:`prepare` makes it."""
+        path = self._path(base_offset) + TEMPORARY
+        self._disk.remove(path)
+        return self._disk.create(path)
+
+    def cut_back(self, boundary: Boundary, prepared: File) -> None:
+        """Remove what lies at or above ``boundary``, newest first; ``prepared`` for that."""
+        if boundary.offset == self._segments[0].base_offset:
+            self.begin_anew(boundary.offset, prepared)
+            return
+        self._drop_announced()
+        while self.active.base_offset >= boundary.offset:
+            self._remove(self._segments.pop())
+        active = self.active
+        if active.next_offset > boundary.offset:
+            active.truncate(boundary)
+            active.remove_indexes(self._disk)
+            self._durability.shortened(active.file)
+            self._durability.touch_directory()
+
+    def begin_anew(self, base_offset: int, prepared: File) -> None:
         """Remove all segments, newest first, and begin an empty one: a new file even under an old
         name, so that old and new bytes never share one."""
         self._drop_announced()
         while self._segments:
             self._remove(self._segments.pop())
-        self.add(base_offset)
+        path = self._path(base_offset)
+        self._disk.rename(path + TEMPORARY, path)
+        self._begin(base_offset, prepared)
 
     def remove_oldest(self, count: int) -> None:
         """Remove ``count`` segments, oldest first; the active one is never among them."""
@@ -90,6 +150,7 @@ class SegmentFiles:
         self._disk.rename(path, first.path())
         self._announced = None
         self._segments[at] = new
+        self._watch(new)
         self._durability.removed(first.file)
         self._retired.append(first.file)
         for segment in others:

@@ -21,7 +21,7 @@ index of its own (``positions.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from paceline.errors import OutOfOrderSequence, SegmentSealed
@@ -95,11 +95,10 @@ def changes(
     header: BatchHeader,
     extension: BatchExtension,
     base_offset: int,
-    states: Mapping[StateKey, object],
-) -> Iterator[tuple[StateKey, WriterState | SegmentMarks | None]]:
-    """What a batch at ``base_offset`` changes; None removes a writer. Never refuses."""
-    marks = states.get(MARKS_KEY, EMPTY)
-    assert isinstance(marks, SegmentMarks)
+    marks: SegmentMarks,
+) -> Iterator[tuple[StateKey, WriterState | SegmentMarks]]:
+    """What a batch at ``base_offset`` changes, behind ``marks``. Never refuses. Whom a batch of
+    kind EXPIRE removes is :func:`silent`'s to say."""
     last_offset = base_offset + header.last_offset_delta
     marks = marks._replace(end_position=extension.base_position, last_offset=last_offset)
     match extension.kind:
@@ -116,15 +115,14 @@ def changes(
         case PayloadKind.TRUNCATE:
             start = max(marks.start_position, extension.first_sequence)
             marks = marks._replace(start_position=start)
-        case PayloadKind.EXPIRE:
-            for key, state in states.items():
-                if _is_expired(state, extension.first_sequence):
-                    yield key, None
     yield MARKS_KEY, marks
 
 
-def _is_expired(state: object, cutoff_ms: int) -> bool:
-    return isinstance(state, WriterState) and state.last_timestamp < cutoff_ms
+def silent(states: Iterable[tuple[StateKey, object]], cutoff_ms: int) -> Iterator[StateKey]:
+    """Writers whose last batch is older than ``cutoff_ms``."""
+    for key, state in states:
+        if isinstance(state, WriterState) and state.last_timestamp < cutoff_ms:
+            yield key
 
 
 def row_to_state(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from paceline.wire.batch_header import BatchHeader
@@ -33,11 +33,34 @@ def is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bo
     )
 
 
+class AbortedRanges:
+    """Aborted transactions for many questions: those of one producer follow each other."""
+
+    def __init__(self, entries: Iterable[AbortedTransaction] = ()) -> None:
+        """``entries`` by marker, ascending."""
+        by_producer: dict[int, tuple[list[int], list[int]]] = {}
+        for entry in entries:
+            firsts, lasts = by_producer.setdefault(entry.producer_id, ([], []))
+            firsts.append(entry.first_offset)
+            lasts.append(entry.last_offset)
+        self._by_producer: Mapping[int, tuple[list[int], list[int]]] = by_producer
+
+    def contains(self, header: BatchHeader) -> bool:
+        """Whether a stored batch belongs to one of them."""
+        if not header.is_transactional or header.producer_id not in self._by_producer:
+            return False
+        firsts, lasts = self._by_producer[header.producer_id]
+        at = bisect_left(lasts, header.base_offset)
+        return at < len(lasts) and firsts[at] <= header.base_offset
+
+
 class TransactionIndex:
     """``open`` holds the first offset of each open transaction, by producer id."""
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
+        self.known_to: int | None = None
+        """While the table is rebuilt from the log: how far. Nobody may rely on what is behind."""
         self._aborted: list[AbortedTransaction] = []  # by marker, ascending
         self._least_first: list[int] = []  # the least first offset from each entry on
         self._ended: deque[tuple[int, int]] = deque()  # (marker, first offset), ascending
@@ -65,15 +88,24 @@ class TransactionIndex:
     def first_unstable(self, high_watermark: int) -> int:
         """Readers of committed records may go up to here, at most: before the first open
         transaction, and the first whose marker is not committed itself."""
+        self.settled(high_watermark)
+        least = high_watermark if self.known_to is None else min(high_watermark, self.known_to)
+        for first in self.open.values():
+            least = min(least, first)
+        for _, first in self._ended:
+            least = min(least, first)
+        return least
+
+    def settled(self, high_watermark: int) -> None:
+        """Markers below ``high_watermark`` are committed: nothing more hangs on them."""
         ended = self._ended
         while ended and ended[0][0] < high_watermark:
             ended.popleft()
-        least = high_watermark
-        for first in self.open.values():
-            least = min(least, first)
-        for _, first in ended:
-            least = min(least, first)
-        return least
+
+    @property
+    def unsettled_count(self) -> int:
+        """Ended transactions whose markers are not known to be committed."""
+        return len(self._ended)
 
     def aborted_in(self, start: int, end: int) -> list[AbortedTransaction]:
         """Those with records in offsets ``start..end`` (exclusive), by marker."""
@@ -95,7 +127,7 @@ class TransactionIndex:
             self.replace_aborted(kept)
 
     def forget_below(self, offset: int) -> None:
-        """The log begins at ``offset`` now."""
+        """The log begins at ``offset`` now, or holds nothing aborted below it any more."""
         at = bisect_left(self._aborted, offset, key=lambda entry: entry.last_offset)
         del self._aborted[:at]
         del self._least_first[:at]

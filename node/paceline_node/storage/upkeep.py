@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import trio
 
 from paceline.errors import CorruptMessage, StorageError
+from paceline.types import LeaderEpoch
 from paceline_node.env import Disk
-from paceline_node.storage import damage
+from paceline_node.storage import compaction_file, damage, producer_file
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
+from paceline_node.storage.producer_file import replay_some
+from paceline_node.storage.producers import FrozenTable, ProducerTable
 from paceline_node.storage.repair import SegmentRepair
 from paceline_node.storage.scan import ScanRules, SegmentScan
 from paceline_node.storage.segment import Boundary, Hole
+
+_REPLAYED_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,32 @@ class Scrubbed:
     next_offset: int
     size_bytes: int
     damaged: tuple[DamagedRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a log begins anew, empty: with ``state``, as a copy of the log of the leader of
+    ``leader_epoch``, which lacks tombstones up to ``removed_to`` and is compacted up to
+    ``cleaned_offset``."""
+
+    state: FrozenTable
+    leader_epoch: LeaderEpoch
+    removed_to: int
+    cleaned_offset: int
+
+
+async def note_beginning(disk: Disk, log: Log, beginning: Beginning) -> None:
+    """Write down what ``log``, which has just begun anew, is a copy of. It follows as a copy only
+    after that. Raises OSError."""
+    if beginning.removed_to == beginning.cleaned_offset == 0:
+        return
+    async with log.compaction_lock:
+        await disk.fsync_dir(log.path)  # of the log before, nothing may come back beside the note
+        removals = log.compaction.removals.begun(
+            beginning.leader_epoch, beginning.removed_to, beginning.cleaned_offset
+        )
+        await compaction_file.write(disk, log.path, replace(log.compaction, removals=removals))
+        log.compaction = replace(log.compaction, removals=removals)
 
 
 async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
@@ -56,6 +89,29 @@ async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
         await damage.write(disk, log.path, log.damaged)
     ranges = tuple(DamagedRange(hole.start, hole.end, reason) for hole, reason in found)
     return Scrubbed(end, size, ranges)
+
+
+async def anchor_behind_damage(disk: Disk, log: Log) -> None:
+    """Let a replica that has nothing begin behind damage that was given up: what was readable below
+    adds up to the state as of there. Raises OSError; LookupError when the log changed meanwhile."""
+    offset = log.oldest_whole_offset
+    if not log.state.lacks_anchor(log.oldest_offset, offset, log.log_start_offset):
+        return
+    version = log.version
+    table = ProducerTable()
+    table.load(log.state.floor)
+    for number, _ in enumerate(
+        producer_file.replaying(list(log.segments), table, log.state.floor.offset, offset)
+    ):
+        if number % _REPLAYED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+            if log.version != version or log.failed is not None:
+                raise LookupError(f"{log.identity}: the log changed meanwhile")
+    state = table.freeze(offset)
+    epoch = int(log.epochs.epoch_at(offset - 1))
+    await producer_file.write(disk, log.path, producer_file.Snapshot(epoch, state))
+    if log.failed is None:
+        log.state.anchored(state)
 
 
 def begin_repair(
@@ -98,6 +154,22 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
         raise
     await disk.fsync_dir(log.path)
     await damage.write(disk, log.path, log.damaged)
+    await _rebuild_producers(log)
+
+
+async def _rebuild_producers(log: Log) -> None:
+    """Let the table see all batches from the repaired ones on, a slice at a time: a log may be of
+    any size. Until that is done ``known_to`` says so. Raises CorruptMessage, StorageError."""
+    index = log.producers.transactions
+    while index.known_to is not None:
+        if log.failed is not None:
+            raise StorageError(f"{log.identity}: {log.failed}")
+        end = log.log_end_offset
+        if index.known_to >= end:
+            index.known_to = None
+            return
+        index.known_to = replay_some(log.segments, log.producers, index.known_to, end)
+        await trio.lowlevel.checkpoint()
 
 
 async def replace_range(

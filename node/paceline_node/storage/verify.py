@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from paceline.errors import CorruptMessage
-from paceline.types import NO_EPOCH
 from paceline.wire.batch import BatchHeader, TruncatedBatch, batch_crc, read_header
 from paceline_node.env import Disk, File
 from paceline_node.storage import epoch_file, producer_file
@@ -22,6 +21,7 @@ from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import OffsetIndex
 from paceline_node.storage.layout import Offsets, list_partitions, read_offsets
+from paceline_node.storage.log_file import Salvage
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity
 from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.scan import ScanRules, SegmentScan
@@ -80,7 +80,7 @@ class LogReport:
 
 async def verify_directory(disk: Disk) -> list[LogReport]:
     """Verify every log of a data directory, by path. Raises OSError."""
-    points = await read_offsets(disk, Offsets.RECOVERY)
+    points = await read_offsets(disk, Offsets.RECOVERY) or {}
     reports = []
     for directory in await list_partitions(disk):
         identity = directory.identity
@@ -111,7 +111,7 @@ class _LogCheck:
     epochs: EpochCache = field(default_factory=EpochCache)
     table: EpochCache = field(default_factory=EpochCache)
     findings: list[Finding] = field(default_factory=list)
-    snapshots: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    snapshots: dict[int, producer_file.Snapshot] = field(default_factory=dict)
     segment: SegmentCheck = field(default_factory=lambda: SegmentCheck(is_whole=True))
 
     async def run(self) -> None:
@@ -216,15 +216,14 @@ class _LogCheck:
     def _check_snapshot(self, last: BatchHeader) -> None:
         """Hold a snapshot that was taken behind a batch of a segment against the batches."""
         offset = last.next_offset
-        epoch, data = self.snapshots.get(offset, (NO_EPOCH, b""))
-        if epoch != last.leader_epoch:
+        snapshot = self.snapshots.get(offset)
+        if snapshot is None or snapshot.epoch != last.leader_epoch:
             return  # none, or of another history: never used
         table = ProducerTable()
-        with contextlib.suppress(CorruptMessage):
-            table.restore(data, offset)
-            for message in self.segment.snapshot(table):
-                path = f"{self.path}/{producer_file.name(offset)}"
-                self._add(Problem.SEGMENT, path, offset, message)
+        table.load(snapshot.table)
+        for message in self.segment.snapshot(table):
+            path = f"{self.path}/{producer_file.name(offset)}"
+            self._add(Problem.SEGMENT, path, offset, message)
 
     def _hole(self, path: str, hole: Hole, reason: str) -> None:
         if hole.end != _EVERYTHING:
@@ -280,6 +279,7 @@ class BatchCursor:
 
     def __init__(self, file: File) -> None:
         self._file = file
+        self._salvage = Salvage(file)  # what the disk cannot give shows as a checksum that fails
         self._position = 0
         self._window = b""
         self._start = 0
@@ -297,7 +297,7 @@ class BatchCursor:
                     self.stopped = f"byte {self._position}: the batch is cut short"
                     return None
                 count = max(cut.needed_bytes, _WINDOW)
-                self._window = await self._file.read(count, self._position)
+                self._window = await self._salvage.read(count, self._position)
                 self._start = self._position
                 continue
             except CorruptMessage as error:

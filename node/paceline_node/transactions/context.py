@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from paceline.errors import InvalidRequest, InvalidTransactionTimeout, TransactionTooLarge
 from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import EVERYTHING, Entry, Journal
-from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.eviction import evicted
+from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State, Transaction, transaction_entry
 from paceline_node.transactions.store import TransactionStore
 
+_FULL_S = 1.0
 _NAME_BYTES_MAX = 1024
+_PIECE_BYTES = 1024 * 1024
+"""More than this is not written as one batch, where it need not be."""
+_RECORD_BYTES_MAX = 8 * 1024 * 1024
+"""Of an open transaction, so that its decision, which is a little larger, fits in a batch."""
 
 
 class TransactionContext:
@@ -30,23 +36,28 @@ class TransactionContext:
         self._active_at: dict[TransactionKey, float] = {}
         self._endings_changed = endings_changed
         self._journal: Journal | None = None
+        self._full_until: dict[Family, float] = {}
+        """Until when nobody looks again for ids that nobody uses."""
 
     # --- leading ----------------------------------------------------------------------------------
 
     def begin(self, journal: Journal) -> None:
-        """Decide from now on. What is left of each time-out is judged by the wall clock; task
-        attempts of sinks, which are kept alive by touches, get a whole one."""
+        """Decide from now on. What is left of each time-out is judged by the wall clock, which is
+        this node's, while the begin was told by another's: at least half of it is left, or one
+        clock that is ahead would abort everything. Task attempts of sinks, which are kept alive by
+        touches, get a whole one."""
         self._journal = journal
         wall_ms = journal.wall_ms()
         for key in self.store.ongoing:
             found = self.store.transactions[key]
             spent_s = 0.0 if found.sink else max(0, wall_ms - found.began_ms) / 1000
-            self.active(key, journal.now() - min(spent_s, found.timeout_ms / 1000))
+            self.active(key, journal.now() - min(spent_s, found.timeout_ms / 2000))
         self._endings_changed()
 
     def end(self) -> None:
         """Decide nothing any more."""
         self._journal = None
+        self._full_until.clear()
         self.alarms.clear()
         self._active_at.clear()
 
@@ -77,11 +88,32 @@ class TransactionContext:
         if self.store.prepared:
             self._endings_changed()
 
+    def write_pieces(self, entries: Iterable[Entry]) -> None:
+        """As :meth:`write`, but for any number of records, in as many batches as that takes: some
+        may be written when this raises."""
+        piece: list[Entry] = []
+        size = 0
+        for entry in entries:
+            if piece and size + size_of(entry) > _PIECE_BYTES:
+                self.write(*piece)
+                piece, size = [], 0
+            piece.append(entry)
+            size += size_of(entry)
+        if piece:
+            self.write(*piece)
+
     def put(self, key: TransactionKey, value: Transaction) -> None:
-        """Store a transactional id's new state."""
+        """Store a transactional id's new state. Raises TransactionTooLarge for too much of it in
+        one that is open, and what writing raises."""
         before = self.find(key)
         check_step(key, before, value)
-        self.write(transaction_entry(key, value))
+        entry = transaction_entry(key, value)
+        if value.state is State.ONGOING and size_of(entry) > _RECORD_BYTES_MAX:
+            raise TransactionTooLarge(
+                f"{key}: its partitions, groups and offsets are {size_of(entry)} bytes, at most "
+                f"{_RECORD_BYTES_MAX}"
+            )
+        self.write(entry)
         if value.state is State.ONGOING and (before is None or before.state is not State.ONGOING):
             self.active(key, self.now())
 
@@ -115,21 +147,45 @@ class TransactionContext:
                 "(transactions.timeout_max_ms)"
             )
 
-    def check_new_id(self, name: str) -> None:
+    def check_new_id(self, key: TransactionKey) -> None:
         """Raise InvalidRequest for an impossible name, TransactionTooLarge when there are too
-        many ids already."""
+        many ids of its family already, all of which are in use: none uses up those of another.
+        What nobody uses makes room (``eviction.py``)."""
         try:
-            size = len(name.encode())
+            size = len(key.name.encode())
         except UnicodeEncodeError:
             size = 0
         if not 1 <= size <= _NAME_BYTES_MAX:
             raise InvalidRequest(
                 f"transactional id: expected 1 to {_NAME_BYTES_MAX} bytes of UTF-8"
             )
-        if len(self.store.transactions) >= self.limits.ids_max:
+        if self.store.counts[key.family] >= self.limits.ids_max and not self._make_room(key.family):
             raise TransactionTooLarge(
-                f"{self.limits.ids_max} transactional ids already (transactions.ids_max)"
+                f"{self.limits.ids_max} transactional ids of family {key.family.value} already "
+                "(transactions.ids_max)"
             )
+
+    def _make_room(self, family: Family) -> bool:
+        """Forget ids of the family that nobody uses; whether there were any."""
+        now = self.now()
+        if now < self._full_until.get(family, now):
+            return False
+        entries = evicted(self.store, family, self.wall_ms(), self.limits)
+        if entries:
+            self.write(*entries)
+        else:
+            self._full_until[family] = now + _FULL_S
+        return bool(entries)
+
+
+def size_of(entry: Entry) -> int:
+    """About what a record takes in a batch."""
+    return len(entry.key) + len(entry.value or b"") + 32
+
+
+def fits_at_once(entries: Iterable[Entry]) -> bool:
+    """Whether these may be written as one batch; otherwise in pieces."""
+    return sum(map(size_of, entries)) <= _PIECE_BYTES
 
 
 _COMPLETE = {State.COMPLETE_COMMIT, State.COMPLETE_ABORT}

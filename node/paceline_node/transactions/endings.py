@@ -83,19 +83,39 @@ def completed(found: Transaction, wall_ms: int) -> Transaction:
     )
 
 
-def completion(
-    store: TransactionStore, key: TransactionKey, found: Transaction, wall_ms: int
-) -> list[Entry]:
-    """The records that make a prepared transaction complete. A sink's task attempt is forgotten:
-    nobody can use its name again."""
+def completion(key: TransactionKey, found: Transaction, wall_ms: int) -> Entry:
+    """The record that makes a prepared transaction complete. A sink's task attempt is forgotten:
+    nobody can use its name again. What is staged counts for nothing from here on, and is dropped
+    behind it (:func:`dropped_staging`): before it, another coordinator would not know what it has
+    to append."""
     value = None if key.family is Family.SINK else completed(found, wall_ms)
-    return [transaction_entry(key, value), *dropped_staging(store, key)]
+    return transaction_entry(key, value)
 
 
 def dropped_staging(store: TransactionStore, key: TransactionKey) -> Iterator[Entry]:
     """Forget everything that is staged under ``key``."""
     for serial, number in sorted(store.staged.get(key, {})):
         yield staged_entry(key, serial, number, None)
+
+
+def left_staging(store: TransactionStore) -> Iterator[TransactionKey]:
+    """Ids with nothing but records of transactions that are over staged."""
+    for key in list(store.staged):
+        found = store.transactions.get(key)
+        if found is None or not (found.state is State.ONGOING or found.state.is_prepared):
+            yield key
+
+
+def decided_by_sink(store: TransactionStore, key: TransactionKey) -> bool | None:
+    """Whether an open task attempt was committed by its sink's last commit, or aborted by it; None
+    while it is undecided. The record of the sink decides; the attempts' own may come behind it."""
+    found = store.transactions.get(key)
+    sink = None if found is None else store.sinks.get(found.sink)
+    if found is None or sink is None or found.state is not State.ONGOING:
+        return None
+    if found.batch > sink.last_batch:
+        return None
+    return found.batch == sink.last_batch and key.name in sink.last_transactions
 
 
 def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:

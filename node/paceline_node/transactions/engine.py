@@ -62,6 +62,11 @@ class TransactionEngine:
         """Transactions that are decided and not complete, while this leads."""
         return list(self.store.prepared) if self.leads else []
 
+    @property
+    def ending_count(self) -> int:
+        """How many they are."""
+        return len(self.store.prepared) if self.leads else 0
+
     def ending(self, key: TransactionKey) -> Ending | None:
         """What is left to do for one of them; None when it is done."""
         return ending_of(self.store, key)
@@ -79,6 +84,7 @@ class TransactionEngine:
     def lead(self, journal: Journal, *, log_is_empty: bool) -> None:
         """Decide from now on: watch open transactions, finish what was decided."""
         self._context.begin(journal)
+        self.sinks.settle_all()
         self._expiry.begin()
 
     def resign(self, error: PacelineError) -> None:

@@ -1,8 +1,9 @@
 """Forgetting transactional ids and sinks that nobody has used for long, by a log record.
 
 A transactional id goes when it has no open transaction and has not changed for
-``transactions.ids_kept_ms``. One of family ``cursus`` stays, for its epoch may not begin anew (spec
-cursus 10).
+``transactions.ids_kept_ms``. Those of family ``cursus`` show their clients an epoch of their own,
+which may not begin anew (spec cursus 10): with them a record is written that says where the epochs
+of new ids begin, above all that were forgotten.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import math
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.endings import dropped_staging
+from paceline_node.transactions.endings import dropped_staging, left_staging
 from paceline_node.transactions.keys import Family
-from paceline_node.transactions.records import State, sink_entry, transaction_entry
+from paceline_node.transactions.records import State, floor_entry, sink_entry, transaction_entry
 
 _AT_ONCE = 200
+_SOON_S = 1.0
 
 
 class Expiry:
@@ -28,6 +30,8 @@ class Expiry:
     def begin(self) -> None:
         """This node leads now, or has looked."""
         self._at = self._context.now() + self._context.limits.expiry_check_s
+        if any(True for _ in left_staging(self._context.store)):
+            self._at = self._context.now() + _SOON_S
 
     def end(self) -> None:
         """This node leads no longer."""
@@ -39,24 +43,34 @@ class Expiry:
 
     def look(self) -> None:
         """Forget some of what is due. Raises what writing raises."""
-        self.begin()
         limits, store = self._context.limits, self._context.store
+        for key in left_staging(store):
+            self._context.write_pieces(dropped_staging(store, key))
+        self.begin()
         wall_ms = self._context.wall_ms()
         ids_before_ms = wall_ms - int(limits.ids_kept_s * 1000)
         sinks_before_ms = wall_ms - int(limits.sinks_kept_s * 1000)
         entries: list[Entry] = []
+        known = store.floors.get(Family.CURSUS, 0)
+        floor = known
         for key, found in store.transactions.items():
             if (
-                (found.state is State.EMPTY or found.state.is_complete)
-                and found.changed_ms < ids_before_ms
-                and key.family is not Family.CURSUS
-            ):
+                found.state is State.EMPTY or found.state.is_complete
+            ) and found.changed_ms < ids_before_ms:
                 entries.append(transaction_entry(key, None))
-                entries += dropped_staging(store, key)
+                if key.family is Family.CURSUS:
+                    floor = max(floor, found.wire_epoch + 1)
+                if len(entries) == _AT_ONCE:
+                    break
         for name, sink in store.sinks.items():
+            if len(entries) >= _AT_ONCE:
+                break
             if sink.changed_ms < sinks_before_ms and name not in store.of_sink:
                 entries.append(sink_entry(name, None))
+        is_full = len(entries) >= _AT_ONCE
+        if floor > known:
+            entries.append(floor_entry(Family.CURSUS, floor))
         if entries:
-            self._context.write(*entries[:_AT_ONCE])
-        if len(entries) > _AT_ONCE:
+            self._context.write(*entries)
+        if is_full:
             self._at = self._context.now()

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """Times in seconds. ``ids_max`` counts transactional ids and sinks each. ``partitions_max``
-    and ``groups_max`` are of one transaction, ``staged_bytes_max`` likewise;
+    """Times in seconds. ``ids_max`` counts the transactional ids of each family, and sinks.
+    ``partitions_max`` and ``groups_max`` are of one transaction, ``staged_bytes_max`` likewise;
     ``staged_total_bytes_max`` of all together, for they lie in memory. ``ids_kept_s`` is how long
-    an idle transactional id is remembered, ``sinks_kept_s`` the same of a sink."""
+    an idle transactional id is remembered, ``unused_ids_kept_s`` one that was never used, where
+    there are too many, ``sinks_kept_s`` the same of a sink."""
 
     timeout_min_s: float = 1.0
     timeout_max_s: float = 900.0
     ids_max: int = 100_000
+    unused_ids_kept_s: float = 60.0
     partitions_max: int = 10_000
     groups_max: int = 100
     group_commit_max: int = 10_000

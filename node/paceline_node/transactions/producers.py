@@ -20,7 +20,14 @@ from paceline.errors import (
     TransactionTooLarge,
 )
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.endings import NOBODY, completed, completion, prepared
+from paceline_node.transactions.endings import (
+    NOBODY,
+    completed,
+    completion,
+    decided_by_sink,
+    dropped_staging,
+    prepared,
+)
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import GroupRef, State, TopicPartition, Transaction
 
@@ -59,11 +66,14 @@ class ProducerTransactions:
         self._context.check_timeout(timeout_ms)
         found = self._context.find(key)
         if found is None:
-            self._context.check_new_id(key.name)
+            self._context.check_new_id(key)
             if spare is None:
                 return None
             now_ms = self._context.wall_ms()
-            found = Transaction(spare, 0, State.EMPTY, timeout_ms, changed_ms=now_ms, wire_epoch=0)
+            first = self._context.store.floors.get(key.family, 0)
+            found = Transaction(
+                spare, 0, State.EMPTY, timeout_ms, changed_ms=now_ms, wire_epoch=first
+            )
             self._context.put(key, found)
             return found.identity
         if expected is not None and expected != found.next_identity:
@@ -145,6 +155,8 @@ class ProducerTransactions:
         if found.state.is_prepared and who in (found.identity, found.next_identity):
             raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
         check_identity(key, found.next_identity, who)
+        if key.family is Family.SINK and decided_by_sink(self._context.store, key) is not None:
+            raise InvalidTransactionState(f"{key}: the task attempt is decided")
         return found
 
     def verify(
@@ -245,8 +257,11 @@ class ProducerTransactions:
 
     def abort(self, key: TransactionKey, reason: str) -> None:
         """End an ongoing transaction on the coordinator's own account; who writes in it is fenced.
-        Raises what writing raises."""
+        One that its sink has decided ends as that says. Raises what writing raises."""
         found = self._context.store.transactions[key]
+        if decided_by_sink(self._context.store, key):
+            self._decide(key, found, commits=True)
+            return
         self._decide(key, found, commits=False, fences=True, reason=reason)
 
     def complete(self, key: TransactionKey, serial: int) -> None:
@@ -255,9 +270,9 @@ class ProducerTransactions:
         found = self._context.find(key)
         if found is None or found.serial != serial or not found.state.is_prepared:
             return
-        entries = completion(self._context.store, key, found, self._context.wall_ms())
-        self._context.write(*entries)
+        self._context.write(completion(key, found, self._context.wall_ms()))
         self._context.completed()
+        self._context.write_pieces(dropped_staging(self._context.store, key))
 
 
 def begun(found: Transaction, wall_ms: int) -> Transaction:

@@ -11,6 +11,7 @@ Key, big-endian; ``str`` is u16 length and UTF-8::
     kind 1  a transactional id: its producer, and the transaction it is in
     kind 2  a sink: which batch it committed last, which run may write
     kind 3  a record staged in transaction ``serial`` of an id, appended only at commit
+    kind 4  of a family (the name is empty): where the epochs of its new ids begin
 
 Value: u8 version (1), then the fields of :class:`Transaction`, :class:`Sink` or :class:`Staged` as
 a msgpack array, which grows at the end only. No value (null) forgets the key. A reader passes over
@@ -23,6 +24,7 @@ import enum
 import struct
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.message import Message
@@ -40,6 +42,7 @@ class Kind(enum.IntEnum):
     TRANSACTION = 1
     SINK = 2
     STAGED = 3
+    FLOOR = 4
 
 
 class State(enum.IntEnum):
@@ -83,7 +86,8 @@ class GroupRef(Message):
 @dataclass(frozen=True, slots=True)
 class StagedOffset(Message):
     """An offset that is committed with the transaction, held by its coordinator until then.
-    ``member`` and ``generation`` say who commits it, where the family's members are fenced."""
+    ``member`` and ``generation`` say who commits it, where the family's members are fenced;
+    ``topic_id`` in which topic it was reached, None where that was not known."""
 
     group: GroupRef
     topic: str
@@ -92,6 +96,7 @@ class StagedOffset(Message):
     metadata: str = ""
     member: str = ""
     generation: int = -1
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +213,23 @@ class SinkKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Floor(Message):
+    """``wire_epoch`` is above those of all ids that were forgotten: whoever has one of theirs yet
+    is not taken for the client of an id that is made anew."""
+
+    wire_epoch: int
+
+
+class FloorKey(NamedTuple):
+    family: Family
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A decoded record; ``value`` None forgets ``key``."""
 
-    key: TransactionKey | SinkKey | StagedKey
-    value: Transaction | Sink | Staged | None
+    key: TransactionKey | SinkKey | StagedKey | FloorKey
+    value: Transaction | Sink | Staged | Floor | None
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -232,6 +249,11 @@ def staged_entry(key: TransactionKey, serial: int, number: int, value: Staged | 
     """A staged record, or that it is dropped."""
     head = _head(Kind.STAGED, key.family.value, key.name)
     return Entry(head + _STAGED.pack(serial, number), _value(value))
+
+
+def floor_entry(family: Family, wire_epoch: int) -> Entry:
+    """Where the epochs of new ids begin."""
+    return Entry(_head(Kind.FLOOR, family.value, ""), _value(Floor(wire_epoch)))
 
 
 def _head(kind: Kind, family: str, name: str) -> bytes:
@@ -275,6 +297,9 @@ def decode(entry: Entry) -> Change | None:
                 )
             serial, number = _STAGED.unpack_from(key, at)
             return Change(StagedKey(name, serial, number), _read(Staged, entry.value))
+        case Kind.FLOOR:
+            of_family, _ = _transaction_key(key)
+            return Change(FloorKey(of_family.family), _read(Floor, entry.value))
         case _:
             return None
 

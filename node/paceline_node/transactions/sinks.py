@@ -3,6 +3,10 @@
 A sink numbers its batches. Each task attempt of a batch writes in a transaction of its own; the
 driver then commits those it wants, all at once, and whatever else the sink has open for that
 batch or an earlier one is aborted with it.
+
+The record of the sink, which names what was committed, decides (``decided_by_sink``). The records
+of the attempts follow it: in the same batch where they fit, otherwise in as many as it takes, and
+whoever coordinates next goes on with them before it does anything else.
 """
 
 from __future__ import annotations
@@ -13,14 +17,16 @@ from typing import NamedTuple
 
 from paceline.errors import (
     AlreadyCommitted,
+    InvalidRequest,
     InvalidTransactionState,
     SinkConflict,
     SinkFenced,
     TransactionTooLarge,
 )
 from paceline_node.coordination.machine import Entry
-from paceline_node.transactions.context import TransactionContext
+from paceline_node.transactions.context import TransactionContext, fits_at_once
 from paceline_node.transactions.endings import prepared
+from paceline_node.transactions.eviction import evicted_sinks
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import (
     FencedRun,
@@ -30,6 +36,8 @@ from paceline_node.transactions.records import (
     sink_entry,
     transaction_entry,
 )
+
+_NAME_BYTES_MAX = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +75,14 @@ class SinkTransactions:
         InvalidRequest.
         """
         self._context.check_timeout(timeout_ms)
+        _check_names(attempt)
+        self.settle(attempt.sink)
         before = self._context.store.sinks.get(attempt.sink)
         sink, entries = self._taken_over(before, attempt)
         name = f"{attempt.sink}/{attempt.batch}/{attempt.partition}.{attempt.number}/{spare}"
-        self._context.check_new_id(name)
-        wall_ms = self._context.wall_ms()
         key = TransactionKey(Family.SINK, name)
+        self._context.check_new_id(key)
+        wall_ms = self._context.wall_ms()
         opened = Transaction(
             spare,
             0,
@@ -86,6 +96,9 @@ class SinkTransactions:
             run=attempt.run,
         )
         assert self._context.find(key) is None, f"{key}: producer id {spare} is in use"
+        if not fits_at_once(entries):  # what the former run has open goes first then
+            self._context.write_pieces(entries)
+            entries = []
         if sink != before:
             entries.append(sink_entry(attempt.sink, sink))
         self._context.write(*entries, transaction_entry(key, opened))
@@ -96,7 +109,12 @@ class SinkTransactions:
         wall_ms = self._context.wall_ms()
         if sink is None:
             if len(self._context.store.sinks) >= self._context.limits.ids_max:
-                raise TransactionTooLarge(f"{self._context.limits.ids_max} sinks already")
+                unused = evicted_sinks(self._context.store, wall_ms, self._context.limits)
+                if not unused:
+                    raise TransactionTooLarge(
+                        f"{self._context.limits.ids_max} sinks already (transactions.ids_max)"
+                    )
+                self._context.write(*unused)
             return Sink(attempt.query, attempt.run, changed_ms=wall_ms), []
         if attempt.query and sink.query not in ("", attempt.query) and sink.last_batch >= 0:
             raise SinkConflict(
@@ -139,7 +157,8 @@ class SinkTransactions:
 
     def commit(self, name: str, run: str, batch: int, transactions: Sequence[str]) -> None:
         """Commit these transactions of ``batch``, all or none, by one record; whatever else the
-        sink has open up to that batch is aborted by the same record.
+        sink has open up to that batch is aborted by the same record. When writing the attempts' own
+        records fails after it, it is decided all the same, and told when it is repeated.
 
         Raises AlreadyCommitted (a repeated commit too: there is nothing left to do), SinkFenced,
         and InvalidTransactionState when one of them is not open: then nothing has changed.
@@ -147,6 +166,7 @@ class SinkTransactions:
         sink = self._context.store.sinks.get(name)
         if sink is None:
             raise InvalidTransactionState(f"sink {name} has begun nothing")
+        self.settle(name)
         open_up_to = [
             key for key in self._open(name) if self._context.store.transactions[key].batch <= batch
         ]
@@ -162,13 +182,52 @@ class SinkTransactions:
             last_transactions=tuple(sorted(transactions)),
             changed_ms=wall_ms,
         )
-        entries = [sink_entry(name, committed)]
-        for key in wanted:
-            found = self._context.store.transactions[key]
-            entries.append(transaction_entry(key, prepared(found, commits=True, wall_ms=wall_ms)))
+        decision = sink_entry(name, committed)
+        entries = [
+            transaction_entry(
+                key,
+                prepared(self._context.store.transactions[key], commits=True, wall_ms=wall_ms),
+            )
+            for key in wanted
+        ]
         others = [key for key in open_up_to if key not in wanted]
         entries += self._aborts(others, f"not part of the commit of batch {batch}")
-        self._write(entries)
+        if fits_at_once((decision, *entries)):
+            self._context.write(decision, *entries)
+        else:
+            self._context.write(decision)
+            self._context.write_pieces(entries)
+
+    def settle_all(self) -> None:
+        """:meth:`settle` for every sink: a new coordinator's first act."""
+        for name in list(self._context.store.of_sink):
+            self.settle(name)
+
+    def settle(self, name: str) -> None:
+        """Write down what the sink's last commit has decided of attempts, where a failure, or the
+        end of a leadership, came before that. Raises what writing raises."""
+        store = self._context.store
+        sink = store.sinks.get(name)
+        if sink is None:
+            return
+        left = [key for key in self._open(name) if store.transactions[key].batch <= sink.last_batch]
+        if not left:
+            return
+        named = set(sink.last_transactions)
+        committed = {
+            key: None
+            for key in left
+            if store.transactions[key].batch == sink.last_batch and key.name in named
+        }
+        wall_ms = self._context.wall_ms()
+        self._context.write_pieces(
+            transaction_entry(key, prepared(store.transactions[key], commits=True, wall_ms=wall_ms))
+            for key in committed
+        )
+        others = [key for key in left if key not in committed]
+        self._context.write_pieces(
+            self._aborts(others, f"not part of the commit of batch {sink.last_batch}")
+        )
 
     def _committable(
         self, name: str, run: str, batch: int, transactions: Sequence[str]
@@ -199,19 +258,16 @@ class SinkTransactions:
             wanted[key] = None
         return wanted
 
-    def abort(self, name: str, batch: int, transactions: Sequence[str]) -> None:
-        """Abort those of ``transactions`` that are open; never an error but of writing."""
+    def abort(self, name: str, batch: int, transactions: Sequence[str], run: str = "") -> None:
+        """Abort those of ``transactions`` that are open, and all that ``run`` (unless it is empty)
+        has open in ``batch``: a driver does not know those of tasks that failed. Never an error but
+        of writing."""
         known = self._context.store.of_sink.get(name, {})
+        named = {TransactionKey(Family.SINK, each) for each in transactions} & known.keys()
         wanted = []
-        for each in dict.fromkeys(transactions):
-            key = TransactionKey(Family.SINK, each)
-            found = self._context.find(key)
-            if (
-                key in known
-                and found is not None
-                and found.state is State.ONGOING
-                and found.batch == batch
-            ):
+        for key in self._open(name):
+            found = self._context.store.transactions[key]
+            if found.batch == batch and (key in named or (run and found.run == run)):
                 wanted.append(key)
         self._write(self._aborts(wanted, "aborted by its driver"))
 
@@ -243,9 +299,18 @@ class SinkTransactions:
         ]
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        if entries:
-            self._context.write(*entries)
+        self._context.write_pieces(entries)
 
     def _check_run(self, name: str, sink: Sink, run: str) -> None:
         if any(each.run == run for each in sink.fenced):
             raise SinkFenced(f"sink {name}: run {run} was fenced by {sink.run}")
+
+
+def _check_names(attempt: Attempt) -> None:
+    """Raise InvalidRequest for names that are too long: they are kept, for as long as the sink."""
+    for what, name in (("sink", attempt.sink), ("query", attempt.query), ("run", attempt.run)):
+        size = len(name.encode("utf-8", "replace"))
+        if size > _NAME_BYTES_MAX:
+            raise InvalidRequest(
+                f"a {what} of {size} bytes, at most {_NAME_BYTES_MAX} bytes of UTF-8 are allowed"
+            )

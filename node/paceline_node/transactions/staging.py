@@ -106,12 +106,25 @@ class StagedTransactions:
         return grown
 
     def end(
-        self, key: TransactionKey, wire_epoch: int, *, commits: bool, spare: int | None = None
+        self,
+        key: TransactionKey,
+        wire_epoch: int,
+        *,
+        commits: bool,
+        pending: Transaction | None = None,
+        spare: int | None = None,
     ) -> Ended | None:
         """As :meth:`ProducerTransactions.end`; repeated with the same result: the same answer.
-        An end without a transaction is InvalidTransactionState."""
+        An end without a transaction is InvalidTransactionState.
+
+        ``pending``: the transaction whose offsets are pending in their group. One that is to commit
+        others is ConcurrentTransactions: between its decision and the group's hearing of it, who
+        takes a partition over would begin at the offset of before, and do again what is committed.
+        """
         found = self.identified(key, wire_epoch)
         if found.state is State.ONGOING:
+            if commits and found.offsets and not _is_same(found, pending):
+                raise ConcurrentTransactions(f"{key}: its offsets are not pending in their group")
             return self._producers.end(
                 key, found.identity, commits=commits, bumps=True, spare=spare
             )
@@ -147,3 +160,10 @@ class StagedTransactions:
                 f"{limits.staged_total_bytes_max} bytes are staged already "
                 "(transactions.staged_total_bytes_max)"
             )
+
+
+def _is_same(found: Transaction, pending: Transaction | None) -> bool:
+    """Whether ``found`` is that transaction, with no other offsets sent to it since."""
+    if pending is None:
+        return False
+    return (found.serial, found.offsets) == (pending.serial, pending.offsets)

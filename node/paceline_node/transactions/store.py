@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from paceline_node.coordination.machine import Entry
-from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.records import (
     Change,
+    Floor,
+    FloorKey,
     Sink,
     SinkKey,
     Staged,
@@ -31,6 +35,10 @@ class TransactionStore:
         self.prepared: dict[TransactionKey, None] = {}
         self.of_sink: dict[str, dict[TransactionKey, None]] = {}
         self.total_staged_bytes = 0
+        self.counts: Counter[Family] = Counter()
+        """Transactional ids of each family."""
+        self.floors: dict[Family, int] = {}
+        """Where the epochs of a family's new ids begin; 0 where nothing is said."""
 
     def apply(self, entry: Entry) -> None:
         """Fold one record. Raises RemoteProtocolError for one that cannot be read."""
@@ -42,12 +50,15 @@ class TransactionStore:
                 self.sinks[sink] = value
             case Change(SinkKey(sink), None):
                 self.sinks.pop(sink, None)
+            case Change(FloorKey(family), Floor() as value):
+                self.floors[family] = value.wire_epoch
             case Change(StagedKey() as key, value):
                 assert value is None or isinstance(value, Staged)
                 self._change_staged(key, value)
 
     def _change_transaction(self, key: TransactionKey, value: Transaction | None) -> None:
         before = self.transactions.pop(key, None)
+        self.counts[key.family] += (value is not None) - (before is not None)
         self.ongoing.pop(key, None)
         self.prepared.pop(key, None)
         if before is not None and before.sink:
@@ -97,6 +108,8 @@ class TransactionStore:
         self.prepared.clear()
         self.of_sink.clear()
         self.total_staged_bytes = 0
+        self.counts.clear()
+        self.floors.clear()
 
     def staged_in(self, key: TransactionKey) -> list[Staged]:
         """What is staged in the id's present transaction, in order."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,26 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from paceline.spark.archive_files import SCHEMA, check_file, file_digest
+from paceline.client import blocking
+from paceline.spark.archive_files import check_file, file_digest, whole
 from paceline.spark.archive_log import (
     COMPACTION,
     STAGE,
+    VACUUM,
     ArchiveConflict,
     ArchiveDamaged,
     ArchiveFile,
     ArchiveLog,
     Entry,
     State,
+    check_ids,
+    make_directory,
+    sync,
 )
+from paceline.spark.cluster import topic_id
 from paceline.spark.options import ARROW_COLUMNS
 from paceline.types import TopicPartition
+from paceline.wire.native.data import TopicInfo
 
 TRASH = "_trash.json"
 """Files that a compaction replaced, and since when; readers may still have them open."""
@@ -44,12 +52,18 @@ def start_archive(
     options: Mapping[str, str],
 ) -> StreamingQuery:
     """A query that archives ``topics``. With a new checkpoint and no startingOffsets it begins
-    where the archive ends, or at the earliest record of what it does not hold."""
+    where the archive ends, or at the earliest record of what it does not hold. Raises
+    ArchiveConflict where that is of other topics of these names."""
+    state = ArchiveLog(root).state()
+    with blocking.connect(bootstrap.split(",")) as client:
+        found = {name.strip(): client.admin.topic(name.strip()) for name in topics.split(",")}
+    ids = {name: topic_id(each) for name, each in found.items()}
+    check_ids(root, state, ids)
     given = {
         "paceline.bootstrap.servers": bootstrap,
         "subscribe": topics,
         "columns": ",".join(ARROW_COLUMNS),
-        "startingOffsets": starting_offsets(ArchiveLog(root).state(), bootstrap, topics),
+        "startingOffsets": starting_offsets(state, found.values()),
         **options,
     }
     return (
@@ -59,24 +73,22 @@ def start_archive(
         .writeStream.format("paceline-archive")
         .queryName("paceline-archive")
         .option("checkpointLocation", checkpoint)
+        .option("topicIds", json.dumps(ids))
         .trigger(**trigger)
         .start(str(root))
     )
 
 
-def starting_offsets(state: State, bootstrap: str, topics: str) -> str:
-    """Where an archive ends, as ``startingOffsets``."""
+def starting_offsets(state: State, topics: Iterable[TopicInfo]) -> str:
+    """Where an archive ends in these topics, as ``startingOffsets``."""
     if not state.ends:
         return "earliest"
-    from paceline.client import blocking
-
     wanted: dict[str, dict[str, int]] = {}
-    with blocking.connect(bootstrap.split(",")) as client:
-        for topic in topics.split(","):
-            for each in client.admin.topic(topic.strip()).partitions:
-                at = TopicPartition(topic.strip(), each.partition)
-                places = wanted.setdefault(at.topic, {})
-                places[str(each.partition)] = state.ends.get(at, -2)
+    for topic in topics:
+        places = wanted.setdefault(topic.name, {})
+        for each in topic.partitions:
+            at = TopicPartition(topic.name, each.partition)
+            places[str(each.partition)] = state.ends.get(at, -2)
     return json.dumps(wanted)
 
 
@@ -130,13 +142,15 @@ def _join(root: Path, folder: str, group: Sequence[ArchiveFile]) -> ArchiveFile:
         check_file(root, each)
     import pyarrow as pa
 
-    table = pa.concat_tables([pq.read_table(root / each.path, schema=SCHEMA) for each in group])
+    table = pa.concat_tables([whole(pq.ParquetFile(root / each.path).read()) for each in group])
     stage = f"{STAGE}/compaction/{uuid.uuid4().hex}.parquet"
-    (root / stage).parent.mkdir(parents=True, exist_ok=True)
+    make_directory((root / stage).parent)
     pq.write_table(table.sort_by("offset"), root / stage, compression="zstd")
+    sync(root / stage)
+    sync((root / stage).parent)
     digest, size = file_digest(root / stage)
     first, last = min(each.first for each in group), max(each.last for each in group)
-    times = [stamp for each in group for stamp in (each.minTs, each.maxTs) if stamp >= 0]
+    times = [stamp for each in group for stamp in (each.minTs, each.maxTs) if stamp != -1]
     one = group[0]
     name = f"p{one.partition}-{first}-{last}-{uuid.uuid4().hex[:8]}.parquet"
     return ArchiveFile(
@@ -193,27 +207,49 @@ def _trash(root: Path) -> dict[str, float]:
 def _write_trash(root: Path, known: Mapping[str, float]) -> None:
     draft = root / f"{TRASH}.new"
     draft.write_text(json.dumps(known))
+    sync(draft)
     draft.rename(root / TRASH)
+    sync(root)
 
 
 def vacuum(root: Path, *, grace_s: float, now: float | None = None) -> int:
-    """Delete files that no version names and that are older than the grace; how many."""
+    """Delete files that no version names and that are older than the grace; how many.
+
+    Safe beside running jobs: which files go is a version of the log, made behind the very state
+    that did not name them. A batch that was staged longer ago than the grace and is committed later
+    fails then, and is staged anew when its query is run again.
+    """
     moment = time.time() if now is None else now
     log = ArchiveLog(root)
     log.repair()
-    named = set(log.state().files)
     _empty_trash(root, moment, grace_s)
-    waiting = set(_trash(root))
-    count = 0
+    old = _data_files(root, before=moment - grace_s)
+    while True:
+        state = log.state()
+        log.repair()  # what was committed since the last look is in its place, and not in old
+        named = set(state.files) | {each.stage for each in state.files.values()}
+        gone = sorted(old - named - set(_trash(root)))
+        if not gone:
+            return 0
+        try:
+            log.append(Entry(VACUUM, "", -1, {}, remove=gone), after=state.version)
+        except ArchiveConflict:
+            continue
+        for path in gone:
+            (root / path).unlink(missing_ok=True)
+        return len(gone)
+
+
+def _data_files(root: Path, *, before: float) -> set[str]:
+    """Parquet files that were written before a moment, relative to the root."""
+    found = set()
     for folder, _, names in os.walk(root):
         for name in names:
             path = Path(folder, name)
-            relative = path.relative_to(root).as_posix()
-            is_data = name.endswith(".parquet") and relative not in named | waiting
-            if is_data and moment - path.stat().st_mtime >= grace_s:
-                path.unlink()
-                count += 1
-    return count
+            with contextlib.suppress(FileNotFoundError):
+                if name.endswith(".parquet") and path.stat().st_mtime <= before:
+                    found.add(path.relative_to(root).as_posix())
+    return found
 
 
 # --- verifying ------------------------------------------------------------------------------------

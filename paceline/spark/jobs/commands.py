@@ -234,9 +234,16 @@ def restore(
 @click.option("--window", default="1m", show_default=True, callback=interval)
 @click.option("--slide", default="", callback=interval, help="Windows that overlap: 10s.")
 @click.option("--watermark", default="30s", show_default=True, callback=interval)
+@click.option(
+    "--max-ahead",
+    default="1d",
+    show_default=True,
+    callback=interval,
+    help="A record whose time is further in the future is a bad one.",
+)
 @click.option("--agg", default="count", show_default=True, help="count,sum:$.x,approx_distinct:$.y")
 @click.option("--early", is_flag=True, help="Write a window whenever it changes: the last counts.")
-@click.option("--dead-letter", default="", help="Topic for records without time or key.")
+@click.option("--dead-letter", default="", help="Topic for records that no window can take.")
 @click.option(
     "--state",
     type=click.Choice(["memory", "rocksdb"]),
@@ -254,6 +261,7 @@ def windows(
     window: str,
     slide: str,
     watermark: str,
+    max_ahead: str,
     agg: str,
     early: bool,
     dead_letter: str,
@@ -267,19 +275,23 @@ def windows(
     source_options: Mapping[str, str],
     report_path: Path | None,
 ) -> int:
-    """Count, sum and compare records of a topic by key and window of time, into another topic."""
+    """Count, sum and compare records of a topic by key and window of time, into another topic.
+
+    Records without a time, key or number where one is wanted are left out, into --dead-letter if it
+    is given. Times are milliseconds, or text that is UTC unless it says otherwise.
+    """
     from paceline.spark.jobs import windowing
     from paceline.spark.jobs.running import Runner
 
     wanted = windowing.Windows(
-        time_, key, window, slide, watermark, windowing.parse_aggregates(agg)
+        time_, key, window, slide, watermark, max_ahead, windowing.parse_aggregates(agg)
     )
     _require(bootstrap, topics, source_options)
     report = Report("windows", report_path, topics=topics, to=target, early=early)
     kept = windowing.ROCKSDB if state == "rocksdb" else {}
 
     def rows() -> DataFrame:
-        spark = _session("windows", master, {"spark.sql.shuffle.partitions": "4", **kept, **conf})
+        spark = _session("windows", master, {**windowing.SETTINGS, **kept, **conf})
         given = {
             "paceline.bootstrap.servers": bootstrap,
             "subscribe": topics,
@@ -317,6 +329,13 @@ def windows(
 @click.option(
     "--compare", "restored", help="Topics that must each hold the records of --topics once: a,b"
 )
+@click.option(
+    "--partitions",
+    type=click.Choice(["same", "by-key"]),
+    default="same",
+    show_default=True,
+    help="How 'restore' chose the partitions of what --compare names.",
+)
 @click.option("--acked-file", type=click.Path(exists=True, dir_okay=False), help="Of 'produce'.")
 @click.option("--transaction-timeout", default="15m", show_default=True, callback=seconds)
 @click.option("--out", type=click.Path(file_okay=False), help="Findings as Parquet.")
@@ -326,6 +345,7 @@ def audit(
     deep: bool,
     allow_missing: bool,
     restored: str | None,
+    partitions: str,
     acked_file: str | None,
     transaction_timeout: float,
     out: str | None,
@@ -341,7 +361,7 @@ def audit(
         raise click.UsageError("--compare needs one topic in --topics")
     read = topics if restored is None else f"{topics},{restored}"
     _require(bootstrap, read, source_options)
-    from paceline.spark.jobs import auditing
+    from paceline.spark.jobs import auditing, comparing
     from paceline.spark.jobs.running import progress
 
     report = Report("audit", report_path, topics=topics, restored=restored)
@@ -356,9 +376,12 @@ def audit(
         )
         findings = auditor.findings(allow_missing=allow_missing)
         for copy in restored.split(",") if restored is not None else ():
-            findings = findings.unionByName(auditing.compare(spark, options, topics, copy))
+            source = comparing.look_up(bootstrap, topics)
+            by_key = partitions == "by-key"
+            found = comparing.compare(spark, options, source, copy, by_key=by_key)
+            findings = findings.unionByName(found)
         if acked_file is not None:
-            findings = findings.unionByName(auditing.manifest(spark, options, topics, acked_file))
+            findings = findings.unionByName(comparing.manifest(spark, options, topics, acked_file))
         findings = findings.cache()
         counts = {
             row["finding"]: row["count"] for row in findings.groupBy("finding").count().collect()

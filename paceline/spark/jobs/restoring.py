@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from paceline.client import Position, blocking
 from paceline.errors import UnknownTopicOrPartition
 from paceline.spark.archive_log import ArchiveLog
+from paceline.spark.arrow import NO_TIMESTAMP
 from paceline.spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -109,24 +110,28 @@ def start_restore(
 def rows(archived: DataFrame, wanted: Restore, targets: Mapping[str, str]) -> DataFrame:
     """Archived records as they are to be written."""
     chosen = archived.where(F.col("topic").isin(sorted(targets)))
+    is_timed = F.col("timestampMs") != NO_TIMESTAMP
     if wanted.from_ms is not None:
-        chosen = chosen.where(F.unix_millis("timestamp") >= wanted.from_ms)
+        chosen = chosen.where((F.col("timestampMs") >= wanted.from_ms) & is_timed)
     if wanted.to_ms is not None:
-        chosen = chosen.where(F.unix_millis("timestamp") < wanted.to_ms)
+        chosen = chosen.where((F.col("timestampMs") < wanted.to_ms) & is_timed)
     place = F.concat_ws(
         "/", "topic", F.col("partition").cast("string"), F.col("offset").cast("string")
     )
     origin = F.struct(F.lit(ORIGIN_HEADER).alias("key"), place.cast("binary").alias("value"))
+    raw_name = F.lit(ORIGIN_HEADER.encode()).alias("key")
+    raw_origin = F.struct(raw_name, place.cast("binary").alias("value"))
     columns: list[Column] = [
         F.col("key"),
         F.col("value"),
         _renamed(targets).alias("topic"),
         F.concat(F.coalesce("headers", F.expr(_NO_HEADERS)), F.array(origin)).alias("headers"),
+        F.concat("rawHeaders", F.array(raw_origin)).alias("rawHeaders"),
     ]
     if not wanted.by_key:
         columns.append(F.col("partition"))
     if wanted.keep_timestamps:
-        columns.append(F.col("timestamp"))
+        columns.append(F.col("timestampMs"))
     return chosen.select(*columns)
 
 

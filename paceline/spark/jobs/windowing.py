@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from paceline.spark.arrow import FIRST_MS, LAST_MS
 from paceline.spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 RECORD = "record"
 HEADER = "paceline.window"
+SETTINGS = {"spark.sql.shuffle.partitions": "4", "spark.sql.session.timeZone": "UTC"}
+"""Of the session, unless the user says otherwise."""
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -52,11 +55,26 @@ class Aggregate:
         """As Spark computes it."""
         if self.function == "count":
             return F.count("*")
-        text = F.get_json_object(F.col("text"), self.path)
         if self.function == "approx_distinct":
-            return F.approx_count_distinct(text)
+            return F.approx_count_distinct(self._text)
         function = {"sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg}[self.function]
-        return function(text.cast("double"))
+        return function(self._text.try_cast("double"))
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it needs numbers."""
+        return self.function not in ("count", "approx_distinct")
+
+    def is_bad(self) -> Column:
+        """Whether a value is there that is no finite number: one such value would end the query, or
+        spoil its window's sum for good. None at all is nothing to add."""
+        number = self._text.try_cast("double")
+        is_finite = F.abs(number) < F.lit(float("inf"))  # NaN is the largest number to Spark
+        return self._text.isNotNull() & ~F.coalesce(is_finite, F.lit(False))
+
+    @property
+    def _text(self) -> Column:
+        return F.get_json_object(F.col("text"), self.path)
 
 
 def parse_aggregates(text: str) -> tuple[Aggregate, ...]:
@@ -76,34 +94,55 @@ def parse_aggregates(text: str) -> tuple[Aggregate, ...]:
 @dataclass(frozen=True, slots=True)
 class Windows:
     """``time`` and ``key``: ``record``, or a JSON path into the value. ``slide`` empty: windows do
-    not overlap."""
+    not overlap. A time further than ``max_ahead`` in the future is taken for wrong: the watermark
+    would follow it, and all that comes then would be late."""
 
     time: str
     key: str
     window: str
     slide: str
     watermark: str
+    max_ahead: str
     aggregates: Sequence[Aggregate]
 
 
 def decoded(records: DataFrame, wanted: Windows) -> DataFrame:
-    """Records with ``time`` and ``group``; either is null where the value does not give it."""
+    """Records with ``time`` and ``group``, and ``problem``: why no window can take this one, or
+    null."""
     text = F.col("value").cast("string")
     rows = records.withColumn("text", F.when(F.is_valid_utf8(text), text))
-    time = F.col("timestamp")
-    if wanted.time != RECORD:
-        given = F.get_json_object("text", wanted.time)
-        numeric = F.timestamp_millis(given.try_cast("double").cast("long"))
-        time = F.coalesce(numeric, given.try_cast("timestamp"))
     group = F.coalesce(F.col("key").cast("string"), F.lit(""))
     if wanted.key != RECORD:
         group = F.get_json_object("text", wanted.key)
-    return rows.withColumn("time", time).withColumn("group", group)
+    time = F.col("timestamp") if wanted.time == RECORD else _time_at(wanted.time)
+    rows = rows.withColumn("time", time).withColumn("group", group)
+    return rows.withColumn("problem", _problem(wanted))
+
+
+def _time_at(path: str) -> Column:
+    """Milliseconds or a time as text; null where it is neither, or of no year that has a name."""
+    given = F.get_json_object("text", path)
+    number = given.try_cast("double")
+    millis = F.when(number.between(FIRST_MS, LAST_MS), number).cast("long")
+    parsed = given.try_cast("timestamp")
+    is_named = F.unix_seconds(parsed).between(FIRST_MS // 1000, LAST_MS // 1000)
+    return F.coalesce(F.timestamp_millis(millis), F.when(is_named, parsed))
+
+
+def _problem(wanted: Windows) -> Column:
+    latest = F.current_timestamp() + F.expr(f"interval {wanted.max_ahead}")
+    found = F.when(F.col("time").isNull(), F.lit(f"no time at {wanted.time}"))
+    found = found.when(F.col("time") > latest, F.lit(f"time at {wanted.time} is too far ahead"))
+    found = found.when(F.col("group").isNull(), F.lit(f"no key at {wanted.key}"))
+    for each in wanted.aggregates:
+        if each.is_numeric:
+            found = found.when(each.is_bad(), F.lit(f"no number at {each.path}"))
+    return found
 
 
 def windowed(rows: DataFrame, wanted: Windows) -> DataFrame:
     """The records to write: key, value (JSON) and headers, one for each group and window."""
-    good = rows.where("time is not null and group is not null")
+    good = rows.where("problem is null")
     span = F.window("time", wanted.window, wanted.slide or None)
     found = (
         good.withWatermark("time", wanted.watermark)
@@ -126,16 +165,15 @@ def windowed(rows: DataFrame, wanted: Windows) -> DataFrame:
 
 def bad_rows(rows: DataFrame, wanted: Windows) -> DataFrame:
     """Records that no window can take, for a dead-letter topic."""
-    reason = F.when(F.col("time").isNull(), f"no time at {wanted.time}").otherwise(
-        f"no key at {wanted.key}"
-    )
     places = (F.col("partition").cast("string"), F.col("offset").cast("string"))
     origin = F.concat_ws("/", "topic", *places)
     headers = F.array(
-        F.struct(F.lit("paceline.error").alias("key"), reason.cast("binary").alias("value")),
+        F.struct(
+            F.lit("paceline.error").alias("key"), F.col("problem").cast("binary").alias("value")
+        ),
         F.struct(F.lit("paceline.origin").alias("key"), origin.cast("binary").alias("value")),
     )
-    bad = rows.where("time is null or group is null")
+    bad = rows.where("problem is not null")
     return bad.select("key", "value", headers.alias("headers"))
 
 

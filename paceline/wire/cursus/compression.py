@@ -20,7 +20,7 @@ from typing import Protocol, runtime_checkable
 
 from paceline.errors import ConfigurationError, CorruptMessage
 from paceline.types import Compression
-from paceline.wire.compression import decompress
+from paceline.wire.compression import decompress, decompress_head
 from paceline.wire.cursus.batch import MAGIC
 from paceline.wire.cursus.errors import undecodable
 from paceline.wire.cursus.frames import MAX_FRAME_BYTES
@@ -109,9 +109,12 @@ def _is_snappy_block(body: bytes) -> bool:
     return body[start : start + len(MAGIC)] == MAGIC
 
 
-def decompressed(codec: Compression, body: bytes) -> bytes:
-    """The frame as it was before compression, at most 64 MiB. Raises CursusError."""
+def decompressed_batch(codec: Compression, body: bytes) -> bytes:
+    """The batch as it was before compression, at most 64 MiB. Raises CursusError, for what is no
+    batch without unpacking more of it than a batch's head."""
     try:
+        if not decompress_head(codec, body, len(MAGIC)).startswith(MAGIC):
+            raise undecodable("decompress")
         return decompress(codec, body, max_bytes=MAX_FRAME_BYTES)
     except CorruptMessage:
         raise undecodable("decompress") from None

@@ -60,6 +60,11 @@ class FrameReader:
         return body
 
     @property
+    def held_bytes(self) -> int:
+        """What was fed and not taken, and memory that taken bodies have left."""
+        return len(self._buffer)
+
+    @property
     def wanted_bytes(self) -> int:
         """How many bytes the frame under way still lacks; 0 while its length is not known."""
         start = self._position + LENGTH_BYTES

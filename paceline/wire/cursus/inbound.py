@@ -1,7 +1,7 @@
 """What a frame from a client is: a batch, or a command's text (spec cursus 2)::
 
     nothing                     to be ignored
-    compressed                  decompressed, then judged as below
+    compressed                  a batch, once decompressed; text is never compressed
     ba 7c                       a batch
     00 xx | topic | text        an envelope: u16 length of a topic that means nothing, then text
     anything else               text
@@ -19,7 +19,7 @@ from paceline.wire.cursus.batch import MAGIC, CursusBatch, parse_batch
 from paceline.wire.cursus.compression import (
     CursusCompressor,
     codec_of,
-    decompressed,
+    decompressed_batch,
     try_registered,
 )
 from paceline.wire.cursus.errors import CursusError, undecodable
@@ -59,7 +59,8 @@ def read_frame(
 def _read(body: bytes, words: frozenset[str]) -> CursusBatch | CommandText:
     codec = codec_of(body)
     if codec is not Compression.NONE:
-        body = decompressed(codec, body)
+        # Clients compress batches only: nothing else is worth unpacking.
+        return parse_batch(decompressed_batch(codec, body))
     if body.startswith(MAGIC):
         return parse_batch(body)
     return _command(_unwrapped(body), words)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from paceline.errors import RemoteProtocolError, UnsupportedVersion
 from paceline.wire.kafka import cluster, groups, offsets, records, topics, transactions
 from paceline.wire.kafka.layout import Apart, Struct
-from paceline.wire.kafka.reading import read_struct, skip_tags
+from paceline.wire.kafka.reading import MAX_ITEMS, read_struct, skip_tags
 from paceline.wire.kafka.writing import Parts, write_struct
 
 API_VERSIONS = 18
@@ -133,8 +133,11 @@ def require_api(header: RequestHeader) -> Api:
     return api
 
 
-def read_request(frame: memoryview, position: int, api: Api, version: int) -> Struct:
-    """The body of a request whose header ends at ``position``. Raises RemoteProtocolError.
+def read_request(
+    frame: memoryview, position: int, api: Api, version: int, *, at_most: int = MAX_ITEMS
+) -> Struct:
+    """The body of a request whose header ends at ``position``. Raises RemoteProtocolError, of which
+    TooManyItems where it has more than ``at_most``.
 
     Bytes after it are not looked at, as brokers of this protocol never did: librdkafka 2.16 sends
     some after METADATA 12.
@@ -142,7 +145,9 @@ def read_request(frame: memoryview, position: int, api: Api, version: int) -> St
     flexible = api.is_flexible(version)
     if flexible:
         position = _after_header_tags(frame, position)
-    return read_struct(api.request, version, frame, position, flexible=flexible, may_go_on=True)
+    return read_struct(
+        api.request, version, frame, position, flexible=flexible, may_go_on=True, at_most=at_most
+    )
 
 
 def read_response(frame: memoryview, position: int, api: Api, version: int) -> Struct:

@@ -224,3 +224,26 @@ def primitive(field_type: FieldType) -> tuple[Kind, bool] | None:
     if isinstance(field_type, _Primitive):
         return field_type.kind, field_type.nullable
     return None
+
+
+def has_more_items(message: Struct, at_most: int) -> bool:
+    """Whether the arrays of a message have more than ``at_most`` items in all; looks at no more of
+    them than that."""
+    return _items_left(message, at_most) < 0
+
+
+def _items_left(message: Struct, left: int) -> int:
+    for field in fields_of(type(message)):
+        value = getattr(message, field.name)
+        if isinstance(value, Struct):
+            left = _items_left(value, left)
+        elif isinstance(value, tuple):
+            left -= len(value)
+            if left >= 0 and value and isinstance(value[0], Struct):
+                for item in value:
+                    left = _items_left(item, left)
+                    if left < 0:
+                        return left
+        if left < 0:
+            return left
+    return left

@@ -33,21 +33,25 @@ MAX_ITEMS = 32_768
 """Entries of all arrays and tag sections of one message; of partitions, say, and their topics."""
 
 
+class TooManyItems(RemoteProtocolError):
+    """More items than the reader was to read."""
+
+
 class Room:
     """How many more items a message may have."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "_whole")
 
-    def __init__(self) -> None:
-        self._left = MAX_ITEMS
+    def __init__(self, at_most: int = MAX_ITEMS) -> None:
+        self._left = self._whole = at_most
 
     def take(self, name: str, count: int) -> None:
-        """Count items that are about to be read. Raises RemoteProtocolError."""
+        """Count items that are about to be read. Raises TooManyItems."""
         self._left -= count
         if self._left < 0:
-            raise RemoteProtocolError(
+            raise TooManyItems(
                 f"{name}: {count} items announced, {self._left + count} are left of the "
-                f"{MAX_ITEMS} that a message may have; ask in several"
+                f"{self._whole} that a message may have; ask in several"
             )
 
 
@@ -71,17 +75,18 @@ def read_struct(
     *,
     flexible: bool,
     may_go_on: bool = False,
+    at_most: int = MAX_ITEMS,
 ) -> S:
     """Decode the body that takes the rest of ``data``. Raises RemoteProtocolError, also for bytes
-    that are left over, unless the message ``may_go_on``."""
+    that are left over, unless the message ``may_go_on``; TooManyItems above ``at_most``."""
     try:
-        value, position = reader(cls, version, flexible)(data, start, Room())
+        value, position = reader(cls, version, flexible)(data, start, Room(at_most))
     except (struct.error, IndexError):
         raise RemoteProtocolError(
             f"{cls.__name__} version {version} is cut short: it goes on after its {len(data)} bytes"
         ) from None
     except RemoteProtocolError as error:
-        raise RemoteProtocolError(f"{cls.__name__} version {version}: {error}") from None
+        raise type(error)(f"{cls.__name__} version {version}: {error}") from None
     if position != len(data) and not may_go_on:
         raise RemoteProtocolError(
             f"{cls.__name__} version {version}: {len(data) - position} bytes follow the message"

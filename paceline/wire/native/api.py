@@ -3,8 +3,29 @@
 from __future__ import annotations
 
 import enum
+from typing import Any
+
+from paceline.errors import InvalidRequest
 
 PROTOCOL_VERSION = 1
+MAX_ITEMS = 65_536
+"""Elements that all arrays and maps of a request may have together."""
+
+
+def items_of(body: list[Any], *, at_most: int) -> int:
+    """How many elements the arrays and maps of a request have together. Raises InvalidRequest for
+    more than ``at_most``."""
+    count = 0
+    todo: list[Any] = [body]
+    while todo:
+        values = todo.pop()
+        count += len(values)
+        if count > at_most:
+            raise InvalidRequest(f"a request of more than {at_most} items; ask in several")
+        for value in values.values() if type(values) is dict else values:
+            if type(value) is list or type(value) is dict:
+                todo.append(value)
+    return count
 
 
 class NativeApi(enum.IntEnum):

@@ -448,6 +448,7 @@ class StatusReply(Message):
     why it is not plainly running. ``role``: ``leader``, ``follower``, ``candidate`` (voters) or
     ``learner``. Partition counts are over the whole cluster as in this node's image;
     ``leading``/``hosting`` count this node's own. ``controller`` -1 while none is known.
+    ``damaged``: a sentence for each range that cannot be read on this node.
     """
 
     node_id: NodeId
@@ -473,6 +474,7 @@ class StatusReply(Message):
     uptime_ms: int
     pid: int = 0
     learners: tuple[NodeId, ...] = ()
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,11 +212,13 @@ class GroupCommitted(Message):
 
 @dataclass(frozen=True, slots=True)
 class AbortGroup(Message):
-    """Abort those of ``transactions`` that are open; never refused."""
+    """Abort those of ``transactions`` that are open, and with a ``run`` all that it has open in the
+    batch; never refused."""
 
     sink: str
     batch: int
     transactions: tuple[str, ...]
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

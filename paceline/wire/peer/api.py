@@ -17,6 +17,7 @@ class PeerApi(enum.IntEnum):
     REPLICA_ACK = 121
     SUSPECT_CORRUPT = 122
     FETCH_RANGE = 123
+    FETCH_STATE = 124
     REGISTER_BROKER = 130
     HEARTBEAT = 131
     ALTER_PARTITION = 132
@@ -37,3 +38,4 @@ class PeerApi(enum.IntEnum):
     WRITE_MARKERS = 161
     SETTLE_OFFSETS = 162
     APPEND_STAGED = 163
+    STAGE_OFFSETS = 164

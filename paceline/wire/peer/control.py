@@ -27,7 +27,8 @@ class PartitionRef(Message):
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRequest(Message):
     """``trusted`` tells whether this start surely kept all that the previous one acknowledged
-    (2.3); ``damaged`` lists partitions whose recovery found corruption below the durable mark."""
+    (2.3); ``damaged`` lists partitions whose recovery found corruption below the durable mark.
+    ``most_partitions`` is how many the node may hold a replica of; 0: it does not say."""
 
     cluster_id: UUID
     node_id: NodeId
@@ -41,6 +42,7 @@ class RegisterBrokerRequest(Message):
     feature_min: int
     feature_max: int
     rack: str = ""
+    most_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +116,26 @@ class AlterPartitionResponse(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class RepairedRef(Message):
+    """A replica that is whole again. ``partition_epoch`` is that of the registration in which the
+    broker saw itself damaged: a report that was late is about an older damage."""
+
+    topic_id: TopicId
+    partition: int
+    partition_epoch: PartitionEpoch
+
+
+@dataclass(frozen=True, slots=True)
 class ReportDamagedRequest(Message):
+    """``partitions`` may have lost anything, their newest records too. Of those in ``holes`` only
+    ranges cannot be read, found by the process that wrote or recovered what is behind them: they
+    may lead on where no other replica is complete."""
+
     node_id: NodeId
     broker_epoch: BrokerEpoch
     partitions: tuple[PartitionRef, ...]
+    holes: tuple[PartitionRef, ...] = ()
+    repaired: tuple[RepairedRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

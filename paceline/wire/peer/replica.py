@@ -16,7 +16,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, TopicId
+from paceline.types import (
+    NO_PARTITION_EPOCH,
+    BrokerEpoch,
+    LeaderEpoch,
+    NodeId,
+    PartitionEpoch,
+    TopicId,
+)
 from paceline.values import dataclass
 from paceline.wire.message import Message
 
@@ -27,7 +34,9 @@ class FetchPartition(Message):
 
     ``fetch_offset`` is its log end offset, ``durable_offset`` what may be counted for
     acknowledgement (at most fetch_offset), ``last_fetched_epoch`` the leader epoch of its last
-    batch (-1 for an empty log), ``known_hw`` its own high watermark.
+    batch (-1 for an empty log), ``known_hw`` its own high watermark. ``partition_epoch`` is that of
+    the registration by which it acts (-1: it does not tell). ``copied_at``: in this leader epoch it
+    has begun anew, when the leader's log was compacted up to there (-1: it has not).
     """
 
     topic_id: TopicId
@@ -39,6 +48,8 @@ class FetchPartition(Message):
     log_start_offset: int
     known_hw: int
     max_bytes: int
+    partition_epoch: PartitionEpoch = NO_PARTITION_EPOCH
+    copied_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,10 @@ class FetchedPartition(Message):
 
     ``error`` is an ErrorCode. When ``diverging_epoch`` is not -1 the follower's log forks from the
     leader's and it must truncate by (diverging_epoch, diverging_end_offset); no records then.
+    ``state_offset`` is told with an error or a fork: where a follower begins that has nothing in
+    common with the leader's log, with the state as of there (FETCH_STATE); -1: ask again later.
+    ``begin_anew``: the follower must do so though their logs agree, because tombstones behind its
+    end are gone from the leader's.
     """
 
     topic_id: TopicId
@@ -78,6 +93,8 @@ class FetchedPartition(Message):
     diverging_epoch: LeaderEpoch
     diverging_end_offset: int
     records_bytes: int
+    state_offset: int = -1
+    begin_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +139,39 @@ class EpochSpan(Message):
 @dataclass(frozen=True, slots=True)
 class RangeFetched(Message):
     """Answer: whole batches in the payload, from ``base_offset`` to before ``next_offset``; ask
-    again from there. Equal ones mean that the leader's log has nothing there. ``epochs`` is the
-    leader's epoch table, against which the receiver checks every batch."""
+    again from there. Equal ones mean that the leader's log has nothing there: it begins at
+    ``log_start_offset`` (-1: not told). ``epochs`` is the leader's epoch table, against which the
+    receiver checks every batch. Below ``removed_to`` tombstones may be missing there."""
 
     base_offset: int
     next_offset: int
     epochs: tuple[EpochSpan, ...]
+    log_start_offset: int = -1
+    removed_to: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FetchState(Message):
+    """Request for a piece of what the records below a leader's log start add up to: a snapshot file
+    (``storage/producer_file.py`` of the node), from byte ``position`` on. ``offset`` is where the
+    piece before was taken, -1 for the first one. Moves no follower state."""
+
+    topic_id: TopicId
+    partition: int
+    current_leader_epoch: LeaderEpoch
+    offset: int
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateFetched(Message):
+    """Answer: a piece in the payload, of a snapshot taken at ``offset`` whose file has
+    ``size_bytes``. 0 of them: the log begins at 0, and nothing is known before it. Another offset
+    than asked for: the leader's log start has moved on, begin anew. From a log that is compacted up
+    to ``cleaned_offset``, where tombstones below ``removed_to`` may be missing."""
+
+    offset: int
+    size_bytes: int
+    removed_to: int = 0
+    cleaned_offset: int = 0

@@ -9,6 +9,7 @@ coordinator speaks. ``timeout_ms`` is how long the answer may take.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from paceline.types import LeaderEpoch
 from paceline.wire.message import Message
@@ -79,12 +80,13 @@ class MarkersWritten(Message):
 
 @dataclass(frozen=True, slots=True)
 class SettledOffset(Message):
-    """An offset that the coordinator held itself."""
+    """An offset that the coordinator held itself, of the topic ``topic_id`` if that is known."""
 
     topic: str
     partition: int
     offset: int
     metadata: str
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,27 @@ class SettleOffsets(Message):
 @dataclass(frozen=True, slots=True)
 class OffsetsSettled(Message):
     """It is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageOffsets(Message):
+    """Have ``offsets`` pending in a Cursus group for the open transaction of ``family`` and
+    ``name``, if ``member`` of ``generation`` reads those partitions. To the group's coordinator,
+    before the transaction is decided."""
+
+    family: str
+    name: str
+    producer_id: int
+    producer_epoch: int
+    group: GroupName
+    member: str
+    generation: int
+    offsets: tuple[SettledOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsStaged(Message):
+    """They are pending, which is committed."""
 
 
 @dataclass(frozen=True, slots=True)

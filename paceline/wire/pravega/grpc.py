@@ -141,6 +141,19 @@ class GrpcConnection:
         self._given_up = 0
         self.is_over = False
         """Nothing more is taken in: send what there is to send, and close."""
+        self.sent_bytes = 0
+        """Of answers, since the connection began."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Of requests that are not whole, and of answers that no window is open for."""
+        received = sum(len(call.received) for call in self._streams.values())
+        return received + self.waiting_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of answers that no window is open for."""
+        return sum(len(call.answer) for call in self._streams.values() if call.answer is not None)
 
     @property
     def open_calls(self) -> int:
@@ -269,6 +282,7 @@ class GrpcConnection:
                     break
                 self._h2.send_data(stream, bytes(call.answer[:size]))
                 call.answer = call.answer[size:]
+                self.sent_bytes += size
                 if not call.answer:
                     self._h2.send_headers(stream, [("grpc-status", "0")], end_stream=True)
                     del self._streams[stream]

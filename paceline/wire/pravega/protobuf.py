@@ -62,6 +62,7 @@ class ProtoMessage:
         """The message of ``data``. Raises RemoteProtocolError."""
         slots = {number: (name, kind) for name, _, (number, kind) in _slots(cls)}
         values: dict[str, Any] = {}
+        repeated: dict[str, list[Any]] = {}
         for number, wire_type, raw in _fields(memoryview(data)):
             if number not in slots:
                 continue
@@ -69,8 +70,11 @@ class ProtoMessage:
             if wire_type != kind.wire_type:
                 raise RemoteProtocolError(f"{cls.__name__}.{name}: wire type {wire_type}")
             value = kind.read(raw)
-            values[name] = (*values.get(name, ()), value) if kind.is_many else value
-        return cls(**values)
+            if kind.is_many:
+                repeated.setdefault(name, []).append(value)
+            else:
+                values[name] = value
+        return cls(**values, **{name: tuple(found) for name, found in repeated.items()})
 
 
 def _slots(cls: type[ProtoMessage]) -> Iterator[tuple[str, Any, tuple[int, Kind]]]:

@@ -28,6 +28,11 @@ class Assembly:
         """Whether a message has begun and its end has not come."""
         return self._pieces is not None
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the pieces that have come."""
+        return 0 if self._pieces is None else len(self._pieces)
+
     def add(self, payload: bytes) -> bytes | None:
         """Take in a PartialMessage's payload; the whole message, header and all, at its end.
 

@@ -161,7 +161,7 @@ class ServerConnection:
     @property
     def buffered_bytes(self) -> int:
         """Bytes received of a message that is not whole yet."""
-        return len(self._buffer)
+        return len(self._buffer) + self._assembly.held_bytes
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Step]:
         """What the received bytes ask for, in order. Never raises: errors are steps."""

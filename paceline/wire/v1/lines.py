@@ -32,6 +32,11 @@ class LineReader:
             self._start = 0
         self._buffer += data
 
+    @property
+    def held_bytes(self) -> int:
+        """What was fed and is not cut into lines."""
+        return len(self._buffer) - self._start
+
     def next_line(self) -> bytes | None:
         """The next whole line without its end, or None until more bytes are fed.
 

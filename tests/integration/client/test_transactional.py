@@ -20,6 +20,7 @@ from paceline.errors import (
     InvalidTransactionState,
     PacelineError,
     ProducerFenced,
+    RequestTimedOut,
 )
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.native.api import NativeApi
@@ -314,3 +315,54 @@ async def test_transactions_go_on_while_leaders_and_the_coordinator_change(tmp_p
                     await nodes.wait_for("more commits", more_than(before + 5))
                 stop.set()
             assert await seen(client) == sorted(expected)
+
+
+async def test_nothing_is_written_while_a_commit_is_under_way(tmp_path) -> None:
+    """It would be in the next transaction, or look like another producer's."""
+    async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
+        async with client.transactional_producer("payments") as producer:
+            await producer.begin()
+            await producer.send("out", b"1", partition=0)
+            refused: list[PacelineError] = []
+
+            async def send_meanwhile() -> None:
+                while producer.in_transaction:
+                    try:
+                        await producer.submit("out", b"late", partition=0)
+                    except InvalidTransactionState as error:
+                        refused.append(error)
+                    await trio.lowlevel.checkpoint()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(producer.commit)
+                await trio.lowlevel.checkpoint()
+                nursery.start_soon(send_meanwhile)
+            assert refused
+            async with producer.transaction():
+                await producer.send("out", b"2", partition=0)
+        assert [each for each in await seen(client) if each != b"late"] == [b"1", b"2"]
+
+
+async def test_a_commit_that_was_thought_lost_is_no_error(tmp_path, monkeypatch) -> None:
+    """The answer was lost, and asking again says that it is committed: then so does the block."""
+    async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
+        async with client.transactional_producer("payments") as producer:
+            honest = producer._coordinator.call
+            lost = []
+
+            async def losing(api: NativeApi, body: object, *arguments: object, **more: object):
+                told = await honest(api, body, *arguments, **more)
+                if isinstance(body, EndTransaction) and body.commits and not lost:
+                    lost.append(body)
+                    raise RequestTimedOut("the answer was lost")
+                return told
+
+            monkeypatch.setattr(producer._coordinator, "call", losing)
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+            assert lost
+            with pytest.raises(Oops):  # noqa: PT012
+                async with producer.transaction():
+                    await producer.send("out", b"2", partition=0)
+                    raise Oops
+        assert await seen(client) == [b"1"]

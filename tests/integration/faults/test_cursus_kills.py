@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 
 PARTITIONS = 3
 COORDINATOR = (
+    "transaction.offsets-pending",
     "transaction.deciding",
     "transaction.prepared",
     "transaction.staged",

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.types import Acks
+from paceline.errors import NotLeader
+from paceline.types import Acks, NodeId
+from paceline.wire.peer import transactions as wire
+from paceline_node.services.transaction_partners import TransactionPartners
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import RunningNode, V1Client, cluster, lone_node
 
@@ -261,3 +264,77 @@ async def test_coordinators_are_found_and_followed(tmp_path: Path) -> None:
             assert done["messages"] == "3"
             for partition in range(3):
                 assert payloads(await away.read(f"CONSUME t {partition} 0")) == [b"m"]
+
+
+async def said(client: CursusClient, command: str, wanted: str) -> None:
+    """Wait until a command is answered so."""
+    while True:
+        if await client.say(command) == wanted:
+            return
+        await trio.sleep(0.01)
+
+
+async def read(client: CursusClient, command: str, wanted: list[bytes]) -> None:
+    """Wait until a reader finds these."""
+    while True:
+        if payloads(await client.read(command)) == wanted:
+            return
+        await trio.sleep(0.01)
+
+
+class Unreachable:
+    """Leaders of some partitions cannot be asked for a while. ``stored``: which others were."""
+
+    def __init__(self, partners: TransactionPartners, *missing: int) -> None:
+        self.missing = set(missing)
+        self.stored: list[int] = []
+        self.refused = trio.Event()
+        self._append, self._mark = partners.append_staged, partners.write_markers
+        partners.append_staged = self._append_staged  # type: ignore[method-assign]
+        partners.write_markers = self._write_markers  # type: ignore[method-assign]
+
+    def _check(self, *partitions: int) -> None:
+        if self.missing & set(partitions):
+            self.refused.set()
+            raise NotLeader("nobody leads it")
+
+    async def _append_staged(self, node: NodeId, order: wire.AppendStaged, data: bytearray) -> None:
+        self._check(order.partition)
+        await self._append(node, order, data)
+        self.stored.append(order.partition)  # a busy node may not host it yet, and is asked again
+
+    async def _write_markers(self, node: NodeId, order: wire.WriteMarkers) -> wire.MarkersWritten:
+        self._check(*(each.partition for each in order.partitions))
+        return await self._mark(node, order)
+
+
+async def test_a_partition_without_a_leader_holds_up_no_other_and_no_group(
+    node: RunningNode, client: CursusClient
+) -> None:
+    """One after the other was told, and what was staged for the first ones was sent each time."""
+    member = (await client.say("JOIN_GROUP topic=t group=g member=a")).split()[2]
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    who = await begin(client)
+    for partition in range(3):
+        line = f"TXN_PUBLISH {who} topic=t partition={partition} seqNum={partition + 1}"
+        await client.ok(f"{line} message=m")
+    await client.ok(f"SEND_OFFSETS_TO_TXN {who} topic=t group=g {member} generation=1 P0:5")
+    broker = node.node.broker
+    assert broker is not None
+    dead = Unreachable(broker.transactions.partners, 1)
+    async with trio.open_nursery() as nursery, CursusClient(client.address) as reader:
+        nursery.start_soon(client.say, f"END_TXN {who} result=commit")
+        with trio.fail_after(30):
+            await said(reader, "FETCH_OFFSET topic=t group=g partition=0", "OK offset=5")
+            for partition in (0, 2):
+                command = f"CONSUME topic=t partition={partition} offset=0"
+                await read(reader, command, [b"m"])
+            for _ in range(4):  # rounds that the dead partition is asked in vain
+                dead.refused = trio.Event()
+                await dead.refused.wait()
+            assert sorted(dead.stored) == [0, 2], "each once"
+            assert "state=committing" in await reader.say("TXN_STATUS transactional_id=x")
+            dead.missing.clear()
+            assert "committed" in await status_without(reader, "committing")
+            assert payloads(await reader.read("CONSUME topic=t partition=1 offset=0")) == [b"m"]
+        assert sorted(dead.stored) == [0, 1, 2]

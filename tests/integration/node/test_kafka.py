@@ -39,8 +39,10 @@ async def node_and_client(directory: Path) -> AsyncIterator[tuple[RunningNode, K
         yield node, client
 
 
-async def make_topic(client: KafkaClient, name: str = TOPIC) -> None:
-    wanted = topics.CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)
+async def make_topic(client: KafkaClient, name: str = TOPIC, *, replicas: int = 1) -> None:
+    wanted = topics.CreateTopicsRequestTopic(
+        name=name, num_partitions=1, replication_factor=replicas
+    )
     [made] = (await client.ask(topics.CreateTopicsRequest(topics=(wanted,)), 5)).topics
     assert made.error_code == 0, made.error_message
     asked = records.ListOffsetsRequestTopicPartition(partition_index=0, timestamp=-1)

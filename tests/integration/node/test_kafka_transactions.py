@@ -66,18 +66,20 @@ class TransactionalClient(KafkaClient):
         )
         return int((await self.ask(request, version)).error_code)
 
-    async def add_group(self, who: Identity, version: int = 3) -> int:
+    async def add_group(self, who: Identity, version: int = 3, group: str = "g") -> int:
         request = wire.AddOffsetsToTxnRequest(
-            transactional_id=ID, producer_id=who[0], producer_epoch=who[1], group_id="g"
+            transactional_id=ID, producer_id=who[0], producer_epoch=who[1], group_id=group
         )
         return int((await self.ask(request, version)).error_code)
 
-    async def commit_offset(self, who: Identity, offset: int, version: int = 3) -> int:
+    async def commit_offset(
+        self, who: Identity, offset: int, version: int = 3, group: str = "g"
+    ) -> int:
         part = wire.TxnOffsetCommitRequestTopicPartition(partition_index=0, committed_offset=offset)
         topic = wire.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(part,))
         request = wire.TxnOffsetCommitRequest(
             transactional_id=ID,
-            group_id="g",
+            group_id=group,
             producer_id=who[0],
             producer_epoch=who[1],
             topics=(topic,),
@@ -137,6 +139,16 @@ async def test_every_version_commits_and_aborts(tmp_path: Path) -> None:
         values, part = await client.seen(committed=False)
         assert part.aborted_transactions is None
         assert values[::2] == committed
+
+
+async def test_offsets_of_transactions_keep_to_the_limits_of_groups(tmp_path: Path) -> None:
+    """Also below version 3, where the producer speaks for no member."""
+    async with client_of(tmp_path) as client:
+        _, who = await client.init()
+        for version in (0, 3):
+            await client.add_group(who, group="g" * 300)
+            code = await client.commit_offset(who, 5, version, group="g" * 300)
+            assert code == ErrorCode.INVALID_GROUP_ID
 
 
 async def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:

@@ -67,3 +67,41 @@ async def test_a_restored_backup_counts_for_nothing_until_it_has_caught_up(tmp_p
         async with nodes.v1(node) as client:
             shown = await client.ok("CONSUME", "orders 0 0 max=100")
         assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(40))
+
+
+async def test_an_old_incarnation_file_is_refused_and_removing_it_loses_nothing(tmp_path) -> None:
+    """Only this file is as it was many starts ago. The cluster cannot know that the rest is not;
+    the node says what to do, and then it has everything that it had, its sole replicas too."""
+    async with cluster(tmp_path) as nodes:
+        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
+            for wish in (CreateTopic("orders", 1, 3, {}), CreateTopic("sole", 1, 1, {})):
+                await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        node = await nodes.leader("sole", 0)
+        old = (data_dir(tmp_path, node) / "incarnation").read_bytes()
+        for _ in range(3):
+            await nodes.stop(node)
+            await nodes.start(node)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        await _write(nodes, 0, 20)
+        async with nodes.v1(node) as client:
+            for number in range(20):
+                await client.ok("PRODUCE", f"sole k:{number} acks=all")
+        await nodes.stop(node)
+        (data_dir(tmp_path, node) / "incarnation").write_bytes(old)
+
+        with pytest.raises(BaseExceptionGroup) as refused:
+            await nodes.start(node)
+        assert "remove its file 'incarnation'" in str(first_error(refused.value))
+        (data_dir(tmp_path, node) / "incarnation").unlink()
+        await nodes.start(node)
+        await nodes.in_sync("orders", 0, 0, 1, 2)
+        await nodes.in_sync("sole", 0, node)
+        async with nodes.v1(node) as client:
+            await client.ok("SET_PARTITION_ROLE", "orders 0 leader")
+            for topic in ("orders", "sole"):
+                shown = await client.ok("CONSUME", f"{topic} 0 0 max=100")
+                assert shown["messages"] == ",".join(f"{n}:{n}" for n in range(20))
+        await nodes.stop(node)
+        await nodes.start(node)  # counts on from there
+        await nodes.in_sync("orders", 0, 0, 1, 2)

@@ -30,6 +30,8 @@ REFUSALS = {
 }
 FLAGS = {"v1.ack_timeout_ms": "500", "broker.session_ms": "2000"}
 
+NOT_YET = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
 
 async def test_without_a_majority_nothing_is_acknowledged_and_it_heals_by_itself(
     tmp_path,
@@ -69,7 +71,14 @@ async def _first(nodes: Cluster, partition: int) -> None:
     leader = await nodes.leader("orders", partition)
     batch = build_batch([Record(value=b"first")])
     async with NativeConnection(nodes.up[leader].addresses["native"]) as connection:
-        assert (await connection.produce("orders", partition, batch)).error == 0
+
+        async def stored() -> bool:
+            done = await connection.produce("orders", partition, batch)
+            assert done.error in (0, NOT_YET)
+            return done.error == 0
+
+        # It hosts the partition a moment after it was made leader.
+        await nodes.wait_for(f"orders/{partition} takes writes", stored)
 
 
 async def _shown_here(nodes: Cluster, number: int, partition: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -114,9 +115,32 @@ async def test_a_meta_file_that_makes_no_sense(tmp_path) -> None:
     good = meta.read_text()
     for text in ("", "{", "[]", good.replace('"version": 1', '"version": 2')):
         meta.write_text(text)
+        meta.with_name("meta.copy.json").write_text(text)
         code, said = await start(tmp_path)
         assert code == CONFIGURATION
         assert "meta.json" in said
+
+
+async def test_a_meta_file_of_a_later_version_is_not_taken_for_damage(tmp_path) -> None:
+    await format_nodes(tmp_path, free_ports(1))
+    meta = data_dir(tmp_path, 0) / "meta.json"
+    fields = json.loads(meta.read_text())
+    del fields["checksum"]
+    meta.write_text(json.dumps({**fields, "version": 2}))
+    code, said = await start(tmp_path)
+    assert code == CONFIGURATION
+    assert "meta.json: version 2" in said
+
+
+async def test_data_of_nobody_are_not_begun_anew(tmp_path) -> None:
+    """A node that joined anew would forget what the one whose data these are has promised."""
+    await format_nodes(tmp_path, free_ports(1))
+    for name in ("meta.json", "meta.copy.json"):
+        (data_dir(tmp_path, 0) / name).unlink()
+    code, said = await start(tmp_path)
+    assert code == CONFIGURATION
+    assert "meta.json and meta.copy.json are missing" in said
+    assert "paceline node format --replace" in said
 
 
 @pytest.mark.parametrize("other", ["cluster", "node"])

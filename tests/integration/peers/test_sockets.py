@@ -30,7 +30,7 @@ from paceline_node.peers.burst import Burst
 from paceline_node.peers.framestream import FrameStream, OutboxLimits, Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.network import RealDescriptors, RealNetwork
-from paceline_node.peers.server import PeerServer, Session
+from paceline_node.peers.server import PeerServer, ServerLimits, Session
 from paceline_node.peers.transport import FilePart
 
 LOOPBACK = "127.0.0.1"
@@ -380,6 +380,26 @@ async def test_a_stranger_is_turned_away_with_the_reason() -> None:
         links.set_addresses({NodeId(2): (LOOPBACK, port)})
         with pytest.raises(AuthenticationFailed, match="node 1 and node 2 hold different"):
             await links.call(NodeId(2), ECHO, Text("x"), lane="control", timeout_s=20)
+        nursery.cancel_scope.cancel()
+
+
+async def test_strangers_that_say_nothing_keep_no_node_out() -> None:
+    """Each connection more than so many ends the oldest that has not said who it is."""
+    crowd = 3 * ServerLimits().strangers
+    links = PeerLinks(env(), identity(1), SECRET)
+    async with trio.open_nursery() as nursery, running_server() as port:
+        strangers = [await RealNetwork().connect(LOOPBACK, port) for _ in range(crowd)]
+        await nursery.start(links.run)
+        links.set_addresses({NodeId(2): (LOOPBACK, port)})
+        await until_answered(links)
+        with trio.fail_after(20):
+            for stranger in strangers[: crowd - ServerLimits().strangers]:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    while await stranger.receive_some():
+                        pass
+        await until_answered(links)
+        for stranger in strangers:
+            await trio.aclose_forcefully(stranger)
         nursery.cancel_scope.cancel()
 
 

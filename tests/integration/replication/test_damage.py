@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from paceline.errors import StorageFull
-from paceline.types import NO_NODE, Acks
+from paceline.errors import CorruptMessage, StorageFull
+from paceline.types import Acks
 from paceline.wire.batch import validate_client_batches
 from paceline_node.env import Disk, File
 from paceline_node.replication.partition import Partition
@@ -192,24 +192,29 @@ async def test_failed_sync_ends_the_node_and_acknowledges_nothing(tmp_path: Path
 async def test_records_that_no_replica_can_read_are_told_of_and_trimmed_away(
     tmp_path: Path,
 ) -> None:
-    """All three damaged at one place: nobody leads until an operator says so, and the others
-    cannot be repaired from that one. Deleting what is lost makes all of them whole."""
+    """All three damaged at one place: one goes on leading without those records, and the others
+    cannot be repaired from it. Deleting what is lost makes all of them whole."""
     with structlog.testing.capture_logs() as logs:
         async with running_cluster(tmp_path) as cluster:
             await written(cluster)
             for node in cluster.nodes.values():
                 flip(node.partition("t"), node.root, 2)
                 node.partition("t").suspect(2)
-            await cluster.wait(lambda: cluster.registration("t").leader == NO_NODE)
-            cluster.elect_uncleanly("t", 1)
+            await cluster.wait(lambda: len(cluster.registration("t").damaged) == 3)
             await cluster.wait(lambda: cluster.leader("t") is not None)
             chosen = cluster.leader("t")
             assert chosen is not None
-            await cluster.wait(lambda: _told(logs) >= {0, 2})
-            assert chosen.isr == (1,)
+            assert chosen.isr == (chosen.leader,)
+            await cluster.wait(lambda: _told(logs) >= {0, 1, 2} - {chosen.leader})
+            with pytest.raises(CorruptMessage, match="offset 2 is damaged"):
+                chosen.read(2, 1)
             chosen.trim(3)
-            await cluster.wait(lambda: len(chosen.isr) == 3)
-            await produce(chosen, batch(b"after"))
+            await cluster.wait(lambda: len(cluster.registration("t").isr) == 3)
+            await cluster.wait(lambda: cluster.leader("t") is not None)
+            assert not cluster.registration("t").damaged
+            leader = cluster.leader("t")
+            assert leader is not None
+            await produce(leader, batch(b"after"))
             await settled(cluster, "t")
             expected = [b"value 3", b"value 4", b"value 5", b"after"]
             for node in cluster.nodes.values():

@@ -18,11 +18,13 @@ from paceline.errors import (
     RequestTimedOut,
 )
 from paceline.types import Acks, OffsetSpec
+from paceline.wire.batch import TRANSACTIONAL, build_batch, validate_client_batches
 from paceline.wire.native.admin import DeleteTopic
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
-from paceline.wire.records import decode_records
+from paceline.wire.records import Record, decode_records
 from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition
+from paceline_node.replication.transactions import MarkerOrder
 from tests.integration.replication.cluster import (
     TestCluster,
     batch,
@@ -319,3 +321,38 @@ async def test_silent_follower_leaves_the_isr_and_returns(tmp_path: Path) -> Non
         silent.manager.fetchers.follow(silent.partition("t"))
         await cluster.wait(lambda: silent.node_id in leader.isr)
         await settled(cluster, "t")
+
+
+async def test_replicas_that_nobody_reads_remember_no_ended_transactions(tmp_path: Path) -> None:
+    """They kept every one since the process began: nobody asked them what is stable."""
+    async with running_cluster(tmp_path) as cluster:
+        await cluster.create_topic("t")
+        leader = cluster.leader("t")
+        assert leader is not None
+        for number in range(20):
+            ticket = leader.gate.ticket(7, 0)
+            ticket.confirm(1)
+            leader.produce(
+                data := build_batch(
+                    [Record(-1, 1000, None, b"v")],
+                    producer_id=7,
+                    producer_epoch=0,
+                    base_sequence=number,
+                    flags=TRANSACTIONAL,
+                ),
+                validate_client_batches(data, allowed_attributes=TRANSACTIONAL),
+                acks=Acks.ALL,
+                timeout_s=10.0,
+                done=lambda _: None,
+                ticket=ticket,
+            )
+            ended = trio.Event()
+            order = MarkerOrder(7, 0, number, number % 2 == 0, 1)
+            leader.end_transaction(order, timeout_s=10.0, done=lambda _, ended=ended: ended.set())
+            await ended.wait()
+        await settled(cluster, "t")
+        for node in cluster.nodes.values():
+            replica = node.partition("t")
+            await cluster.wait(lambda replica=replica: replica.high_watermark == 40)
+            index = replica.log.producers.transactions
+            assert (len(index.aborted), index.unsettled_count) == (10, 0)

@@ -26,7 +26,7 @@ from paceline_node.groups.coordinator_room import Plan, Question, RoundsDue
 from paceline_node.groups.coordinator_rounds import Beginning
 from paceline_node.groups.engine import GroupEngine
 from tests.sim.groups.test_failover import is_found_out
-from tests.sim.groups.world import PARTITIONS, Node, Request, World
+from tests.sim.groups.world import PARTITIONS, EveryTopic, Node, Request, World
 
 SEEDS = int(os.environ.get("PACELINE_SIM_SEEDS", "20"))
 STEPS = 800
@@ -91,7 +91,7 @@ class DrivenWorld(World):
     def _engine(self) -> GroupEngine:
         self.dues.append(RoundsDue())
         rng = random.Random(self.rng.getrandbits(64))
-        return GroupEngine(self.limits, rng, due=self.dues[-1])
+        return GroupEngine(self.limits, rng, EveryTopic, due=self.dues[-1])
 
     def on(
         self,

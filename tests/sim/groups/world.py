@@ -14,8 +14,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from uuid import NAMESPACE_OID, uuid5
 
 from paceline.errors import ErrorCode, PacelineError, RebalanceInProgress
+from paceline.types import TopicId
 from paceline.wire.batch import iter_batches
 from paceline.wire.records import decode_records
 from paceline_node.coordination.machine import Deferred, Entry
@@ -31,6 +33,13 @@ from tests.sim.groups.replicated_log import NodeLog, ReplicatedLog
 PARTITIONS = 4
 KAFKA = GroupKey(Family.KAFKA, "k")
 START_MS = 1_700_000_000_000
+
+
+class EveryTopic(dict[str, TopicId]):
+    """Every topic is there, and stays."""
+
+    def get(self, topic: str, default: object = None) -> TopicId:  # type: ignore[override]
+        return TopicId(uuid5(NAMESPACE_OID, topic))
 
 
 class Clock:
@@ -106,7 +115,7 @@ class World:
             node.replica.role_changed()
 
     def _engine(self) -> GroupEngine:
-        return GroupEngine(self.limits, random.Random(self.rng.getrandbits(64)))
+        return GroupEngine(self.limits, random.Random(self.rng.getrandbits(64)), EveryTopic)
 
     # --- asking -----------------------------------------------------------------------------------
 

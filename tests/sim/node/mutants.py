@@ -38,7 +38,8 @@ from tests.sim.replication.mutants import Patch
 @dataclass(frozen=True)
 class NodeMutant:
     """``budget`` seeds of ``profile`` must suffice; ``seed`` is the first that was found to. They
-    are short runs without transactions, segments and guests, unless ``whole``."""
+    are short runs without transactions, segments and guests, unless ``whole``; guests stay where it
+    needs ``guests``."""
 
     name: str
     profile: Profile
@@ -46,6 +47,7 @@ class NodeMutant:
     seed: int
     budget: int = 10
     whole: bool = False
+    guests: bool = False
 
 
 def _set(target: object, name: str, value: object) -> Patch:

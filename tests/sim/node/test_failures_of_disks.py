@@ -7,6 +7,8 @@ import random
 import pytest
 import trio
 
+from paceline.client.client import Client
+from paceline.types import NodeId
 from paceline_cluster.sim.machine import Machine
 from paceline_node.controller.raft_types import Member
 from paceline_node.controller.topic_config import FlushMode
@@ -229,13 +231,21 @@ def test_an_emptied_node_answers_a_leader_that_old_metadata_does_not_name() -> N
 
     async def script(story: Story) -> None:
         first, late = story.machines[0], story.machines[4]
-        story.wipe(first)
-        story.start(first)
+        directory = story.broker(first).directory_id
+        story.wipe(first)  # it comes back when another has its place
+
+        async def replace_it(client: Client) -> None:
+            await client.admin.remove_voter(NodeId(first.number), directory)
+
+        await story.until("it is missed", lambda: story.broker(first).fenced)
+        await trio.sleep(1.0)  # the quorum forgets that it was there a moment ago
+        await story.perform(replace_it)
 
         def younger() -> Machine | None:
             return next((m for m in story.machines[3:] if votes(story, m)), None)
 
         await story.until("a younger one votes", lambda: younger() is not None, 20)
+        story.start(first)
         leader = younger()
         assert leader is not None
         while story.controller is not leader:
@@ -315,3 +325,28 @@ def test_row_40_min_isr_changes_while_replicas_leave() -> None:
         await story.acknowledged(5, within=20)
 
     play(script, plan_of(writers=2))
+
+
+def test_a_node_that_starts_without_any_descriptor_waits() -> None:
+    """Its disk is sound: it neither ends itself, nor is it taken for a damaged one."""
+
+    async def script(story: Story) -> None:
+        await story.acknowledged()
+        late = story.leader
+        late.stop()
+        await story.until("stopped", lambda: not late.is_up)
+        asked = 0
+
+        def starve() -> bool:
+            nonlocal asked
+            asked += 1
+            return asked < 40
+
+        late.disk.starves = starve
+        story.start(late)
+        await story.until("all were refused", lambda: asked >= 40, 60)
+        story.check(late.is_up, "it has ended itself")
+        await story.until("back", lambda: late.number in story.isr, 60)
+        story.check(late.lives == 2, "it was started again")
+
+    play(script)

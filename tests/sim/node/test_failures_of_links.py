@@ -77,7 +77,8 @@ def two_replicas_apart(story: Story) -> tuple[list[Machine], Machine]:
 
 def test_row_08_a_follower_cannot_reach_the_leader() -> None:
     async def script(story: Story) -> None:
-        leader, follower = story.leader, story.followers[0]
+        leader = story.leader
+        follower = next(each for each in story.followers if each is not story.controller)
         story.cut([follower], [leader])
         await story.until("out of sync", lambda: follower.number not in story.isr)
         await story.acknowledged()
@@ -210,7 +211,7 @@ def test_a_follower_far_behind_comes_back_over_a_slow_link() -> None:
     """Its leaders could send it more at once than the link carries before a request is overdue."""
 
     async def script(story: Story) -> None:
-        follower = story.followers[0]
+        follower = next(each for each in story.followers if each is not story.controller)
         story.wipe(follower)
         await story.perform(write_bulk)
         for machine in story.others(follower):

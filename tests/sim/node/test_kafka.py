@@ -77,7 +77,7 @@ FOUND = (
     ),
     GuestMutant(
         "repetitions are stored again",
-        _set(partition_module, "judge", lambda producers, headers: NEW),
+        _set(partition_module, "judge", lambda *_: NEW),
         reset,
         "stored twice",
     ),

@@ -11,6 +11,7 @@ import pytest
 
 from paceline_cluster.sim.plan import Plan, draw
 from paceline_cluster.sim.run import run
+from tests.sim.node import disk_mutants
 from tests.sim.node.mutants import MUTANTS, NodeMutant
 
 pytestmark = pytest.mark.timeout(600)
@@ -23,7 +24,8 @@ def plan_of(mutant: NodeMutant, seed: int) -> Plan:
     if mutant.whole:
         return draw(seed, mutant.profile)
     plan = draw(seed, mutant.profile, seconds=SECONDS)
-    return replace(plan, transactors=0, copiers=0, streamers=0, guests=())
+    guests = plan.guests if mutant.guests else ()
+    return replace(plan, transactors=0, copiers=0, streamers=0, guests=guests)
 
 
 def find(mutant: NodeMutant) -> str | None:
@@ -36,6 +38,8 @@ def find(mutant: NodeMutant) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize(
+    "mutant", [*MUTANTS, *disk_mutants.MUTANTS], ids=lambda mutant: mutant.name
+)
 def test_mutant_is_found(mutant: NodeMutant) -> None:
     assert find(mutant) is not None, f"{mutant.name} survives {mutant.budget} seeds"

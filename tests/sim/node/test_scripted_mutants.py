@@ -165,7 +165,7 @@ def test_letting_it_in_at_the_old_high_watermark_is_found() -> None:
 def alone() -> Plan:
     """One writer, which takes its time; no flush to wait for."""
     topics = plan_of(mode=FlushMode.INTERVAL).topics
-    return replace(plan(), seed=2, writers=1, pause_s=0.5, topics=topics)
+    return replace(plan(), seed=5, writers=1, pause_s=0.5, topics=topics)
 
 
 def test_a_fetch_of_an_older_term_tells_nothing() -> None:

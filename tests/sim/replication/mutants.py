@@ -248,7 +248,7 @@ def _log_end_counted() -> Iterator[None]:
 
 
 def _sticky_elr(
-    partition: Partition, change: Any, replicas: tuple[NodeId, ...], min_isr: int
+    partition: Partition, change: Any, replicas: tuple[NodeId, ...], min_isr: int, damaged: Any
 ) -> Any:
     wanted = partition.isr if change.isr is None else change.isr
     isr = tuple(node for node in replicas if node in wanted)
@@ -288,7 +288,7 @@ def _no_cas() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _broker_epoch_of_member_unchecked() -> Iterator[None]:
-    def eligible(member: Any, draft: Any) -> bool:
+    def eligible(member: Any, partition: Any, draft: Any) -> bool:
         broker = draft.broker(member.node_id)
         return broker is not None and not broker.fenced
 

@@ -377,6 +377,7 @@ async def test_retention_on_a_full_disk_deletes_all_the_same(
         cluster.alter_topic("t", retention_ms="1000")
         cluster.nodes[0].manager.maintenance.enforce_retention()
         assert leader.log_start_offset == leader.log.segments[-1].base_offset > 0
+        await cluster.wait(lambda: len(leader.log.segments) == 1)
         assert not cluster.nodes[0].failures
         await produce(leader, batch(b"there is room again"))
 

@@ -110,6 +110,7 @@ def late_fetch_of_a_dead_process() -> None:
     scene.until("it is in sync", lambda: follower.node in scene.isr)
     # The other follower, dead, is soon waited for no longer: the late fetch comes just then.
     scene.until("it is alone with the leader", lambda: scene.second.node not in _counted(leader))
+    scene.until("the leader knows that it is in sync", lambda: follower.node in _in_sync(leader))
     scene.world.after(0.0, leader.guard(lambda: on_fetch(stale[0], stale[1], None)))
     scene.world.run(scene.world.now + 0.1)
 
@@ -118,6 +119,12 @@ def _counted(leader: SimBroker) -> frozenset[NodeId]:
     assert leader.replica is not None
     assert leader.replica.leader is not None
     return frozenset(leader.replica.leader.maximal_isr)
+
+
+def _in_sync(leader: SimBroker) -> tuple[NodeId, ...]:
+    assert leader.replica is not None
+    assert leader.replica.leader is not None
+    return leader.replica.leader.isr
 
 
 def mutant(name: str) -> Mutant:

@@ -8,7 +8,7 @@ from paceline.errors import FencedLeaderEpoch
 from paceline.wire.batch import read_header
 from paceline.wire.end_marker import is_end_marker
 from paceline.wire.records import decode_records
-from paceline_node.replication.sequences import judge
+from paceline_node.replication.sequences import SequenceFence, judge
 from paceline_node.replication.transactions import (
     MarkerOrder,
     TransactionGate,
@@ -37,6 +37,7 @@ class Place:
         self.at = TopicPartition("t", number)
         self.table = ProducerTable()
         self.gate = TransactionGate()
+        self.fence = SequenceFence(lambda: 0.0)
         self.batches: list[tuple[int, bytes]] = []
         self.end = 0
         self.leader_epoch = 0
@@ -45,6 +46,7 @@ class Place:
     def fail_over(self) -> None:
         self.leader_epoch += 1
         self.gate.clear()
+        self.fence.clear()
 
     def _append(self, batch: bytearray) -> None:
         header = read_header(batch)._replace(base_offset=self.end)
@@ -54,7 +56,8 @@ class Place:
 
     def produce(self, batch: bytearray, ticket: object) -> None:
         header = read_header(batch)
-        if judge(self.table, [header]).duplicates:
+        self.fence.seen(self.table, [header])
+        if judge(self.table, [header], self.fence).duplicates:
             return
         if self._breaks != "verification":
             check_all(self.gate, self.table, [header], ticket)  # type: ignore[arg-type]

@@ -33,7 +33,7 @@ def test_both_sides_see_what_either_writes(tmp_path: Path) -> None:
 
 def test_another_file_is_no_page(tmp_path: Path) -> None:
     path = tmp_path / "other"
-    path.write_bytes(bytes(48))
+    path.write_bytes(bytes(64))
     with pytest.raises(ValueError, match="is no page of faults"):
         ControlPage(path)
 

@@ -55,6 +55,7 @@ class Answers:
         self.max_frame_bytes = 64 << 20
         self.version = 1
         self.damaged: set[int] = set()
+        self.elects = True
         self.tokens: dict[str, UUID | None] = {}
 
     def create(self, topic: str, partitions: int = 1) -> list[PartitionLog]:
@@ -335,11 +336,13 @@ class Answers:
         )
 
     def examine(self, node: Node, request: data.ReportCorrupt, payload: memoryview) -> Message:
-        """Damage is found where :attr:`damaged` says so; another node leads then."""
+        """Damage is found where :attr:`damaged` says so; another node leads then, unless
+        :attr:`elects` says that nobody is elected yet."""
         self._leading(node, request.topic, request.partition, request.current_leader_epoch)
         damaged = request.offset in self.damaged
         if damaged:
             self.damaged.remove(request.offset)
+        if damaged and self.elects:
             self.move(request.topic, request.partition, (node.node_id + 1) % len(self.nodes))
         return data.CorruptExamined(damaged)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
-from paceline.client import Position
-from paceline.errors import CorruptMessage
+from paceline.client import ClientSettings, Position
+from paceline.client.scope import open_scope
+from paceline.errors import CorruptMessage, ErrorCode
 from paceline.wire.batch import build_raw_batch
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import ReportCorrupt
@@ -47,6 +49,37 @@ async def test_damage_at_the_leader_is_reported_and_read_from_the_next(
         assert fault.hits >= 1
         assert log.leader != former
         assert len(reports(cluster)) == 1
+
+
+@pytest.mark.parametrize("is_in_time", [True, False])
+async def test_a_reader_waits_for_the_next_leader_as_long_as_an_operation_may_take(
+    autojump_clock: object, is_in_time: bool
+) -> None:
+    """It gave up after 10 s, although an election under load may take longer."""
+    settings = ClientSettings(operation_timeout_s=60)
+    async with cluster_and_client(settings=settings) as (cluster, client):
+        (log,) = cluster.create("orders")
+        fill(log, 30)
+        former = log.leader
+        cluster.fault(NativeApi.FETCH, corrupt=True, node=former)
+        refused = cluster.fault(
+            NativeApi.FETCH, error=ErrorCode.CORRUPT_MESSAGE, count=10_000, node=former
+        )
+        cluster.damaged, cluster.elects = {0, 10, 20}, False
+
+        async def elect() -> None:
+            await trio.sleep(50 if is_in_time else 70)
+            cluster.move("orders", 0, (former + 1) % 3)
+
+        async with open_scope() as nursery:
+            nursery.start_soon(elect)
+            if is_in_time:
+                assert await read_to_end(client) == list(range(30))
+            else:
+                with pytest.raises(CorruptMessage):
+                    await read_to_end(client)
+                assert trio.current_time() >= 60
+        assert refused.hits > 1
 
 
 async def test_damage_in_the_log_is_named_and_never_passed_over(autojump_clock: object) -> None:

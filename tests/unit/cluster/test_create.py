@@ -122,7 +122,7 @@ async def test_formatting_anew_keeps_the_cluster_and_changes_the_directory_id(
     assert first["directory_id"] != second["directory_id"]
     assert node.config_path.exists()
     assert not list(node.dir.glob("topics/*"))
-    assert not (node.dir / "metadata").exists()
+    assert [path.name for path in (node.dir / "metadata").iterdir()] == ["hardstate"]
 
 
 async def test_directory_in_use_is_not_formatted(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Judging a cluster from its nodes' answers: ready, healthy, and why not."""
 
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -89,10 +90,14 @@ def test_what_keeps_a_cluster_from_being_ready(changed: StatusReply | None, reas
     [
         ({"under_replicated_count": 2}, "2 of 17 partitions under-replicated"),
         ({"under_min_isr_count": 1}, "1 of 17 partitions below min.insync.replicas"),
+        (
+            {"damaged": ("orders/0 offsets 5..7: rotten; is being repaired from node 1",)},
+            "node 0: orders/0 offsets 5..7: rotten; is being repaired from node 1",
+        ),
     ],
 )
-def test_ready_but_not_healthy(changed: dict[str, int], reason: str) -> None:
-    seen = _survey(replace(ALL_WELL, image_offset=11, **changed))  # type: ignore[arg-type]
+def test_ready_but_not_healthy(changed: dict[str, Any], reason: str) -> None:
+    seen = _survey(replace(ALL_WELL, image_offset=11, **changed))
     assert seen.is_ready()
     assert seen.reasons() == [reason]
 

@@ -36,9 +36,12 @@ def check_step(old: Partition, new: Partition) -> None:
 
 
 def check_image(image: Image) -> None:
-    """I12 with brokers: nobody fenced is in sync or leads."""
+    """I12 with brokers: nobody fenced is in sync or leads. Damaged replicas count for nothing where
+    anybody sound is left."""
     for partition in image.partitions():
         check_shape(partition)
+        complete = {*partition.isr, *partition.elr}
+        assert complete <= {*partition.damaged} or complete.isdisjoint(partition.damaged), partition
         for node in partition.isr:
             assert not image.brokers[node].fenced, partition
         if partition.leader != NO_NODE:

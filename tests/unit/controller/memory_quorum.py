@@ -26,6 +26,10 @@ class VirtualHost:
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + int(trio.current_time() * 1000)
 
+    @property
+    def stopwatch(self) -> None:
+        return
+
     def boot_id(self) -> str:
         return "boot"
 

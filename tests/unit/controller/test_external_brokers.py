@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.errors import BrokerNotRegistered, InvalidRequest
+from paceline.errors import BrokerNotRegistered, InvalidRequest, Throttled
 from paceline.types import NodeId
 from paceline.wire.native.admin import (
     Done,
@@ -12,7 +12,9 @@ from paceline.wire.native.admin import (
     Reconciled,
     ReconcileExternal,
     RegisterExternal,
+    UnregisterBroker,
 )
+from paceline_node.controller.external_brokers import FORGOTTEN_MS, MAX_EXTERNALS
 from tests.unit.controller.bench import TERM, Bench
 
 
@@ -100,3 +102,47 @@ def test_reconcile_judges_externals_by_age() -> None:
     assert bench.ask(ReconcileExternal(500)) == Reconciled(2, bench.image.offset, TERM)
     assert all(e.fenced for e in bench.image.externals.values())
     assert not bench.image.brokers[NodeId(0)].fenced
+
+
+@pytest.mark.parametrize(
+    ("request_", "what"),
+    [
+        (RegisterExternal(NodeId(8), "h" * 3_000_000, 1, 1), "3000000 characters, at most 255"),
+        (RegisterExternal(NodeId(8), "h", 65_536, 1), "port must be at most 65535"),
+        (RegisterExternal(NodeId(2**31), "h", 1, 1), "broker id"),
+        (RegisterExternal(NodeId(8), "h", 1, 2**63), "epoch must be at most"),
+    ],
+)
+def test_what_every_node_would_keep_for_ever_is_bounded(
+    request_: RegisterExternal, what: str
+) -> None:
+    bench = cluster()
+    with pytest.raises(InvalidRequest, match=what):
+        bench.ask(request_)
+    assert NodeId(8) not in bench.image.externals
+
+
+def test_there_are_only_so_many_and_the_silent_make_room() -> None:
+    """However many are registered, the snapshot of the metadata stays below 400 KB."""
+    bench = cluster()
+    for number in range(8, 8 + MAX_EXTERNALS - 1):
+        bench.ask(RegisterExternal(NodeId(number), "h" * 255, 9092, 5))
+    with pytest.raises(Throttled, match="1000 external brokers"):
+        bench.ask(RegisterExternal(NodeId(5_000), "h", 1, 1))
+    assert len(bench.image.to_snapshot()) < 400_000
+    bench.ask(RegisterExternal(NodeId(8), "", 0, 0))  # those that are there go on
+    bench.wall_ms += FORGOTTEN_MS
+    bench.ask(RegisterExternal(NodeId(8), "", 0, 0))
+    bench.ask(RegisterExternal(NodeId(5_000), "h", 1, 1))
+    assert NodeId(7) not in bench.image.externals
+    assert {NodeId(8), NodeId(5_000)} <= set(bench.image.externals)
+    assert len(bench.image.externals) == MAX_EXTERNALS
+
+
+def test_an_entry_can_be_removed() -> None:
+    bench = cluster()
+    bench.ask(UnregisterBroker(NodeId(7)))
+    assert not bench.image.externals
+    assert not bench.image.retired
+    with pytest.raises(BrokerNotRegistered):
+        bench.ask(UnregisterBroker(NodeId(7)))

@@ -9,11 +9,12 @@ import pytest
 
 from paceline.errors import InvalidRequest
 from paceline.types import NodeId
+from paceline.wire.peer.control import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from paceline_node.controller import force_quorum
 from paceline_node.controller.force_quorum import Survivor, check_lost, decide
 from paceline_node.controller.image import Image
 from paceline_node.controller.raft_log import RaftLog
-from paceline_node.controller.raft_store import RaftStore, write_bootstrap
+from paceline_node.controller.raft_store import RaftStore, write_bootstrap, write_newcomer
 from paceline_node.controller.raft_types import (
     Config,
     Effects,
@@ -25,7 +26,7 @@ from paceline_node.controller.raft_types import (
 )
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.storage.memory import MemoryDisk
-from tests.unit.controller.bench import CLUSTER, uuid_of
+from tests.unit.controller.bench import CLUSTER, Bench, uuid_of
 
 MEMBERS = tuple(Member(NodeId(n), uuid_of(n, 9), "host", 7000 + n) for n in range(5))
 VOTERS = Config(MEMBERS[:3], MEMBERS[3:])
@@ -114,3 +115,38 @@ async def test_looking_changes_nothing_and_forcing_is_found_again() -> None:
     [(key, text)] = image.configs.items()
     assert key.startswith(force_quorum.RECORD_KEY)
     assert '"at_ms": 17' in text
+
+
+async def test_nothing_that_the_lost_voters_gave_out_is_given_out_again() -> None:
+    """They may have committed entries that no survivor has: producer ids, and places in the log,
+    which are broker epochs and what every node compares its image by."""
+    disk = MemoryDisk()
+    bench = Bench()
+    bench.register(0)
+    node = bench.image.brokers[NodeId(0)]
+    bench.ask(AllocateProducerIdsRequest(NodeId(0), node.broker_epoch))
+    known_here = bench.image.next_producer_id
+    index = bench.image.offset
+    snapshot = Snapshot(index, 2, VOTERS, bench.image.to_snapshot())
+    await write_newcomer(disk, "metadata")
+    store = await RaftStore.open(disk, "metadata", CLUSTER)
+    await store.write([Effects(hard_state=HardState(2), snapshot=snapshot, sequence=1)])
+    store.close()
+
+    elsewhere = bench.ask(AllocateProducerIdsRequest(NodeId(0), node.broker_epoch))
+    assert isinstance(elsewhere, AllocateProducerIdsResponse)
+    assert elsewhere.first_id == known_here
+    lost_epoch = bench.register(1)
+
+    meta = DirectoryMeta(CLUSTER, NodeId(0), uuid_of(0, 9))
+    forced = decide([await force_quorum.examine(disk, "metadata", meta)])
+    await force_quorum.force(disk, "metadata", forced, wall_ms=17)
+
+    found = await force_quorum.examine(disk, "metadata", meta)
+    assert numbers(found.log.config.voters) == [0]
+    bench.image = force_quorum.latest_image(found.log)
+    assert bench.image.offset == found.log.last_index
+    assert bench.image.next_producer_id >= known_here + 1_000_000 * elsewhere.count
+    assert bench.image.offset >= lost_epoch + 900_000
+    bench.now += 100
+    assert bench.register(1) > bench.image.offset - 1 > lost_epoch

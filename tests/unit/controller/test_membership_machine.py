@@ -7,6 +7,7 @@ Whatever happens, members of ISR and ELR must be in it (I4), because they may be
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import hypothesis.strategies as st
@@ -22,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from paceline.errors import ErrorCode, PacelineError
-from paceline.types import NO_NODE, BrokerEpoch, NodeId
+from paceline.types import NO_NODE, NodeId
 from paceline.wire.native.admin import (
     AlterTopic,
     CreateTopic,
@@ -35,6 +36,7 @@ from paceline.wire.peer.control import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     PartitionRef,
+    RepairedRef,
     ReportDamagedRequest,
 )
 from paceline_node.controller.records import Partition
@@ -59,6 +61,8 @@ class Membership(RuleBasedStateMachine):
         self.complete = {int(node) for node in self.partition.isr}
         self.copies: list[AlterPartitionRequest] = []
         self.pending: AlterPartitionRequest | None = None
+        self.damaged: set[int] = set()
+        self.repairs: list[ReportDamagedRequest] = []
         self.seen = len(self.bench.entries)
         self.before = self.bench.image
 
@@ -117,10 +121,44 @@ class Membership(RuleBasedStateMachine):
 
     @rule(node=nodes)
     def find_damage(self, node: int) -> None:
-        epoch = BrokerEpoch(self.bench.image.brokers[NodeId(node)].broker_epoch)
-        damaged = (PartitionRef(self.partition.topic_id, 0),)
-        self.bench.ask(ReportDamagedRequest(NodeId(node), epoch, damaged))
+        self.report(node, PartitionRef(self.partition.topic_id, 0), ())
         self.lose(node)
+
+    @rule(node=nodes)
+    def find_a_hole(self, node: int) -> None:
+        """It is complete but for a range, until it begins anew."""
+        self.report(node, None, (PartitionRef(self.partition.topic_id, 0),))
+
+    def report(self, node: int, lost: PartitionRef | None, holes: tuple[PartitionRef, ...]) -> None:
+        epoch = self.bench.image.brokers[NodeId(node)].broker_epoch
+        damaged = () if lost is None else (lost,)
+        self.bench.ask(ReportDamagedRequest(NodeId(node), epoch, damaged, holes))
+        if node in self.partition.replicas:
+            self.damaged.add(node)
+
+    @rule(node=nodes, told=st.booleans())
+    def begin_anew(self, node: int, told: bool) -> None:
+        """A repair from the leader; its report may be slow."""
+        partition = self.partition
+        if node not in self.damaged or partition.leader in (NO_NODE, node):
+            return
+        assert node not in partition.isr
+        self.damaged.discard(node)
+        self.lose(node)
+        broker = self.bench.image.brokers[NodeId(node)]
+        whole = RepairedRef(partition.topic_id, 0, partition.partition_epoch)
+        self.repairs.append(
+            ReportDamagedRequest(broker.node_id, broker.broker_epoch, (), (), (whole,))
+        )
+        if told:
+            self.bench.ask(self.repairs[-1])
+
+    @precondition(lambda self: self.repairs)
+    @rule(data=st.data())
+    def deliver_a_report_of_repair(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self.repairs))
+        with contextlib.suppress(PacelineError):  # of a process that is no more
+            self.bench.ask(request)
 
     # --- what leaders do -----------------------------------------------------------------------
 
@@ -144,7 +182,7 @@ class Membership(RuleBasedStateMachine):
             return
         self.pending = self.bench.proposal(partition, tuple(sorted(isr)))
         self.copies.append(self.pending)
-        self.complete |= joining
+        self.complete |= joining - self.damaged
 
     @precondition(lambda self: self.copies)
     @rule()
@@ -223,7 +261,10 @@ class Membership(RuleBasedStateMachine):
         if isinstance(record, Partition):
             if record.recovery == 1 and record.isr == (record.leader,):
                 self.complete = {int(record.leader)}
-            self.complete &= {int(node) for node in record.replicas}
+            replicas = {int(node) for node in record.replicas}
+            self.complete &= replicas
+            self.damaged &= replicas
+            assert self.damaged <= {int(node) for node in record.damaged}, record
 
     def leads_if_somebody_can(self, partition: Partition) -> None:
         pool = partition.isr or partition.elr

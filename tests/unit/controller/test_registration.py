@@ -275,6 +275,7 @@ def test_damaged_sole_replica_waits_for_the_operator() -> None:
     bench.create(factor=1)
     damage(bench, 0)
     assert (bench.partition().leader, bench.partition().recovery) == (NO_NODE, RECOVERY_DAMAGED)
+    assert bench.partition().damaged == (0,)
     bench.start(0)
     assert bench.partition().leader == NO_NODE
     bench.ask(ElectLeader("orders", 0, NO_NODE, unclean=True))

@@ -4,24 +4,48 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from paceline.errors import CoordinatorNotAvailable, NotCoordinator
+from paceline.types import TopicId
 from paceline_node.coordination.machine import Entry, Scope
 from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
 
+_GONE = TopicId(UUID(int=1))
 START_MS = 1_700_000_000_000
 
 
+class Topics(dict[str, TopicId]):
+    """Every topic is there until it is deleted."""
+
+    def get(self, topic: str, default: object = None) -> TopicId | None:  # type: ignore[override]
+        if topic not in self:
+            self[topic] = TopicId(uuid5(NAMESPACE_OID, f"{topic} {len(self)}"))
+        return None if self[topic] == _GONE else self[topic]
+
+    def delete(self, topic: str) -> Topics:
+        """What there is without ``topic``."""
+        return Topics({**self, topic: _GONE})
+
+    def create(self, topic: str) -> Topics:
+        """What there is with a new topic of that name."""
+        made = Topics(self)
+        made[topic] = TopicId(uuid4())
+        return made
+
+
 class Desk:
-    """``log`` is everything committed; with ``refuses`` nothing can be written."""
+    """``log`` is everything committed; with ``refuses`` nothing can be written. ``topics`` are not
+    there yet, all others are."""
 
     def __init__(
         self,
         limits: GroupLimits | None = None,
         imports: Sequence[Entry] = (),
         due: RoundsDue | None = None,
+        topics: Sequence[str] = (),
     ) -> None:
         self._due = due
         self.limits = limits or GroupLimits()
@@ -31,12 +55,14 @@ class Desk:
         self.serves = True
         self.led_epoch = 0
         self._seed = 0
+        self.topics = Topics(dict.fromkeys(topics, _GONE))
         self.engine = self._engine(imports)
         self.engine.lead(self, log_is_empty=True)
 
     def _engine(self, imports: Sequence[Entry] = ()) -> GroupEngine:
         self._seed += 1
-        return GroupEngine(self.limits, random.Random(self._seed), imports, self._due)
+        rng = random.Random(self._seed)
+        return GroupEngine(self.limits, rng, lambda: self.topics, imports, self._due)
 
     # --- the journal ------------------------------------------------------------------------------
 
@@ -64,6 +90,15 @@ class Desk:
             self.time = max(self.time, alarm)
             self.engine.on_alarm()
         self.time = end
+
+    def delete_topic(self, topic: str, *, recreate: bool = False, told: bool = True) -> None:
+        """Delete a topic, and perhaps make another one of its name; the coordinator learns of it at
+        once, or not by being told."""
+        self.topics = self.topics.delete(topic)
+        if recreate:
+            self.topics = self.topics.create(topic)
+        if told:
+            self.engine.topics_changed()
 
     def fail_over(self) -> None:
         """Another coordinator takes over: it has the log and nothing else."""

@@ -72,6 +72,53 @@ def test_generations_and_offsets_survive_a_coordinator() -> None:
         desk.engine.cursus.heartbeat(member(told))
 
 
+def test_what_a_coordinator_forgets_lets_no_fenced_member_in() -> None:
+    """Who was refused, and who had what before, is not in the log: without it more is refused, for
+    a commit is judged by the generation and the assignment, which are."""
+    desk = Desk()
+    old = desk.engine.cursus.join(KEY, "a", 6)
+    other = desk.engine.cursus.join(KEY, "b", 6)
+    with pytest.raises(StaleGeneration):
+        desk.engine.cursus.heartbeat(member(old))
+    desk.fail_over()
+    cursus = desk.engine.cursus
+    for partition in (0, 5):  # one that it has still, one that it had
+        with pytest.raises(StaleGeneration):
+            cursus.commit(member(old), [Commit("t", partition, 9)])
+        with pytest.raises(StaleGeneration):
+            cursus.check_owner(member(old), [partition])
+    again = cursus.join(KEY, "a", 6)
+    assert (again.member, again.generation) == (old.member, other.generation)
+    with pytest.raises(NotOwner):
+        cursus.commit(member(again), [Commit("t", 5, 9)])
+    assert [committed(desk, partition) for partition in (0, 5)] == [0, 0]
+    # Refused before, and asking for its place only after: it gets another one, in a generation more
+    # (as two processes of one name do), and its old place ends with its session.
+    with pytest.raises(StaleGeneration):
+        cursus.heartbeat(member(old))
+    desk.fail_over()
+    renewed = desk.engine.cursus.join(KEY, "a", 6)
+    assert renewed.member != old.member
+    assert renewed.generation == other.generation + 1
+    with pytest.raises(StaleGeneration):
+        desk.engine.cursus.commit(member(again), [Commit("t", 0, 9)])
+    assert committed(desk, 0) == 0
+
+
+def test_offsets_of_a_transaction_are_those_of_partitions_that_the_member_reads_now() -> None:
+    """A plain commit may still move what it had; a transaction has read it, as others may have."""
+    desk = Desk()
+    cursus = desk.engine.cursus
+    first = cursus.join(KEY, "a", 6)
+    cursus.join(KEY, "b", 6)
+    now = member(first, generation=2)
+    cursus.check_owner(now, [0, 1, 2])
+    with pytest.raises(NotOwner):
+        cursus.check_owner(now, [2, 3])
+    cursus.commit(now, [Commit("t", 3, 9)])
+    assert committed(desk, 3) == 9
+
+
 def test_members_who_fell_silent_together_go_in_one_generation() -> None:
     desk = Desk()
     for name in "abc":
@@ -101,7 +148,8 @@ def test_a_deleted_topic_takes_its_groups_along() -> None:
     cursus = desk.engine.cursus
     cursus.commit(member(cursus.join(KEY, "a", 6)), [Commit("t", 0, 5)])
     other = cursus.join(cursus_key("g", "other"), "b", 6)
-    desk.engine.forget_topic("t")
+    desk.delete_topic("t")
+    desk.advance(0.0)
     assert not cursus.knows(KEY)
     assert cursus.join(KEY, "a", 6).generation == 1
     assert committed(desk, 0) == 0

@@ -15,6 +15,7 @@ from paceline_node.groups.files import (
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Offset, Phase
 from paceline_node.groups.store import GroupStore
+from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.groups.v1_groups import v1_key
 
 GROUPS = (
@@ -119,4 +120,4 @@ def test_null_objects_are_empty() -> None:
 
 def test_offsets_of_groups_that_are_in_no_other_file() -> None:
     store = read_back(b"{}", b'{"lost":{"t":{"0":9}}}')
-    assert store.offsets == {v1_key("lost"): {("t", 0): Offset(9, commit_ms=1)}}
+    assert store.offsets == {v1_key("lost"): {("t", 0): Offset(9, commit_ms=1, topic_id=UNBOUND)}}

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
+    GroupFull,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    InvalidGroup,
     InvalidRequest,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMember,
 )
 from paceline_node.groups.kafka_rounds import Joined, Synced, SyncRequest
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Protocol
 from tests.unit.groups.desk import Desk
 from tests.unit.groups.members import DELAY_S, KEY, Client, request, settle, value_of
 
 # --- the barrier ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client_id", ["c" * 1024, "é" * 512])
+def test_a_client_with_the_longest_id_can_join(client_id: str) -> None:
+    desk = Desk()
+    asked = replace(request(), client_id=client_id)
+    told = desk.engine.kafka.join(asked)
+    assert told.error is ErrorCode.MEMBER_ID_REQUIRED
+    assert len(told.member_id.encode()) <= 1024
+    desk.engine.kafka.join(replace(asked, member_id=told.member_id))
+    desk.advance(DELAY_S + 0.01)
+    assert desk.engine.kafka.member_count(KEY) == 1
+
+
+def test_groups_of_pending_offsets_count_too() -> None:
+    desk = Desk(GroupLimits(groups_max=2))
+    for number in range(2):
+        key = GroupKey(Family.KAFKA, f"g{number}")
+        desk.engine.kafka.check_new(key)
+        ticket = desk.engine.transactional.ticket(key, 7)
+        desk.engine.transactional.stage(ticket, 0, 1, [Commit("t", 0, 1)])
+    desk.engine.kafka.check_new(GroupKey(Family.KAFKA, "g0"))
+    with pytest.raises(GroupFull):
+        desk.engine.kafka.check_new(GroupKey(Family.KAFKA, "g2"))
+    with pytest.raises(InvalidGroup):
+        desk.engine.kafka.check_new(GroupKey(Family.KAFKA, "g" * 256))
 
 
 def test_a_new_member_is_given_an_id_first() -> None:

@@ -21,7 +21,7 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline_node.coordination.machine import Deferred
-from paceline_node.groups import kafka_barrier, kafka_groups
+from paceline_node.groups import kafka_barrier
 from paceline_node.groups.kafka_barrier import Barrier
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
@@ -374,10 +374,11 @@ def a_round_keeps_the_generation() -> Patch:
 
 
 def a_member_is_told_what_another_reads() -> Patch:
-    def mutant(group: Group, member_id: str) -> Synced:
+    def mutant(self: KafkaGroups, key: GroupKey, member_id: str) -> Synced:
+        group = self._state.group(key)
         return Synced(group.members[0].assignment, group.protocol_type, group.protocol)
 
-    return mock.patch.object(kafka_groups, "_synced", mutant)
+    return mock.patch.object(KafkaGroups, "_synced", mutant)
 
 
 def commits_of_any_generation_count() -> Patch:

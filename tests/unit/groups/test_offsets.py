@@ -76,7 +76,8 @@ def test_a_deleted_topic_takes_its_offsets_along() -> None:
     for key in (KAFKA, v1_key("g")):
         commit(desk, key, 1, 2)
         desk.engine.offsets.commit(key, [Commit("other", 0, 3)], OffsetRule.FREE)
-    desk.engine.forget_topic("t")
+    desk.delete_topic("t")
+    desk.advance(0.0)
     assert [stored(desk, key) for key in (KAFKA, v1_key("g"))] == [[3], [3]]
     desk.check_fold()
 

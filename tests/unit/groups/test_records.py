@@ -84,7 +84,9 @@ def test_bytes_of_the_keys() -> None:
 
 def test_bytes_of_a_committed_offset() -> None:
     stored = offset_entry(KEY, "t", 5, Offset(300, 2, "m", 9)).value
-    assert stored == bytes.fromhex("01 94 cd012c 02 a1 6d 09")
+    assert stored == bytes.fromhex("01 95 cd012c 02 a1 6d 09 c0")
+    before = Entry(offset_entry(KEY, "t", 5, None).key, bytes.fromhex("01 94 cd012c 02 a1 6d 09"))
+    assert decode(before) == decode(offset_entry(KEY, "t", 5, Offset(300, 2, "m", 9)))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import InvalidTransactionState
-from paceline_node.groups.offsets import Commit
+from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.v1_groups import v1_key
 from tests.unit.groups.desk import Desk
 
@@ -36,6 +36,24 @@ def test_what_is_pending_is_committed_or_dropped_at_the_end(commits: bool) -> No
         settle(desk, 1, commits=commits)
         assert stored(desk) == ({("t", 0): 5, ("t", 1): 6} if commits else {})
         assert not desk.engine.transactional.is_pending(KEY, "t", 0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 5), (3, 5), (7, 7)])
+def test_what_is_pending_and_held_is_committed_but_never_backwards(
+    before: int | None, after: int
+) -> None:
+    desk = Desk()
+    if before is not None:
+        desk.engine.offsets.commit(KEY, [Commit("t", 0, before)], OffsetRule.FREE)
+    stage(desk, 1, Commit("t", 0, 5))
+    transactional = desk.engine.transactional
+    assert transactional.is_pending(KEY, "t", 0, beyond=4)
+    assert not transactional.is_pending(KEY, "t", 0, beyond=5)
+    for _ in range(2):
+        transactional.settle(KEY, PRODUCER, 1, [Commit("t", 0, 5)], commits=True)
+        assert stored(desk) == {("t", 0): after}
+        assert not transactional.is_pending(KEY, "t", 0)
+    desk.check_fold()
 
 
 def test_offsets_that_came_after_their_transaction_was_aborted_are_never_committed() -> None:

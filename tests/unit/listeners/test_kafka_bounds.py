@@ -7,9 +7,9 @@ import trio
 from trio.testing import MemoryReceiveStream, memory_stream_pair, wait_all_tasks_blocked
 
 from paceline.errors import RemoteProtocolError
-from paceline_node.listeners.byte_budget import ByteBudget
-from paceline_node.listeners.kafka_frames import FrameReader, frame_share
+from paceline_node.listeners.kafka_frames import FrameReader
 from paceline_node.listeners.kafka_outbox import Outbox
+from paceline_node.memory import ClientMemory, Holding, Portion
 from paceline_node.peers.transport import FilePart, StreamTransport
 from paceline_node.storage.memory import MemoryDisk
 
@@ -17,12 +17,16 @@ MIB = 1024 * 1024
 STALL_S = 10.0
 
 
+def holding_of(account: ClientMemory, address: str = "10.0.0.1") -> Holding:
+    return Holding(account, "coordinator", address, lambda _: None)
+
+
 class Peer:
     """A frame reader, and the stream of whoever sends to it."""
 
-    def __init__(self, budget: ByteBudget) -> None:
+    def __init__(self, account: ClientMemory, address: str = "10.0.0.1") -> None:
         ours, self.theirs = memory_stream_pair()
-        self.share = frame_share(budget)
+        self.share = Portion(holding_of(account, address))
         self.reader = FrameReader(
             StreamTransport(ours), self.share, max_bytes=8 * MIB, stall_s=STALL_S
         )
@@ -37,7 +41,7 @@ def framed(body: bytes) -> bytes:
 
 async def test_a_frame_that_stops_arriving_is_given_up(autojump_clock) -> None:
     for begin in (b"\0", b"\0\0\0\x64", b"\0\0\0\x64abc", (MIB).to_bytes(4, "big") + b"x"):
-        peer = Peer(ByteBudget(MIB))
+        peer = Peer(ClientMemory(MIB))
         await peer.send(begin)
         await peer.reader.begin()
         with pytest.raises(trio.TooSlowError):
@@ -45,7 +49,7 @@ async def test_a_frame_that_stops_arriving_is_given_up(autojump_clock) -> None:
 
 
 async def test_a_slow_client_may_finish_a_large_frame(autojump_clock) -> None:
-    peer = Peer(ByteBudget(MIB))
+    peer = Peer(ClientMemory(MIB))
     body = bytes(MIB)
 
     async def trickle() -> None:
@@ -59,45 +63,41 @@ async def test_a_slow_client_may_finish_a_large_frame(autojump_clock) -> None:
         assert await peer.reader.receive() == body
 
 
-async def test_large_frames_of_all_connections_share_a_budget(autojump_clock) -> None:
-    budget = ByteBudget(2 * MIB)
-    first, second, small = Peer(budget), Peer(budget), Peer(budget)
-    large = framed(bytes(3 * MIB // 2))
-    await first.send(large)
-    assert await first.reader.receive() is not None
+async def test_a_frame_is_charged_as_it_arrives_and_until_it_is_done_with(autojump_clock) -> None:
+    account = ClientMemory(16 * MIB)
+    peer = Peer(account)
+    await peer.send((4 * MIB).to_bytes(4, "big") + bytes(MIB // 2))
     got: list[memoryview | None] = []
 
     async def receive() -> None:
-        got.append(await second.reader.receive())
+        got.append(await peer.reader.receive())
 
     async with trio.open_nursery() as nursery:
-        await second.send(large)
         nursery.start_soon(receive)
         await wait_all_tasks_blocked()
-        assert got == []
-        await small.send(framed(b"heartbeat"))
-        assert await small.reader.receive() == b"heartbeat"
-        first.share.give(3 * MIB // 2)
-    assert len(got) == 1
-    second.share.give_all()
-    assert budget.held_bytes == 0
+        assert MIB // 2 <= account.held_bytes <= MIB
+        await peer.send(bytes(4 * MIB - MIB // 2))
+    assert got == [bytes(4 * MIB)]
+    assert account.held_bytes == 4 * MIB
+    peer.share.give(4 * MIB)
+    assert account.held_bytes == 0
 
 
 async def test_a_connection_that_ends_within_a_frame_gives_its_share_back(autojump_clock) -> None:
-    budget = ByteBudget(MIB)
+    budget = ClientMemory(MIB)
     peer = Peer(budget)
     await peer.send(MIB.to_bytes(4, "big") + b"begin")
     peer.theirs.send_stream.close()
     with pytest.raises(RemoteProtocolError, match="before a frame's end"):
         await peer.reader.receive()
-    peer.share.give_all()
+    peer.share.holding.close()
     assert budget.held_bytes == 0
     peer.share.give(MIB)  # a batch that waited for a transaction's coordinator
     assert budget.held_bytes == 0
 
 
 async def test_answers_in_memory_hold_requests_back_by_their_bytes() -> None:
-    outbox = outbox_of(ByteBudget(64 * MIB))
+    outbox = outbox_of(ClientMemory(64 * MIB))
     ours, theirs = memory_stream_pair()
     outbox.place().put([bytes(2 * MIB)])
     passed = trio.Event()
@@ -121,7 +121,7 @@ async def test_a_slow_reader_is_kept_and_one_that_takes_nothing_is_not(autojump_
     file = MemoryDisk().create("log")
     stored = bytes(range(256)) * (4 * MIB // 256)
     file.append([stored])
-    outbox = outbox_of(ByteBudget(64 * MIB))
+    outbox = outbox_of(ClientMemory(64 * MIB))
     stream = _SlowStream(seconds_per_mib=0.6 * STALL_S)
     outbox.place().put([bytes(2 * MIB), FilePart(file, 0, 4 * MIB)])
     async with trio.open_nursery() as nursery:
@@ -134,18 +134,19 @@ async def test_a_slow_reader_is_kept_and_one_that_takes_nothing_is_not(autojump_
         await outbox.run(StreamTransport(_SlowStream(seconds_per_mib=1e12)))
 
 
-async def test_answers_to_all_who_do_not_read_share_a_budget() -> None:
-    budget = ByteBudget(2 * MIB)
-    mute, other = outbox_of(budget), outbox_of(budget)
-    mute.place().put([bytes(MIB // 2)])
-    await mute.room()  # neither it nor the node has too much
-    other.place().put([bytes(2 * MIB)])
-    fresh = outbox_of(budget)
+async def test_who_reads_least_waits_first_where_answers_fill_the_memory() -> None:
+    account = ClientMemory(2 * MIB)  # short above one
+    greedy, other = outbox_of(account), outbox_of(account)
+    greedy.place().put([bytes(MIB * 4 // 5)])
+    await greedy.room()  # neither it nor the node has too much
+    other.place().put([bytes(MIB // 3)])
+    await other.room()  # less than its share
+    fresh = outbox_of(account)
     await fresh.room()  # its one answer may always be made
     passed = trio.Event()
 
     async def next_request() -> None:
-        await mute.room()
+        await greedy.room()
         passed.set()
 
     async with trio.open_nursery() as nursery:
@@ -153,18 +154,18 @@ async def test_answers_to_all_who_do_not_read_share_a_budget() -> None:
         await wait_all_tasks_blocked()
         assert not passed.is_set()
         ours, theirs = memory_stream_pair()
-        nursery.start_soon(mute.run, StreamTransport(ours))
-        await take(theirs.receive_stream, MIB // 2)
+        nursery.start_soon(greedy.run, StreamTransport(ours))
+        await take(theirs.receive_stream, MIB * 4 // 5)
         await passed.wait()
         nursery.cancel_scope.cancel()
     other.close()
-    assert budget.held_bytes == 0
+    assert account.held_bytes == 0
     other.place().put([b"a produce that was committed when the client had gone"])
-    assert budget.held_bytes == 0
+    assert account.held_bytes == 0
 
 
 async def test_an_answer_is_not_sent_before_its_last_byte_is(autojump_clock) -> None:
-    outbox = outbox_of(ByteBudget(64 * MIB))
+    outbox = outbox_of(ClientMemory(64 * MIB))
     stream = _SlowStream(seconds_per_mib=0.5 * STALL_S)
     outbox.place().put([b"answer"])
     async with trio.open_nursery() as nursery:
@@ -177,8 +178,8 @@ async def test_an_answer_is_not_sent_before_its_last_byte_is(autojump_clock) -> 
         nursery.cancel_scope.cancel()
 
 
-def outbox_of(budget: ByteBudget) -> Outbox:
-    return Outbox(budget, max_unsent=64, max_bytes=MIB, stall_s=STALL_S)
+def outbox_of(account: ClientMemory) -> Outbox:
+    return Outbox(Portion(holding_of(account)), max_unsent=64, max_bytes=MIB, stall_s=STALL_S)
 
 
 async def take(stream: MemoryReceiveStream, count: int) -> None:

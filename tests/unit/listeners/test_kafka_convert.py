@@ -20,8 +20,8 @@ from paceline.wire.batch_header import HEADER_BYTES
 from paceline.wire.compression import compress
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import RealHost
-from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
 from paceline_node.listeners.kafka_convert import Converter
+from paceline_node.memory import ClientMemory, Holding, Portion, unlimited
 from paceline_node.peers.transport import FilePart
 from paceline_node.storage.memory import MemoryDisk
 
@@ -68,8 +68,8 @@ def _records_bytes(payload: bytes) -> list[bytes]:
     return found
 
 
-def converter(budget: ByteBudget | None = None) -> Converter:
-    return Converter(ByteShare(budget or ByteBudget(16 * MIB)), RealHost())
+def converter() -> Converter:
+    return Converter(Portion(unlimited()), RealHost())
 
 
 async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
@@ -77,11 +77,11 @@ async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
     file = MemoryDisk().create("log")
     file.append([data])
     part = FilePart(file, 0, len(data))
-    budget = ByteBudget(40 * MIB)
-    kept = [ByteShare(budget) for _ in range(5)]
-    done: list[ByteShare] = []
+    budget = ClientMemory(40 * MIB)  # half of it, and what one is let begin beyond
+    kept = [Portion(Holding(budget, "", "", lambda _: None)) for _ in range(5)]
+    done: list[Portion] = []
 
-    async def convert(share: ByteShare) -> None:
+    async def convert(share: Portion) -> None:
         await Converter(share, RealHost()).batches(part)
         done.append(share)
 

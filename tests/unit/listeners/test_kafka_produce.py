@@ -12,11 +12,13 @@ from paceline.wire.batch import build_batch
 from paceline.wire.kafka import apis, records
 from paceline.wire.kafka.apis import APIS, RequestHeader
 from paceline.wire.records import Record
-from paceline_node.listeners.byte_budget import ByteBudget, ByteShare
+from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_produce import KafkaProduce, Prepared
+from paceline_node.memory import Portion, unlimited
 from paceline_node.replication.partition import Done
 from paceline_node.security.principals import ANONYMOUS
+from paceline_node.stretches import at_once
 
 
 class Waiting:
@@ -28,6 +30,17 @@ class Waiting:
     def permit(self, *_: object) -> None:
         pass
 
+    def wall_ms(self) -> int:
+        return 10
+
+    @property
+    def host(self) -> Waiting:
+        return self
+
+    @property
+    def config(self) -> TopicConfig:
+        return TopicConfig.of({})
+
     def leader(self, _topic: str, _number: int) -> Waiting:
         return self
 
@@ -37,7 +50,9 @@ class Waiting:
 
 async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     partition = Waiting()
-    produce = KafkaProduce(cast(Any, None), cast(Any, partition), cast(Any, None), cast(Any, None))
+    produce = KafkaProduce(
+        cast(Any, partition), cast(Any, partition), cast(Any, None), cast(Any, None)
+    )
     batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
     parts = tuple(
         records.ProduceRequestTopicPartition(index=number, records=batch) for number in (4, 7)
@@ -53,8 +68,8 @@ async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     def start(view: memoryview) -> None:
         read = apis.read_request(view, 14, APIS[0], 9)
         assert isinstance(read, records.ProduceRequest)
-        call = Call(9, ANONYMOUS, "", "", ByteShare(ByteBudget(1)))
-        produce.start(Prepared(read, {}), call, answers.append)
+        call = Call(9, ANONYMOUS, "", "", Portion(unlimited()))
+        at_once(produce.starting(Prepared(read, {}), call, answers.append))
 
     start(memoryview(frame))
     await trio.lowlevel.checkpoint()

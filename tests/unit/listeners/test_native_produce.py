@@ -15,8 +15,8 @@ from paceline.wire.native.data import Produce, ProducePartition
 from paceline.wire.records import Record
 from paceline_node.listeners.native import NativeLimits, _Session
 from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.listeners.serving import Client
 from paceline_node.replication.partition import Done
-from paceline_node.security.principals import ANONYMOUS
 
 
 class Surroundings:
@@ -26,16 +26,22 @@ class Surroundings:
 
     def __init__(self) -> None:
         self.meters = self
+        self.requests: dict[int, object] = {}
         self.produce_done: list[Done] = []
         self.answers: list[tuple[int, int]] = []
         none = cast(Any, None)
-        self.produce = ProduceHandler(cast(Any, self.Records(self)), none, none)
+        self.produce = ProduceHandler(
+            cast(Any, self.Records(self)), none, none, cast(Any, self.Records(self))
+        )
 
     class Records:
         def __init__(self, around: Surroundings) -> None:
             self._around = around
 
         def permit(self, *_: object) -> None:
+            pass
+
+        def check(self, *_: object) -> None:
             pass
 
         def leader(self, *_: object, **__: object) -> Surroundings.Records:
@@ -50,18 +56,20 @@ class Surroundings:
     def done(self, *_: object) -> None:
         pass
 
+    last_frame_bytes = 100
+
     def send_frame(self, _kind: int, api: int, correlation: int, *_: object) -> None:
         self.answers.append((api, correlation))
 
 
 async def test_a_request_that_waits_keeps_nothing_of_its_payload() -> None:
     around = Surroundings()
-    session = _Session(cast(Any, around), cast(Any, around), ANONYMOUS)
+    session = _Session(cast(Any, around), cast(Any, around), Client("test", is_loopback=True))
     batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
     body = Produce(1000, Acks.ALL, (ProducePartition("t", 0, len(batch)),))
     sent = encode_head(Kind.REQUEST, NativeApi.PRODUCE, 7, body.pack(), len(batch)) + batch
     received = bytearray(sent[4:])
-    session._take(decode(received), 0.0, cast(trio.Nursery, None))
+    await session._take(decode(received), 0.0, cast(trio.Nursery, None), 0)
     await trio.lowlevel.checkpoint()
     received.clear()  # which Python refuses while anybody can still look into it
     assert around.answers == []

@@ -13,7 +13,7 @@ import trio
 from paceline.types import NodeId
 from paceline_cluster.sim.raft.durable import CLUSTER, member
 from paceline_node.controller.quorum import Quorum, QuorumSettings
-from paceline_node.controller.raft_store import RaftStore, write_bootstrap
+from paceline_node.controller.raft_store import RaftStore, write_bootstrap, write_newcomer
 from paceline_node.controller.raft_types import Config, Member, RaftTiming, RoleInfo
 from paceline_node.env import Env
 from paceline_node.storage.memory import MemoryDisk
@@ -85,6 +85,8 @@ class Node:
             None,  # type: ignore[arg-type]
             random.Random(self.number * 100 + self.lives),
         )
+        if not self.disk.list("metadata"):
+            await write_newcomer(self.disk, "metadata")
         store = await RaftStore.open(self.disk, "metadata", CLUSTER)
         self.machine = Machine([])
         quorum = Quorum(

@@ -410,16 +410,16 @@ async def test_a_member_on_an_old_copy_of_its_disk_is_told_everything_again(
         await cluster.commit(leader, b"a")
         await cluster.agree([b"a"], [0, 1, 2])
         await cluster.kill(follower.number)
-        old = {name: follower.disk.content(f"metadata/{name}") for name in _metadata(follower)}
+        old = {name: follower.disk.content(name) for name in _metadata(follower)}
         await cluster.start(follower.number)
         for value in (b"b", b"c", b"d"):
             await cluster.commit(leader, value)
         await cluster.agree([b"a", b"b", b"c", b"d"], [0, 1, 2])
         await cluster.kill(follower.number)
         for name in _metadata(follower):
-            follower.disk.remove(f"metadata/{name}")
+            follower.disk.remove(name)
         for name, content in old.items():
-            file = follower.disk.create(f"metadata/{name}")
+            file = follower.disk.create(name)
             file.append([content])
             file.close()
         await cluster.start(follower.number)
@@ -428,4 +428,6 @@ async def test_a_member_on_an_old_copy_of_its_disk_is_told_everything_again(
 
 
 def _metadata(node: Node) -> list[str]:
-    return node.disk.list("metadata")
+    return [
+        f"{path}/{name}" for path in ("metadata", "metadata.copy") for name in node.disk.list(path)
+    ]

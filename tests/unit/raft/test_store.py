@@ -15,6 +15,7 @@ from paceline_node.controller.raft_store import (
     MetadataCorrupt,
     RaftStore,
     write_bootstrap,
+    write_newcomer,
 )
 from paceline_node.controller.raft_types import (
     Config,
@@ -28,6 +29,7 @@ from paceline_node.env import is_full
 from paceline_node.storage.memory import MemoryDisk
 
 PATH = "metadata"
+COPY = "metadata.copy"
 VOTERS = (member(0), member(1), member(2))
 HEADER_7_3 = "504c524c00010000000000000000000700000000000000032de253a8"
 FRAME_8_3 = "0000001aeb968673000000000000001c000000000000000800000000000000030078"
@@ -60,6 +62,24 @@ def segments(disk: MemoryDisk) -> list[str]:
     return [f"{PATH}/{name}" for name in disk.list(PATH) if name.endswith(".raft")]
 
 
+def overwrite(disk: MemoryDisk, name: str, content: bytes) -> None:
+    """Give a file other content, in both copies."""
+    disk.overwrite(name, content)
+    disk.overwrite(name.replace(PATH, COPY), content)
+
+
+def remove(disk: MemoryDisk, name: str) -> None:
+    """Remove a file, in both copies."""
+    disk.remove(name)
+    disk.remove(name.replace(PATH, COPY))
+
+
+def rot(disk: MemoryDisk, name: str, rng: random.Random) -> None:
+    """Damage a file in the same place of both copies."""
+    disk.rot(name, rng)
+    overwrite(disk, name, disk.content(name))
+
+
 async def test_bootstrap() -> None:
     disk = MemoryDisk()
     store = await fresh(disk)
@@ -71,8 +91,11 @@ async def test_bootstrap() -> None:
         await write_bootstrap(disk, PATH, cluster_id=CLUSTER, voters=VOTERS, state=b"again")
 
 
-async def test_empty_directory_is_a_member_of_nothing() -> None:
-    store = await RaftStore.open(MemoryDisk(), PATH, CLUSTER)
+async def test_a_newcomer_is_a_member_of_nothing() -> None:
+    disk = MemoryDisk()
+    for _ in range(2):  # the first time may have been cut short
+        await write_newcomer(disk, PATH)
+    store = await RaftStore.open(disk, PATH, CLUSTER)
     assert store.recovery.log.last_index == 0
     assert store.recovery.log.config == Config()
 
@@ -154,13 +177,13 @@ async def test_tail_cut_at_every_byte() -> None:
     content = disk.content(name)
     store.close()
     for size in range(confirmed, len(content)):
-        disk.overwrite(name, content[:size])
+        overwrite(disk, name, content[:size])
         replayed = await reopen(disk)
         assert entries(replayed) == [entry(2), entry(3)]
         assert replayed.recovery.truncated_bytes == size - confirmed
         replayed.close()
         for extra in segments(disk)[segments(disk).index(name) + 1 :]:
-            disk.remove(extra)
+            remove(disk, extra)
 
 
 async def test_damage_before_a_confirmed_write_stops_the_member() -> None:
@@ -175,7 +198,7 @@ async def test_damage_before_a_confirmed_write_stops_the_member() -> None:
     for position in range(third):
         damaged = bytearray(content)
         damaged[position] ^= 0x40
-        disk.overwrite(name, bytes(damaged))
+        overwrite(disk, name, bytes(damaged))
         disk.kill()
         with pytest.raises(MetadataCorrupt, match="does not hold"):
             await RaftStore.open(disk, PATH, CLUSTER)
@@ -189,7 +212,7 @@ async def test_damage_in_an_older_segment_stops_the_member() -> None:
     store = await reopen(disk)
     await store.write([batch(entry(3))])
     name = segments(disk)[-2]
-    disk.overwrite(name, disk.content(name)[:-1])
+    overwrite(disk, name, disk.content(name)[:-1])
     disk.kill()
     with pytest.raises(MetadataCorrupt, match="does not hold"):
         await RaftStore.open(disk, PATH, CLUSTER)
@@ -203,9 +226,9 @@ async def test_lost_hard_state_stops_the_member(action: str) -> None:
     store.close()
     name = f"{PATH}/hardstate"
     if action == "remove":
-        disk.remove(name)
+        remove(disk, name)
     else:
-        disk.rot(name, random.Random(3))
+        rot(disk, name, random.Random(3))
     disk.kill()
     with pytest.raises(MetadataCorrupt, match="hardstate"):
         await RaftStore.open(disk, PATH, CLUSTER)
@@ -243,7 +266,7 @@ async def test_bad_newest_snapshot_falls_back_to_the_previous_one() -> None:
     disk = MemoryDisk()
     (await with_snapshots(disk)).close()
     names = [name for name in disk.list(PATH) if name.endswith(".snapshot")]
-    disk.rot(f"{PATH}/{names[-1]}", random.Random(1))
+    rot(disk, f"{PATH}/{names[-1]}", random.Random(1))
     again = await reopen(disk)
     assert again.recovery.bad_snapshots == (names[-1],)
     assert again.recovery.log.snapshot.index == int(names[0].removesuffix(".snapshot"))
@@ -255,7 +278,7 @@ async def test_no_readable_snapshot_is_never_taken_for_a_new_member() -> None:
     (await with_snapshots(disk)).close()
     for name in disk.list(PATH):
         if name.endswith(".snapshot"):
-            disk.rot(f"{PATH}/{name}", random.Random(1))
+            rot(disk, f"{PATH}/{name}", random.Random(1))
     disk.kill()
     with pytest.raises(MetadataCorrupt, match="no snapshot can be read"):
         await RaftStore.open(disk, PATH, CLUSTER)

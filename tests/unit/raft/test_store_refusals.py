@@ -25,7 +25,9 @@ from tests.unit.raft.test_store import (
     entries,
     entry,
     fresh,
+    overwrite,
     reopen,
+    rot,
     segments,
     snapshot,
     with_snapshots,
@@ -150,7 +152,8 @@ async def test_a_vote_that_nobody_can_have_given_stops_the_member(state: bytes) 
     store = await fresh(disk)
     await store.write([batch(entry(2), hard_state=HardState(2))])
     store.close()
-    await checkpoint.write(disk, f"{PATH}/hardstate", checkpoint.Kind.RAFT_STATE, state)
+    content = checkpoint.encode(checkpoint.Kind.RAFT_STATE, state)
+    overwrite(disk, f"{PATH}/hardstate", content)
     with pytest.raises(MetadataCorrupt, match="hardstate"):
         await reopen(disk)
 
@@ -165,7 +168,7 @@ async def test_a_log_that_begins_behind_every_readable_snapshot_stops_the_member
     (await with_snapshots(disk)).close()
     for name in disk.list(PATH):
         if name.endswith(".snapshot"):
-            disk.rot(f"{PATH}/{name}", random.Random(1))
+            rot(disk, f"{PATH}/{name}", random.Random(1))
     disk.create(f"{PATH}/{first}").close()
     disk.overwrite(f"{PATH}/{first}", oldest)
     disk.kill()

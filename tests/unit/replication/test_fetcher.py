@@ -93,6 +93,7 @@ class Follower:
             self._links,
             self._deadlines,
             append_failed=lambda log: pytest.fail(str(log.failed)),
+            behind=lambda partition: None,
             request_flush=lambda partition: None,
         )
 
@@ -132,7 +133,9 @@ class Follower:
             start_moved=lambda: None,
             failed=lambda error: pytest.fail(str(error)),
             suspect=lambda partition, offset: None,
+            unreadable=lambda partition, offset, reason: pytest.fail(reason),
             append_failed=lambda log: pytest.fail(str(log.failed)),
+            state_due=lambda log: None,
             traffic=Metrics(version="test").topic,
         )
 

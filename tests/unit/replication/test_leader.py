@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.types import NodeId
+from paceline.types import BrokerEpoch, NodeId
 from paceline.wire.peer.control import IsrMember
 from paceline_node.replication.isr import FollowerProgress, SimulatedSlots, committed_end
 from paceline_node.replication.leader import ALREADY_MEMBER, LeaderState
@@ -21,7 +21,8 @@ def progress(ack: int, fetch_offset: int | None = None) -> FollowerProgress:
 
 
 def observe(state: LeaderState, node: int, ack: int, end: int, now: float = 0.0) -> None:
-    state.observe_fetch(NodeId(node), 10, ack, ack, end, now)  # type: ignore[arg-type]
+    spoken_by = state.registration.partition_epoch
+    state.observe_fetch(NodeId(node), BrokerEpoch(10), ack, ack, end, now, spoken_by)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_proposal_widens_the_maximal_isr_until_the_log_overtakes_it() -> None:
     base = registration(isr=(0, 1))
     state = LeaderState(ME, base, 0, 0.0)
     observe(state, 2, 5, 5)
-    assert state.consider_expand(5, brokers())
+    assert state.consider_expand(NodeId(2), 5, brokers())
     assert state.pending is not None
     assert state.pending.isr == (
         IsrMember(NodeId(0), ALREADY_MEMBER),
@@ -122,7 +123,7 @@ def test_proposal_widens_the_maximal_isr_until_the_log_overtakes_it() -> None:
         IsrMember(NodeId(2), brokers()[NodeId(2)].broker_epoch),
     )
     assert state.maximal_isr == {0, 1, 2}
-    assert not state.consider_expand(5, brokers())  # one at a time
+    assert not state.consider_expand(NodeId(2), 5, brokers())  # one at a time
     state.adopt(base)
     assert state.pending is not None
     state.adopt(next_registration(base))

@@ -23,8 +23,10 @@ from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import Partition
+from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.leader import Proposal
 from paceline_node.replication.replica import ACCEPTED, FollowerIdentity, Replica
+from paceline_node.storage.producers import FrozenTable
 from tests.sim.replication import mutants
 from tests.sim.replication.build import SimBrokerView, registration
 from tests.unit.broken_rules import assert_found
@@ -192,7 +194,9 @@ class ReplicationMachine(RuleBasedStateMachine):
 
             def answered() -> None:
                 if broker.replica is replica:
-                    replica.on_fetched(nonce, answer, memoryview(records))
+                    outcome = replica.on_fetched(nonce, answer, memoryview(records))
+                    if outcome is FetchOutcome.BEHIND:
+                        replica.begin_at(FrozenTable(answer.state_offset))
 
             self.wire.append(answered)
 

@@ -223,7 +223,7 @@ def test_late_fetch_of_a_wiped_process_does_not_let_it_join() -> None:
     answer, _ = answer_fetch(a, 2, late)
     assert answer.error == ErrorCode.STALE_BROKER_EPOCH
     assert a.leader is not None
-    assert not a.leader.consider_expand(a.high_watermark, now_registered)
+    assert not a.leader.consider_expand(NodeId(2), a.high_watermark, now_registered)
 
 
 def test_delayed_registration_gate_keeps_a_restarted_leader_quiet() -> None:

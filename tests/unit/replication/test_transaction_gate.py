@@ -8,6 +8,7 @@ from paceline.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
     NotCoordinator,
+    OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
 from paceline.wire.batch import build_batch
@@ -70,6 +71,16 @@ def test_a_ticket_opens_a_transaction_and_an_open_one_needs_none() -> None:
     assert gate.is_open(in_transaction(), header(sequence=1))
     assert not gate.is_open(ProducerTable(), header())
     assert not gate.is_open(in_transaction(), header(epoch=1))
+
+
+def test_with_an_epoch_for_each_transaction_the_first_sequence_is_0() -> None:
+    """As Kafka has it for transactions of version 2: a later batch would leave a gap for ever."""
+    gate = TransactionGate()
+    ticket = gate.ticket(7, 0, begins_at_0=True)
+    with pytest.raises(OutOfOrderSequence):
+        gate.check(ProducerTable(), header(sequence=3), ticket)
+    gate.check(ProducerTable(), header(), ticket)
+    gate.check(ProducerTable(), header(sequence=3), gate.ticket(7, 0))  # its epoch is an old one
 
 
 def test_a_coordinator_that_lost_its_power_before_the_last_end_opens_nothing() -> None:

@@ -12,6 +12,7 @@ from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.replication.follower import FetchOutcome, truncation_point
 from paceline_node.replication.replica import Replica
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.producers import FrozenTable
 from tests.sim.replication.build import answer_fetch, brokers, log_of, registration
 
 
@@ -144,7 +145,8 @@ def test_cut_below_log_start_resets_to_the_leaders_start() -> None:
     assert position is not None
     answer, records = answer_fetch(leader, 1, position)
     assert (answer.diverging_epoch, answer.diverging_end_offset) == (1, 2)
-    assert follower.on_fetched(1, answer, memoryview(records)) is FetchOutcome.RESET
+    assert follower.on_fetched(1, answer, memoryview(records)) is FetchOutcome.BEHIND
+    assert follower.begin_at(FrozenTable(answer.state_offset))
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
 
 
@@ -160,7 +162,10 @@ def test_follower_behind_the_leaders_log_start_starts_anew() -> None:
     assert position is not None
     answer, records = answer_fetch(leader, 1, position)
     assert answer.error == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert follower.on_fetched(1, answer, memoryview(records)) is FetchOutcome.RESET
+    assert follower.on_fetched(1, answer, memoryview(records)) is FetchOutcome.BEHIND
+    assert follower.log.log_end_offset == 1  # until the leader's state is here
+    assert follower.begin_at(FrozenTable(answer.state_offset))
+    assert not follower.begin_at(FrozenTable(answer.state_offset))
     assert follower.log.log_start_offset == 3
     assert follower.high_watermark == 3
 

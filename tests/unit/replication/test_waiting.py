@@ -15,7 +15,7 @@ from paceline.wire.batch_header import BatchHeader
 from paceline.wire.records import Record
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.pending import PendingProduce, PendingProduces, ProduceResult
-from paceline_node.replication.sequences import NEW, judge
+from paceline_node.replication.sequences import NEW, SequenceFence, judge
 from paceline_node.replication.waiters import AckWatchers, OffsetWaiters
 from paceline_node.storage.producers import ProducerTable
 
@@ -173,32 +173,102 @@ def heads(*sequences: tuple[int, int], producer: int = 7) -> list[BatchHeader]:
     return list(validate_client_batches(data))
 
 
+def fence(*clock: float) -> SequenceFence:
+    """One that has seen nothing, by a clock that shows these times."""
+    times = iter(clock)
+    return SequenceFence(lambda: next(times, 0.0))
+
+
+def arrive(
+    table: ProducerTable, fence: SequenceFence, header: BatchHeader, *, refused: bool = False
+) -> None:
+    """What a leader does with a request; ``refused``: it takes nothing for the moment."""
+    fence.seen(table, [header])
+    if not refused:
+        judge(table, [header], fence)
+        table.update(header, 0)
+
+
+def test_what_overtakes_a_refused_batch_waits_for_it() -> None:
+    """Taken, it would make the refused one impossible to store for ever: the producer is unknown,
+    so any sequence may be its first."""
+    table, gate = ProducerTable(), fence()
+    first, second, third = heads((4, 2), (6, 1), (7, 1))
+    arrive(table, gate, second, refused=True)
+    arrive(table, gate, first, refused=True)
+    for later in (second, third):
+        with pytest.raises(OutOfOrderSequence, match="4 was sent before"):
+            arrive(table, gate, later)
+    assert len(table) == 0
+    for each in (first, second, third):
+        arrive(table, gate, each)
+    assert len(gate) == 0
+
+
+def test_a_new_epoch_begins_anew_and_an_old_one_lowers_nothing() -> None:
+    table, gate = ProducerTable(), fence()
+    old, low = heads((5, 1), (3, 1))
+    new = heads((4, 1))[0]._replace(producer_epoch=1)
+    arrive(table, gate, old, refused=True)
+    arrive(table, gate, new, refused=True)
+    arrive(table, gate, low, refused=True)
+    arrive(table, gate, new)
+
+
+def test_other_producers_and_later_leaderships_are_not_held_up() -> None:
+    table, gate = ProducerTable(), fence()
+    low, high = heads((0, 1), (1, 1))
+    arrive(table, gate, low, refused=True)
+    arrive(table, gate, heads((9, 1), producer=8)[0])
+    gate.clear()
+    arrive(table, gate, high)
+
+
+def test_a_producer_that_gave_its_batch_up_can_go_on() -> None:
+    low, high = heads((0, 1), (1, 1))
+    table, gate = ProducerTable(), fence(0.0, 299.0, 299.0, 301.0, 301.0)
+    arrive(table, gate, low, refused=True)
+    with pytest.raises(OutOfOrderSequence):
+        arrive(table, gate, high)
+    arrive(table, gate, high)
+
+
+def test_a_fence_stays_small() -> None:
+    table, gate = ProducerTable(), fence()
+    for producer in range(5000):
+        arrive(table, gate, heads((0, 1), producer=producer)[0], refused=True)
+    assert len(gate) == 4096
+    arrive(table, gate, heads((1, 1), producer=0)[0])  # forgotten: as if it had not been seen
+    with pytest.raises(OutOfOrderSequence):
+        arrive(table, gate, heads((1, 1), producer=4999)[0])
+
+
 def test_requests_without_producer_are_new() -> None:
     plain = validate_client_batches(build_batch([Record(-1, 0, None, b"v")]))
-    assert judge(ProducerTable(), plain) is NEW
+    assert judge(ProducerTable(), plain, fence()) is NEW
 
 
 def test_known_batches_at_the_front_are_skipped() -> None:
     table = ProducerTable()
     known, new = heads((0, 2), (2, 3))
     table.update(known, 40)
-    judgement = judge(table, [known, new])
+    judgement = judge(table, [known, new], fence())
     assert judgement.duplicates == ((40, 41),)
     assert judgement.skip_bytes == known.size_bytes
     table.update(new, 42)
-    assert judge(table, [known, new]).skip_bytes == known.size_bytes + new.size_bytes
+    assert judge(table, [known, new], fence()).skip_bytes == known.size_bytes + new.size_bytes
 
 
 def test_batches_of_one_request_must_follow_each_other() -> None:
     table = ProducerTable()
     first, gap = heads((0, 2), (5, 1))
     with pytest.raises(OutOfOrderSequence):
-        judge(table, [first, gap])
+        judge(table, [first, gap], fence())
     with pytest.raises(OutOfOrderSequence):
-        judge(table, [first, *heads((2, 1), producer=8)])
+        judge(table, [first, *heads((2, 1), producer=8)], fence())
     table.update(first, 0)
     with pytest.raises(DuplicateSequence):
-        judge(table, heads((1, 1)))
+        judge(table, heads((1, 1)), fence())
 
 
 # --- watchers of one node's progress -------------------------------------------------------------
@@ -234,3 +304,40 @@ def test_a_watcher_may_cancel_another() -> None:
     watchers.notify(role_changed=False)
     watchers.notify(role_changed=True)
     assert told == ["first"]
+
+
+def test_whoever_waits_again_wakes_nobody_within_its_callback() -> None:
+    waiters: OffsetWaiters[int] = OffsetWaiters()
+    depth = deepest = 0
+    seen: list[int] = []
+
+    def again(number: int) -> None:
+        nonlocal depth, deepest
+        depth += 1
+        deepest = max(deepest, depth)
+        seen.append(number)
+        waiters.add(7, number, seen.append)
+        waiters.advance(6)
+        depth -= 1
+
+    for number in range(1000):
+        waiters.add(5, number, again)
+    waiters.advance(6)
+    assert (deepest, seen) == (1, list(range(1000)))
+    waiters.advance(8)
+    assert seen == [*range(1000), *range(1000)]
+
+
+def test_cancelled_waiters_cost_no_search_and_leave_no_trace() -> None:
+    waiters: OffsetWaiters[int] = OffsetWaiters()
+    called: list[int] = []
+    entries = [waiters.add(number, number, called.append, number) for number in range(1000)]
+    for entry in entries[1:]:
+        waiters.cancel(entry)
+        waiters.cancel(entry)
+    assert len(waiters) == 1
+    assert len(waiters._heap) < 200, "cancelled ones are swept out"
+    assert waiters.earliest_deadline() == 0
+    assert waiters.drain() == [0]
+    waiters.advance(2000)
+    assert (called, len(waiters), waiters.earliest_deadline()) == ([], 0, math.inf)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from paceline.spark import arrow
+from paceline.spark import archive_files, arrow
 from paceline.spark.archive_files import NO_HOUR, Place, read_unit, write_stage
 from paceline.spark.archive_log import (
     ArchiveConflict,
@@ -41,6 +41,7 @@ def rows(*offsets: int, partition: int = 0, times: list[int | None] | None = Non
             "timestampType": 0,
             "headers": [{"key": "h", "value": b"x"}] if offset % 2 else None,
             "leaderEpoch": 3,
+            "timestampMs": -1 if stamp is None else stamp,
         }
         for offset, stamp in zip(offsets, stamps, strict=True)
     ]
@@ -185,3 +186,125 @@ def test_a_reader_gives_every_unit_once_in_order(tmp_path: Path) -> None:
         start = end
     assert batches == 3
     assert seen == {0: [0, 1, 2, 3, 4, 5], 1: [0, 1, 2]}
+
+
+def test_a_version_names_only_what_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark forgets a batch once it is committed: a power cut then must not take its files."""
+    synced: list[str] = []
+    real_sync, real_link, real_rename = os.fsync, os.link, Path.rename
+
+    def fsync(descriptor: int) -> None:
+        real_sync(descriptor)
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def link(source: Path, target: Path) -> None:
+        missing = [each.stage for each in staged if str(tmp_path / each.stage) not in synced]
+        assert not missing, "files"
+        for each in staged:
+            for folder in (tmp_path / each.stage).parents:
+                if folder.is_relative_to(tmp_path):
+                    assert str(folder) in synced, "their names, and those of their folders"
+        real_link(source, target)
+        synced.clear()
+
+    def rename(self: Path, target: Path) -> Path:
+        renamed.append(target)
+        return real_rename(self, target)
+
+    renamed: list[Path] = []
+    monkeypatch.setattr(os, "fsync", fsync)
+    staged = write_stage(tmp_path, "run", [rows(0, 1), rows(0, partition=1)])
+    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(Path, "rename", rename)
+    commit_batch(ArchiveLog(tmp_path), "q", 0, staged)
+    assert len(renamed) == 2
+    for path in renamed:
+        for folder in path.parents:
+            if folder.is_relative_to(tmp_path):
+                assert str(folder) in synced
+
+
+def test_another_topic_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    log = ArchiveLog(tmp_path)
+    ids = {"t": "aa", "unread": "xx"}
+    commit_batch(log, "q", 0, write_stage(tmp_path, "run", [rows(0, 1)]), ids)
+    commit_batch(log, "q", 1, write_stage(tmp_path, "run", [rows(2)]))
+    commit_batch(log, "q", 2, write_stage(tmp_path, "run", [rows(3)]), {"t": "aa"})
+    with pytest.raises(ArchiveConflict, match=r"another topic t \(id aa, now bb\)"):
+        commit_batch(log, "r", 0, write_stage(tmp_path, "run", [rows(4)]), {"t": "bb"})
+    assert log.state().ids == {"t": "aa"}
+    assert read_back(tmp_path) == [0, 1, 2, 3]
+
+
+def test_records_of_many_hours_need_few_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_files, "OPEN_FILES", 3)
+    opened: set[object] = set()
+    most = 0
+
+    class Counted(archive_files._StageFile):
+        def __init__(self, root: Path, folder: str, place: Place) -> None:
+            nonlocal most
+            super().__init__(root, folder, place)
+            opened.add(self)
+            most = max(most, len(opened))
+
+        def close(self) -> ArchiveFile:
+            opened.discard(self)
+            return super().close()
+
+    monkeypatch.setattr(archive_files, "_StageFile", Counted)
+    times = [1_700_000_000_000 + offset % 9 * HOUR_MS for offset in range(90)]
+    archive(tmp_path, 0, *(rows(n, times=[time]) for n, time in enumerate(times)))
+    assert most == 4
+    assert read_back(tmp_path) == list(range(90))
+
+
+def test_files_whose_offsets_mix_are_merged_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [1_700_000_000_000 + offset * 7 % 3 * HOUR_MS for offset in range(500)]
+    archive(tmp_path, 0, rows(*range(500), times=times))
+    files = list(ArchiveLog(tmp_path).state().files.values())
+    assert len(files) == 3
+    monkeypatch.setattr(archive_files, "MERGED_ROWS", 10)
+    (unit,) = units(sorted(files, key=lambda file: file.first))
+    sizes = [batch.num_rows for batch in read_unit(tmp_path, unit)]
+    assert sum(sizes) == 500
+    assert max(sizes) <= 10 * len(files)
+    assert read_back(tmp_path) == list(range(500))
+
+
+def test_rows_out_of_order_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_files, "ROW_GROUP_BYTES", 1)
+    with pytest.raises(ValueError, match="rows of t/0 come out of order"):
+        write_stage(tmp_path, "run", [rows(5, 6), rows(3)])
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_files_of_before_timestampms_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive(tmp_path, 0, rows(0, 1, 2, times=[1_700_000_000_123, None, None]))
+    files = ArchiveLog(tmp_path).state().by_partition()[AT]
+    for each in files:
+        table = pq.ParquetFile(tmp_path / each.path).read()
+        pq.write_table(table.drop_columns(["timestampMs"]), tmp_path / each.path)
+    monkeypatch.setattr(archive_files, "check_file", lambda root, file: None)
+    batches = [batch for unit in units(files) for batch in read_unit(tmp_path, unit)]
+    stamps = [stamp for batch in batches for stamp in batch["timestampMs"].to_pylist()]
+    assert stamps == [1_700_000_000_123, -1, -1]
+
+
+def test_times_without_a_date_have_a_folder_too(tmp_path: Path) -> None:
+    times: list[int | None] = [-5_000, 253_402_300_799_999, None]
+    archive(tmp_path, 0, rows(0, 1, 2, times=times))
+    folders = {Path(path).parent.as_posix() for path in ArchiveLog(tmp_path).state().files}
+    assert folders == {
+        "topic=t/date=1969-12-31/hour=23",
+        "topic=t/date=9999-12-31/hour=23",
+        "topic=t/date=unknown/hour=00",
+    }

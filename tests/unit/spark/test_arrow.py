@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from paceline.spark.arrow import HEADERS, RecordColumns, schema
 from paceline.spark.options import ARROW_COLUMNS
-from paceline.types import TopicPartition
+from paceline.types import Compression, TopicPartition
 from paceline.wire.batch import build_batch, read_header
 from paceline.wire.records import Record, decode_records
 
@@ -47,7 +47,34 @@ def test_every_column_byte_for_byte() -> None:
         None,
         [{"key": "n\ufffd", "value": b""}],
     ]
+    assert rows["rawHeaders"] == [None, None, [{"key": b"n\xff", "value": b""}]]
     assert rows["leaderEpoch"] == [7] * 3
+    assert rows["timestampMs"] == [1_700_000_000_123, -1, 5]
+
+
+def test_a_batch_that_unpacks_to_much_is_cut() -> None:
+    """What a stored batch has on disk says nothing of its records: all were one Arrow batch."""
+    records = [Record(-1, 1, None, bytes(1000)) for _ in range(5000)]
+    made = RecordColumns(AT, ("offset", "value"), rows=10**6, size_bytes=100_000)
+    stored = build_batch(records, compression=Compression.ZSTD)
+    assert len(stored) < 50_000
+    batches = [*made.add(read_header(stored), decode_records(stored)), *made.rest()]
+    assert [batch.num_rows for batch in batches] == [100] * 50
+    assert [n for batch in batches for n in batch.column("offset").to_pylist()] == list(range(5000))
+
+
+def test_times_that_have_no_date_are_told_as_they_are() -> None:
+    given = [-1, -2, -62_135_596_800_001, 253_402_300_800_000, 2**60]
+    [batch] = collect([[Record(-1, each, None, b"v") for each in given]])
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [
+        None,
+        -2_000,
+        None,
+        None,
+        None,
+    ]
+    assert batch.to_pydict()["timestampMs"] == given
+    assert batch.to_pydict()["timestampType"] == [-1, 0, 0, 0, 0]
 
 
 def test_only_the_columns_asked_for() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from paceline.spark.archive_log import ArchiveLog
+from paceline.spark.archive_files import write_stage
+from paceline.spark.archive_log import ArchiveConflict, ArchiveLog, Entry, commit_batch
 from paceline.spark.errors import OptionError
 from paceline.spark.jobs import archiving
 from paceline.spark.jobs.options import interval
@@ -107,8 +108,39 @@ def test_vacuum_takes_only_what_nothing_names(tmp_path: Path) -> None:
     assert read_back(tmp_path) == [0, 1]
 
 
+def test_a_vacuum_and_a_slow_batch_never_both_have_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that was staged long ago is committed after the vacuum has looked, or tries to."""
+    archive(tmp_path, 0, rows(0, 1))
+    log = ArchiveLog(tmp_path)
+    staged = write_stage(tmp_path, "run", [rows(2, 3)])
+    os.utime(tmp_path / staged[0].stage, (0, 0))
+    real = ArchiveLog.append
+    late: list[bool] = []
+
+    def committed_meanwhile(self: ArchiveLog, entry: Entry, *, after: int) -> int:
+        if entry.kind == "vacuum" and not late:
+            late.append(True)
+            assert commit_batch(log, "q", 1, staged)
+        return real(self, entry, after=after)
+
+    monkeypatch.setattr(ArchiveLog, "append", committed_meanwhile)
+    assert archiving.vacuum(tmp_path, grace_s=3600) == 0
+    assert late
+    assert read_back(tmp_path) == [0, 1, 2, 3]
+
+    staged = write_stage(tmp_path, "run", [rows(4)])
+    os.utime(tmp_path / staged[0].stage, (0, 0))
+    assert archiving.vacuum(tmp_path, grace_s=3600) == 1
+    with pytest.raises(ArchiveConflict, match="a vacuum has deleted it"):
+        commit_batch(log, "q", 2, staged)
+    assert commit_batch(log, "q", 2, write_stage(tmp_path, "run", [rows(4)]))
+    assert read_back(tmp_path) == [0, 1, 2, 3, 4]
+
+
 def test_an_archive_says_where_to_go_on(tmp_path: Path) -> None:
-    assert archiving.starting_offsets(ArchiveLog(tmp_path).state(), "x:1", "t") == "earliest"
+    assert archiving.starting_offsets(ArchiveLog(tmp_path).state(), []) == "earliest"
     archive(tmp_path, 0, rows(0, 1))
     assert ArchiveLog(tmp_path).state().ends == {AT: 2}
 

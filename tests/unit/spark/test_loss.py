@@ -35,7 +35,8 @@ def test_each_rule() -> None:
     assert found(facts(log_start=10, end=90)) == [("D2", 10, 0)]
     assert found(facts(id_="2")) == [("D3", 0, 0)]
     assert found(Facts("c", {}, {})) == [("D4", None, 0)]
-    assert found(facts(epoch_end=100)) == [("D7", 0, 20)]
+    assert found(facts(epoch_end=100)) == [("D7", 100, 20)], "not all of the log again"
+    assert found(facts(log_start=110, epoch_end=100)) == [("D7", 110, 20)]
 
 
 def test_a_topic_made_anew_is_seen_although_it_has_grown_past_the_offset() -> None:

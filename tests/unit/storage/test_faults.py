@@ -14,6 +14,7 @@ import trio.testing
 from paceline.errors import StorageError, StorageFull
 from paceline.types import TopicId
 from paceline_node.env import Env
+from paceline_node.storage.descriptors import Descriptors
 from paceline_node.storage.disk import RealDisk, RealFile
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
@@ -76,6 +77,30 @@ async def test_a_disk_that_fills_up_while_sealing(room: int) -> None:
     again.abandon()
 
 
+@pytest.mark.parametrize("spared", range(4))
+async def test_a_roll_without_a_descriptor_refuses_and_loses_nothing(spared: int) -> None:
+    """Whichever of the files that a roll makes finds none, the log stays as it was."""
+    disk = MemoryDisk()
+    log = await new_log(disk, SMALL)
+    appended = 0
+    while log.segments[-1].has_room(70, appended, SMALL.segment_bytes):
+        log.append_leader(batch(producer=(5, 0, appended)), 1, 1_000)
+        appended += 1
+    left = iter(range(spared))
+    disk.starves = lambda: next(left, None) is None
+    before = content(log)
+    with pytest.raises(StorageFull, match="Too many open files"):
+        log.append_leader(batch(producer=(5, 0, appended)), 1, 1_000)
+    assert log.failed is None
+    assert content(log) == before
+    disk.starves = None
+    log.append_leader(batch(producer=(5, 0, appended)), 1, 1_000)
+    await log.close()
+    again = await reopen(disk, mark=appended + 1, clean=True)
+    assert again.log_end_offset == appended + 1
+    again.abandon()
+
+
 async def test_a_clean_stop_on_a_full_disk() -> None:
     """Indexes and snapshot do not fit: the stop is clean, the next start reads more."""
     disk = MemoryDisk()
@@ -105,8 +130,10 @@ async def test_retention_works_on_a_full_disk() -> None:
     log = await new_log(disk, settings)
     for _ in range(20):
         log.append_leader(batch(timestamp=1_000), 1, 1_000)
+    await flush(log, disk)
     disk.capacity_bytes = disk.total_bytes() - disk.free_bytes()
     assert log.enforce_retention(10_000, 20) > 0
+    log.start_written(log.log_start_offset)
     assert disk.free_bytes() > 0
     log.abandon()
 
@@ -127,7 +154,7 @@ class FullFile(RealFile):
 async def test_a_half_written_append_is_undone(tmp_path: Path) -> None:
     disk = RealDisk(str(tmp_path))
     real = disk.create("a")
-    file = FullFile("a", real.pin(), trio.CapacityLimiter(1))
+    file = FullFile("a", real.where, real.pin(), trio.CapacityLimiter(1), Descriptors(8))
     file.room = 100
     file.append([b"x" * 60])
     with pytest.raises(OSError, match="No space") as caught:
@@ -144,7 +171,7 @@ async def test_an_append_that_cannot_be_undone_is_a_broken_file(
 ) -> None:
     disk = RealDisk(str(tmp_path))
     real = disk.create("a")
-    file = FullFile("a", real.pin(), trio.CapacityLimiter(1))
+    file = FullFile("a", real.where, real.pin(), trio.CapacityLimiter(1), Descriptors(8))
 
     def refuse(descriptor: int, size: int) -> None:
         raise OSError(errno.EROFS, "Read-only file system")

@@ -46,6 +46,13 @@ def test_the_decision(
     assert (started.boot_seq, started.clean, started.broker_epoch) == (8, False, 40)
 
 
+def test_a_lost_file_makes_a_start_that_no_count_has_reached() -> None:
+    """Counted from 1 again, every start would be one that is registered already."""
+    lost = begin(None, Verdict.UNTRUSTED, wall_ms=1_700_000_000_000)
+    assert (lost.boot_seq, lost.trusted) == (1_700_000_000_001, False)
+    assert begin(lost, Verdict.TRUSTED, wall_ms=1).boot_seq == 1_700_000_000_002
+
+
 def test_recovery_is_asked_only_where_it_decides() -> None:
     for clean, tainted, old_boot, boot, floor in EVERY:
         previous = Incarnation(7, BrokerEpoch(40), old_boot, clean, tainted, floor)

@@ -93,10 +93,10 @@ async def test_partitions_and_strays(tmp_path: Path) -> None:
 
 async def test_offsets() -> None:
     disk = MemoryDisk()
-    assert await layout.read_offsets(disk, Offsets.RECOVERY) == {}
+    assert await layout.read_offsets(disk, Offsets.RECOVERY) is None
     offsets = {(TOPIC, 0): 5, (TopicId(UUID(int=1)), 12): 2**62}
     await layout.write_offsets(disk, Offsets.RECOVERY, offsets)
     assert await layout.read_offsets(disk, Offsets.RECOVERY) == offsets
-    assert await layout.read_offsets(disk, Offsets.HIGH_WATERMARK) == {}
+    assert await layout.read_offsets(disk, Offsets.HIGH_WATERMARK) is None
     disk.rot("recovery.ckpt", random.Random(3))
-    assert await layout.read_offsets(disk, Offsets.RECOVERY) == {}
+    assert await layout.read_offsets(disk, Offsets.RECOVERY) is None

@@ -9,6 +9,7 @@ from paceline.wire.batch import iter_batches, verify
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.placing import Appended
+from paceline_node.storage.producers import FrozenTable
 from tests.unit.storage.world import PATH, SMALL, StillHost, batch, content, flush, new_log, reopen
 
 
@@ -43,7 +44,9 @@ async def test_a_follower_copies_bytes() -> None:
     follower.abandon()
 
 
-@pytest.mark.parametrize("fault", ["gap", "overlap", "older epoch", "bad checksum", "cut short"])
+@pytest.mark.parametrize(
+    "fault", ["gap", "overlap", "older epoch", "epoch to come", "bad checksum", "cut short"]
+)
 async def test_a_follower_refuses_and_appends_nothing(fault: str) -> None:
     source, log = await new_log(), await new_log()
     for _ in range(4):
@@ -55,16 +58,19 @@ async def test_a_follower_refuses_and_appends_nothing(fault: str) -> None:
         "gap": data[2 * size :],
         "overlap": data,
         "older epoch": data[size:],
+        "epoch to come": data[size:],
         "bad checksum": data[size:],
         "cut short": data[size:-1],
     }[fault]
     if fault == "older epoch":
         part[size + 15] = 1  # leader epoch of the second batch: 2 -> 1
+    if fault == "epoch to come":
+        part[2 * size + 13] ^= 0x10  # of the last batch: the next one would tell it as older
     if fault == "bad checksum":
         part[-1] ^= 1
     before = content(log)
     with pytest.raises(CorruptMessage):
-        log.append_follower(memoryview(part))
+        log.append_follower(memoryview(part), 2)
     assert content(log) == before
     assert log.log_end_offset == 1
     source.abandon()
@@ -268,7 +274,7 @@ async def test_reset_starts_anew() -> None:
     for _ in range(20):
         log.append_leader(batch(producer=(1, 0, 0)), 3, 1_000)
     await flush(log, disk)
-    log.reset(1_000)
+    log.begin_at(FrozenTable(1_000), is_kept=True)
     assert (log.log_start_offset, log.log_end_offset, log.durable_offset) == (1_000,) * 3
     assert log.epochs.entries == []
     assert len(log.producers) == 0
@@ -281,18 +287,25 @@ async def test_reset_starts_anew() -> None:
     again.abandon()
 
 
-async def test_advance_start_deletes_whole_segments_only() -> None:
-    log = await new_log()
+async def test_a_written_start_deletes_whole_segments_only() -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk)
     for epoch in range(20):
         log.append_leader(batch(), epoch, 1_000)
+    await flush(log, disk)
     bases = [segment.base_offset for segment in log.segments]
     log.advance_start(bases[2] + 1)
+    assert [segment.base_offset for segment in log.segments] == bases
+    log.start_written(bases[1] + 1)  # of an earlier start
+    assert [segment.base_offset for segment in log.segments] == bases[1:]
+    log.start_written(bases[2] + 1)
     assert [segment.base_offset for segment in log.segments] == bases[2:]
     assert log.log_start_offset == bases[2] + 1
-    assert log.epochs.entries[0] == (bases[2] + 1, bases[2] + 1)
+    assert log.epochs.entries[0] == (bases[2], bases[2])  # of all that is on disk
     log.advance_start(0)
     assert log.log_start_offset == bases[2] + 1
     log.advance_start(20)
+    log.start_written(20)
     assert len(log.segments) == 1  # the active one stays
     with pytest.raises(ValueError, match="beyond the log end"):
         log.advance_start(21)
@@ -301,11 +314,16 @@ async def test_advance_start_deletes_whole_segments_only() -> None:
 
 async def test_retention_by_size() -> None:
     settings = LogSettings(segment_bytes=700, retention_ms=None, retention_bytes=1_500)
-    log = await new_log(settings=settings)
+    disk = MemoryDisk()
+    log = await new_log(disk, settings)
     for _ in range(50):
         log.append_leader(batch(), 1, 1_000)
+    await flush(log, disk)
     assert log.enforce_retention(1_000, high_watermark=0) == 0
     assert log.enforce_retention(1_000, high_watermark=50) > 0
+    assert log.enforce_retention(1_000, high_watermark=50) == 0
+    assert log.segments[0].base_offset == 0  # until a restart would find the new start
+    log.start_written(log.log_start_offset)
     assert 1_500 <= log.size_bytes < 1_500 + 700
     assert log.log_start_offset == log.segments[0].base_offset > 0
     log.abandon()
@@ -313,12 +331,15 @@ async def test_retention_by_size() -> None:
 
 async def test_retention_by_age_of_the_youngest_record() -> None:
     settings = LogSettings(segment_bytes=300, segment_ms=10_000, retention_ms=1_000)
-    log = await new_log(settings=settings)
+    disk = MemoryDisk()
+    log = await new_log(disk, settings)
     for timestamp in (5_000, 1_000, 2_000, 3_000, 9_000):  # two to a segment
         log.append_leader(batch(value=b"v" * 70, timestamp=timestamp), 1, 9_000)
+    await flush(log, disk)
     assert [segment.base_offset for segment in log.segments] == [0, 2, 4]
     assert log.enforce_retention(5_500, 5) == 0  # 5,000 is young and protects what is behind it
     assert log.enforce_retention(6_001, 5) == 2
+    log.start_written(4)
     assert log.log_start_offset == 4
     assert log.enforce_retention(1_000_000, 4) == 0  # sealed, but not committed
     assert [segment.base_offset for segment in log.segments] == [4, 5]
@@ -327,25 +348,33 @@ async def test_retention_by_age_of_the_youngest_record() -> None:
 
 async def test_an_idle_log_expires_too() -> None:
     settings = LogSettings(segment_ms=500, retention_ms=1_000)
-    log = await new_log(settings=settings)
+    disk = MemoryDisk()
+    log = await new_log(disk, settings)
     log.append_leader(batch(timestamp=100), 1, 100)
     log.append_leader(batch(timestamp=300), 1, 300)
     assert log.enforce_retention(599, 2) == 0
     assert len(log.segments) == 1
     assert log.enforce_retention(1_300, 2) == 0
     assert log.enforce_retention(1_301, 2) == 1
+    log.start_written(2)  # but what it said is not on disk yet
+    assert (log.log_start_offset, log.oldest_offset) == (2, 0)
+    await flush(log, disk)
+    assert len(log.segments) == 1
     assert (log.log_start_offset, log.log_end_offset) == (2, 2)
     log.abandon()
 
 
 async def test_a_deleted_file_can_be_read_for_a_whole_round() -> None:
-    log = await new_log()
+    disk = MemoryDisk()
+    log = await new_log(disk)
     for _ in range(20):
         log.append_leader(batch(), 1, 1_000)
+    await flush(log, disk)
     found = log.locate(0, 100, 20)
     assert found is not None
     before = found.read()
     log.advance_start(20)
+    log.start_written(20)
     assert found.read() == before
     log.enforce_retention(1_000, 20)  # may come right behind the deletion
     assert found.read() == before
@@ -402,3 +431,17 @@ async def test_followers_seal_by_their_own_clock() -> None:
     assert [segment.base_offset for segment in follower.segments] == [0, 2]
     leader.abandon()
     follower.abandon()
+
+
+async def test_a_flush_passes_over_files_that_were_removed_before_it() -> None:
+    """A file begun, removed and closed between two flushes ended the node as a failed disk."""
+    disk = MemoryDisk()
+    log = await new_log(disk)
+    log.append_leader(batch(), 1, 1_000)
+    log.seal()
+    log.truncate(0)
+    for _ in range(3):
+        log.enforce_retention(1_000, 0)  # closes what was removed
+    await flush(log, disk)
+    assert log.durable_offset == log.log_end_offset == 0
+    log.abandon()

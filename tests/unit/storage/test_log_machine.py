@@ -193,6 +193,10 @@ class LogMachine(RuleBasedStateMachine):
             self._cut_start(self.log.log_start_offset)
 
     @rule()
+    def write_start(self) -> None:
+        self.log.start_written(self.log.log_start_offset)
+
+    @rule()
     def clean_restart(self) -> None:
         async def restart() -> None:
             await self.log.close()

@@ -12,6 +12,7 @@ from paceline.errors import Throttled
 from paceline.wire.batch import BatchExtension, PayloadKind, ProducerNamespace, read_header
 from paceline_node.storage.numbered import (
     MAX_RUNS,
+    STREAM_EPOCH,
     Number,
     NumberedState,
     Rule,
@@ -22,6 +23,8 @@ from paceline_node.storage.numbered import (
     from_row,
     producer_key,
     select_new,
+    silent,
+    stream_key,
     table_key,
     to_row,
     with_run,
@@ -77,7 +80,12 @@ def test_epochs(rule: Rule) -> None:
 
 @pytest.mark.parametrize(
     ("sequences", "lookup", "expected"),
-    [([2], NOTHING, 1), ([4, 6], known(state((1, 3))), 5), ([8], SEEN, 7)],
+    [
+        ([2], NOTHING, 1),
+        ([4, 6], known(state((1, 3))), 5),
+        ([8], SEEN, 7),
+        ([4], SEEN, 7),  # in a gap, so never stored: no duplicate
+    ],
 )
 def test_strict_refuses_gaps(sequences, lookup, expected) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(SequenceGap) as caught:
@@ -166,3 +174,11 @@ def test_a_replica_notes_offset_and_time() -> None:
 def test_bad_rows_are_refused(row: list[object]) -> None:
     with pytest.raises((ValueError, TypeError)):
         from_row(row)
+
+
+def test_event_streams_are_never_silent() -> None:
+    """A forgotten version would be given again."""
+    stream = NumberedState(STREAM_EPOCH, ((1, 6),), 5, 1_000)
+    producer = NumberedState(1, ((1, 6),), 5, 1_000)
+    states = [(table_key(stream_key(b"k")), stream), (table_key(producer_key(b"k")), producer)]
+    assert list(silent(states, 2_000)) == [table_key(producer_key(b"k"))]

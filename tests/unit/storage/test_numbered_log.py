@@ -102,7 +102,7 @@ async def test_truncation_takes_the_numbers_back() -> None:
 async def test_what_was_forgotten_comes_back_when_its_record_goes() -> None:
     """Also behind more updates than can be undone one by one."""
     log = await new_log(MemoryDisk(), FINE)
-    log.producers = ProducerTable(journal_batches=2)
+    log.producers = log.state.table = ProducerTable(journal_batches=2)
     for who in "abcd":
         append(log, [number(1, who)], 1)
     before, end = log.producers.snapshot(), log.log_end_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.wire.batch import BatchHeader, read_header
+from paceline.wire.end_marker import EndMarker, build_end_marker
+from paceline_node.storage import producer_file
 from paceline_node.storage.producers import Duplicate, ProducerTable
 from tests.unit.storage.world import batch
 
@@ -47,7 +50,12 @@ CASES: list[tuple[str, list[BatchHeader], BatchHeader, object]] = [
     ("oldest batch remembered", SIX, header(2, 2), Duplicate(2, 3)),
     ("a batch that is forgotten", SIX, header(0, 2), DuplicateSequence),
     ("part of a known batch", SIX, header(10, 1), DuplicateSequence),
-    ("overlapping the end", SIX, header(11, 2), DuplicateSequence),
+    ("overlapping the end", SIX, header(11, 2), OutOfOrderSequence),
+    ("overlapping the begin", SIX[1:], header(1, 2), OutOfOrderSequence),
+    ("never seen, before the first", SIX[1:], header(0, 2), OutOfOrderSequence),
+    ("never seen, before a gap", [header(0), header(5)], header(0), Duplicate(0, 0)),
+    ("never seen, within a gap", [header(0), header(5)], header(3), OutOfOrderSequence),
+    ("long before the first", [header(2**30 + 9)], header(8), OutOfOrderSequence),
     ("a gap", SIX, header(13), OutOfOrderSequence),
     ("new epoch from 0", SIX, header(0, epoch=1), None),
     ("new epoch not from 0", SIX, header(12, epoch=1), OutOfOrderSequence),
@@ -56,6 +64,7 @@ CASES: list[tuple[str, list[BatchHeader], BatchHeader, object]] = [
     ("wrap is not 1", NEAR_WRAP, header(1), OutOfOrderSequence),
     ("before the wrap again", [*NEAR_WRAP, header(0)], header(LAST - 1, 2), Duplicate(0, 1)),
     ("before the wrap, not a batch", [*NEAR_WRAP, header(0)], header(LAST), DuplicateSequence),
+    ("before the wrap, never seen", [*NEAR_WRAP, header(0)], header(LAST - 2), OutOfOrderSequence),
     ("a batch over the wrap", [header(LAST, 3)], header(2), None),
     ("a batch over the wrap again", [header(LAST, 3)], header(LAST, 3), Duplicate(0, 2)),
 ]  # fmt: skip
@@ -70,6 +79,54 @@ def test_check(name: str, seen: list[BatchHeader], new: BatchHeader, outcome: ob
     else:
         assert table.check(new) == outcome
     assert table == table_of(*seen)  # a check changes nothing
+
+
+def marker(epoch: int, producer: int = 7) -> tuple[BatchHeader, EndMarker]:
+    told = EndMarker(commits=False, coordinator_epoch=1)
+    data = build_end_marker(told, producer_id=producer, producer_epoch=epoch, timestamp_ms=1)
+    return read_header(data), told
+
+
+def test_after_a_marker_that_raises_the_epoch_sequences_begin_at_0() -> None:
+    """Any other first one would leave a gap, and its retry would be taken for stored."""
+    table = table_of(header(0), header(1))
+    table.update_marker(*marker(epoch=1), 2)
+    for first in (1, 2, 5):
+        with pytest.raises(OutOfOrderSequence):
+            table.check(header(first, epoch=1))
+    assert table.check(header(0, epoch=1)) is None
+    with pytest.raises(InvalidProducerEpoch):
+        table.check(header(2))
+
+
+def test_a_marker_alone_makes_a_producer_known_that_begins_at_0() -> None:
+    table = ProducerTable()
+    table.update_marker(*marker(epoch=3), 0)
+    with pytest.raises(OutOfOrderSequence):
+        table.check(header(4, epoch=3))
+    assert table.check(header(0, epoch=3)) is None
+
+
+def test_a_marker_of_the_same_epoch_keeps_what_is_known() -> None:
+    table = table_of(*SIX)
+    table.update_marker(*marker(epoch=0), 12)
+    with pytest.raises(DuplicateSequence):
+        table.check(header(0, 2))
+    assert table.check(header(12)) is None
+
+
+def test_a_snapshot_without_the_count_vouches_for_its_batches_only() -> None:
+    table = table_of(*SIX)
+    rows, aborted = msgpack.unpackb(table.snapshot())
+    older = msgpack.packb([[row[:-1] for row in rows], aborted])
+    producer_file.restore(table, older, 12)
+    with pytest.raises(OutOfOrderSequence):
+        table.check(header(0, 2))
+    with pytest.raises(DuplicateSequence):
+        table.check(header(2, 1))
+    table.update(header(12), 12)
+    with pytest.raises(DuplicateSequence):
+        table.check(header(2, 1))
 
 
 def test_followers_never_refuse() -> None:
@@ -88,7 +145,7 @@ def test_a_control_batch_is_nobodys_sequence() -> None:
 def test_snapshots_restore_equal_tables() -> None:
     table = table_of(*SIX, header(5, producer=1), header(0, producer=2**62))
     other = ProducerTable()
-    other.restore(table.snapshot(), 99)
+    producer_file.restore(other, table.snapshot(), 99)
     assert other == table
     assert other.snapshot() == table.snapshot()
     assert other.check(header(10, 2)) == Duplicate(10, 11)
@@ -100,7 +157,7 @@ def test_snapshots_restore_equal_tables() -> None:
 def test_bad_snapshots_are_refused(data: bytes) -> None:
     table = table_of(*SIX)
     with pytest.raises(CorruptMessage):
-        table.restore(data, 5)
+        producer_file.restore(table, data, 5)
     assert table == table_of(*SIX)
 
 
@@ -121,7 +178,7 @@ def test_truncation_gives_the_table_of_the_shorter_log(
     starts, offset = [], 0
     for each in log:
         if data.draw(st.integers(0, 5)) == 0:
-            table.mark(offset)
+            table.mark(table.freeze(offset))
         starts.append(offset)
         table.update(each, offset)
         offset += each.last_offset_delta + 1
@@ -139,16 +196,20 @@ def test_truncation_gives_the_table_of_the_shorter_log(
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), max_size=60))
 def test_what_was_accepted_is_in_order_and_once(attempts: list[tuple[int, int]]) -> None:
-    """Random retries, gaps and overlaps of one producer: the log never repeats or skips."""
+    """Random retries, gaps and overlaps of one producer: the log never repeats or skips, and what
+    is called a duplicate is in it."""
     table = ProducerTable()
     log: list[int] = []
     for first, count in attempts:
         new = header(first, count)
+        numbers = list(range(first, first + count))
         try:
             outcome = table.check(new)
-        except (OutOfOrderSequence, DuplicateSequence):
+        except OutOfOrderSequence:
             continue
-        numbers = list(range(first, first + count))
+        except DuplicateSequence:
+            assert set(numbers) <= set(log)
+            continue
         if outcome is None:
             table.update(new, len(log))
             log += numbers

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch import iter_batches
-from paceline_node.storage import upkeep
+from paceline_node.storage import producer_file, repair, scan, upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.producers import ProducerTable
 from tests.unit.storage.world import batch, content, flush, new_log, reopen
 
 SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=150, retention_ms=None)
 
 
-async def written(disk: MemoryDisk) -> tuple[Log, bytes]:
+async def written(disk: MemoryDisk, settings: LogSettings | None = None) -> tuple[Log, bytes]:
     """Thirty single-record batches, ten to an epoch, all durable; and their bytes."""
-    log = await new_log(disk, SETTINGS)
+    log = await new_log(disk, settings or SETTINGS)
     for sequence in range(30):
         log.append_leader(batch(producer=(5, 0, sequence)), sequence // 10 + 1, 1_000)
     await flush(log, disk)
@@ -201,6 +206,7 @@ async def test_a_segment_that_changed_meanwhile(change: str) -> None:
         log.truncate(6)
     else:
         log.advance_start(30)
+        log.start_written(30)
     with pytest.raises(LookupError):
         await upkeep.finish_repair(disk, log, repair)
     repair.abandon()
@@ -265,3 +271,55 @@ async def test_a_failed_log_is_not_repaired() -> None:
 def test_part_is_one_batch() -> None:
     data = bytes(batch()) * 30
     assert len(list(iter_batches(bytes(part(data, 3, 4))))) == 1
+
+
+# --- the event loop -------------------------------------------------------------------------------
+
+
+async def test_a_repair_works_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two turns of the loop a few batches are looked at, however many there are: in what
+    is fetched, in the check of the new segment, and in what the producers are to know again."""
+    few = 4
+    for module in (scan, repair, producer_file):
+        monkeypatch.setattr(module, "SLICE_BATCHES", few)
+    turn = 0
+    steps: dict[str, Counter[int]] = {
+        "fetched": Counter(),
+        "checked": Counter(),
+        "noted": Counter(),
+    }
+
+    def counted(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*arguments: Any) -> Any:
+            steps[what][turn] += 1
+            return call(*arguments)
+
+        return counting
+
+    async def turns(task_status: trio.TaskStatus[None]) -> None:
+        nonlocal turn
+        task_status.started()
+        while True:
+            turn += 1
+            await trio.lowlevel.checkpoint()
+
+    disk = MemoryDisk()
+    log, whole = await written(disk, LogSettings())
+    spoil(disk, log, *range(3, 20))
+    (damaged,) = await scrub_all(disk, log)
+    monkeypatch.setattr(repair, "verify", counted("fetched", repair.verify))
+    monkeypatch.setattr(scan, "batch_crc", counted("checked", scan.batch_crc))
+    monkeypatch.setattr(ProducerTable, "note", counted("noted", ProducerTable.note))
+    log.producers._forgot_at = log.log_end_offset  # nothing is known of what the repair brings
+    before = log.producers.snapshot()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(turns)
+        await upkeep.replace_range(disk, log, damaged, [part(whole, 3, 20)])
+        nursery.cancel_scope.cancel()
+    assert content(log) == whole
+    assert log.producers.snapshot() == before
+    assert log.producers.transactions.known_to is None
+    for what, counts in steps.items():
+        assert sum(counts.values()) >= 17, what
+        # The loop's rounds have no order, so two slices may come between two turns.
+        assert max(counts.values()) <= 2 * few, (what, counts)

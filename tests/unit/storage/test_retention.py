@@ -17,6 +17,7 @@ class SegmentFacts(NamedTuple):
     next_offset: int
     size: int
     max_timestamp: int
+    created_ms: int = -1
 
 
 FOUR = [SegmentFacts(10 * (n + 1), 100, 1_000 * (n + 1)) for n in range(4)]  # ends 10..40
@@ -49,16 +50,37 @@ def test_expired_count(
     high_watermark: int,
     count: int,
 ) -> None:
-    limits = RetentionLimits(retention_ms, retention_bytes)
+    limits = RetentionLimits(retention_ms, retention_bytes, HOUR)
     assert expired_count(FOUR, limits, now_ms=now_ms, high_watermark=high_watermark) == count
 
 
 def test_a_young_segment_protects_what_is_behind_it() -> None:
     facts = [SegmentFacts(10, 100, 9_000), SegmentFacts(20, 100, 1), SegmentFacts(30, 100, 1)]
-    limits = RetentionLimits(1_000, None)
+    limits = RetentionLimits(1_000, None, HOUR)
     assert expired_count(facts, limits, now_ms=9_500, high_watermark=30) == 0
 
 
 def test_records_without_a_time_do_not_age() -> None:
     facts = [SegmentFacts(10, 100, -1), SegmentFacts(20, 100, 1)]
-    assert expired_count(facts, RetentionLimits(1, None), now_ms=10**12, high_watermark=20) == 0
+    assert (
+        expired_count(facts, RetentionLimits(1, None, HOUR), now_ms=10**12, high_watermark=20) == 0
+    )
+
+
+def test_a_record_from_the_future_keeps_no_log_for_ever() -> None:
+    """One of 2^63-1 once did. What lies with it is as old as the last that was written there."""
+    limits = RetentionLimits(1_000, None, HOUR)
+    future = 2**63 - 1
+
+    def count(facts: list[SegmentFacts], now_ms: int) -> int:
+        return expired_count(facts, limits, now_ms=now_ms, high_watermark=40)
+
+    known = [SegmentFacts(10, 100, future, 500), SegmentFacts(20, 100, 1, 700)]
+    assert count(known, 1_700) == 0
+    assert count(known, 1_701) == 1
+    # The one behind it is empty yet: then it was written to for as long as a segment may be.
+    idle = [SegmentFacts(10, 100, future, 500), SegmentFacts(20, 0, -1, -1)]
+    assert count(idle, HOUR + 1_500) == 0
+    assert count(idle, HOUR + 1_501) == 1
+    nothing_known = [SegmentFacts(10, 100, future), SegmentFacts(20, 0, -1)]
+    assert count(nothing_known, 10**15) == 0

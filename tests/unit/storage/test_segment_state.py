@@ -186,7 +186,7 @@ async def test_compare_and_set() -> None:
 async def test_snapshots_restore_equal_tables() -> None:
     log, _ = await filled(MemoryDisk(), 5)
     other = ProducerTable()
-    other.restore(log.producers.snapshot(), log.log_end_offset)
+    producer_file.restore(other, log.producers.snapshot(), log.log_end_offset)
     assert other == log.producers
     assert other.marks == log.producers.marks
     log.abandon()

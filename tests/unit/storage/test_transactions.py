@@ -21,9 +21,15 @@ from paceline.wire.end_marker import (
     read_end_marker,
 )
 from paceline.wire.records import Record
+from paceline_node.storage import producer_file
 from paceline_node.storage.numbered_batches import expire_batch
 from paceline_node.storage.producers import ProducerTable, read_detail
-from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
+from paceline_node.storage.transactions import (
+    AbortedRanges,
+    AbortedTransaction,
+    TransactionIndex,
+    is_aborted,
+)
 from tests.unit.storage import world
 
 
@@ -175,6 +181,22 @@ def test_finding_those_of_a_range_among_many() -> None:
         assert index.aborted_in(start, end) == expected
 
 
+def test_many_ranges_are_found_by_producer() -> None:
+    rng = random.Random(6)
+    entries = []
+    begun = dict.fromkeys(range(5), 0)
+    for marker_at in range(10, 2000, 10):
+        producer = rng.randrange(5)
+        entries.append(AbortedTransaction(producer, begun[producer] + 3, marker_at))
+        begun[producer] = marker_at
+    ranges = AbortedRanges(entries)
+    for offset in range(2010):
+        for producer in range(6):
+            header = read_header(data(producer, 0))._replace(base_offset=offset)
+            assert ranges.contains(header) == is_aborted(header, entries)
+    assert not ranges.contains(read_header(plain())._replace(base_offset=15))
+
+
 @pytest.mark.parametrize("journal", [8192, 5])
 @pytest.mark.parametrize("seed", range(15))
 def test_truncations_and_snapshots_leave_a_function_of_the_log(seed: int, journal: int) -> None:
@@ -192,12 +214,12 @@ def test_truncations_and_snapshots_leave_a_function_of_the_log(seed: int, journa
             case 6 if log.batches:
                 log.truncate(rng.choice(log.batches[-20:])[0])
             case 7 if rng.random() < 0.3:
-                log.table.mark(log.end)
+                log.table.mark(log.table.freeze(log.end))
         anew = log.anew()
         assert log.table == anew
         assert log.table.transactions.open == anew.transactions.open
     restored = ProducerTable()
-    restored.restore(log.table.snapshot(), log.end)
+    producer_file.restore(restored, log.table.snapshot(), log.end)
     assert restored == log.table
     assert restored.transactions.open == log.table.transactions.open
     assert restored.snapshot() == log.table.snapshot()

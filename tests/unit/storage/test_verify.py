@@ -55,6 +55,20 @@ async def test_a_flipped_byte_is_found_wherever_it_is() -> None:
         assert damaged == [(Problem.DAMAGED, expected)], at
 
 
+async def test_bytes_that_the_disk_cannot_give() -> None:
+    disk = MemoryDisk()
+    log = await written(disk)
+    segment = log.segments[1]
+    disk.make_unreadable(segment.path(), 0, 1)
+    report = await verify_log(disk, PATH, recovery_point=48)
+    (found,) = (each for each in report.findings if each.problem is Problem.DAMAGED)
+    assert found.offset == segment.base_offset
+    assert "cannot be read (Input/output error)" in str(found)
+    shown: list[DumpedBatch] = []
+    assert await dump_segment(disk, segment.path(), shown.append)
+    assert not shown
+
+
 async def test_a_cut_tail() -> None:
     disk = MemoryDisk()
     log = await written(disk)

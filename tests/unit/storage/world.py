@@ -14,8 +14,9 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.torn import Ending
 
-PATH = "topics/orders-0.00000001"
+PATH = "topics/orders-0.00000000"
 IDENTITY = PartitionIdentity(TopicId(UUID(int=1)), "orders", 0)
 SMALL = LogSettings(segment_bytes=700, index_interval_bytes=150, retention_ms=None)
 
@@ -31,6 +32,10 @@ class StillHost:
 
     def wall_ms(self) -> int:
         return self.wall
+
+    @property
+    def stopwatch(self) -> None:
+        return
 
     def boot_id(self) -> str:
         return "boot"
@@ -86,13 +91,17 @@ async def reopen(
     *,
     mark: int = 0,
     clean: bool = False,
+    ending: Ending | None = None,
     log_start: int = 0,
     disk_failed: bool = False,
     settings: LogSettings = SMALL,
     host: StillHost | None = None,
 ) -> Log:
     hints = RecoveryHints(
-        clean=clean, recovery_point=mark, log_start=log_start, disk_failed=disk_failed
+        ending=ending or Ending.of(clean=clean, same_boot=False),
+        recovery_point=mark,
+        log_start=log_start,
+        disk_failed=disk_failed,
     )
     return await Log.open(env_on(disk, host), PATH, settings, hints)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.errors import CoordinatorNotAvailable, NotCoordinator
+from paceline.types import MAX_RECORD_BYTES
 from paceline_node.coordination.machine import Entry, Scope
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
@@ -25,6 +26,10 @@ class Desk:
         self.batches: list[tuple[Entry, ...]] = []
         self.time = 1000.0
         self.refuses = False
+        self.ahead_ms = 0
+        """How far the wall clock of the present coordinator is ahead."""
+        self.writes_left = -1
+        """How many writes are allowed yet, below 0: any number."""
         self.spares = iter(range(5000, 10**9))
         self.news = 0
         self.engine = TransactionEngine(self.limits, self._endings_changed)
@@ -36,8 +41,11 @@ class Desk:
     # --- the journal ------------------------------------------------------------------------------
 
     def write(self, scope: Scope, entries: Sequence[Entry]) -> None:
-        if self.refuses:
+        if self.refuses or self.writes_left == 0:
             raise CoordinatorNotAvailable("the test allows no writes")
+        self.writes_left -= 1
+        if sum(len(each.key) + len(each.value or b"") for each in entries) > MAX_RECORD_BYTES:
+            raise CoordinatorNotAvailable("larger than a batch may be")
         assert entries, "an empty batch"
         self.batches.append(tuple(entries))
         for entry in entries:
@@ -47,7 +55,7 @@ class Desk:
         return self.time
 
     def wall_ms(self) -> int:
-        return START_MS + int(self.time * 1000)
+        return START_MS + int(self.time * 1000) + self.ahead_ms
 
     # --- the world --------------------------------------------------------------------------------
 
@@ -86,6 +94,8 @@ class Desk:
             assert other.store.total_staged_bytes == self.engine.store.total_staged_bytes
             assert set(other.store.prepared) == set(self.engine.store.prepared)
             assert set(other.store.ongoing) == set(self.engine.store.ongoing)
+            assert other.store.counts == self.engine.store.counts
+            assert other.store.floors == self.engine.store.floors
             assert other.store.of_sink == self.engine.store.of_sink
 
     # --- shorthand --------------------------------------------------------------------------------

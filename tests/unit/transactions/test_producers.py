@@ -233,9 +233,9 @@ def test_a_time_out_goes_on_running_under_another_coordinator() -> None:
     desk = Desk()
     who = desk.init(timeout_ms=5000)
     desk.engine.producers.add_partitions(KEY, who, [P0])
-    desk.advance(3)
+    desk.advance(2)
     desk.fail_over()
-    desk.advance(1.9)
+    desk.advance(2.9)
     assert state_of(desk) is State.ONGOING
     desk.advance(0.2)
     assert state_of(desk) is State.PREPARE_ABORT
@@ -318,13 +318,112 @@ def test_an_idle_id_is_forgotten_and_an_open_transaction_is_not() -> None:
     open_key = TransactionKey(Family.KAFKA, "open")
     who = desk.init(open_key, timeout_ms=10**8)
     desk.engine.producers.add_partitions(open_key, who, [P0])
-    cursus = TransactionKey(Family.CURSUS, "kept")
-    desk.init(cursus)
     desk.advance(90)
     assert KEY in desk.engine.store.transactions
     desk.advance(30)
-    assert set(desk.engine.store.transactions) == {open_key, cursus}
+    assert set(desk.engine.store.transactions) == {open_key}
     desk.check_fold()
+
+
+def test_epochs_that_clients_are_shown_go_on_when_their_ids_were_forgotten() -> None:
+    """Cursus: otherwise an old client could be taken for that of the same id, made anew."""
+    desk = Desk(TransactionLimits(ids_kept_s=100, expiry_check_s=10))
+    one, two = (TransactionKey(Family.CURSUS, name) for name in ("one", "two"))
+    for _ in range(5):
+        desk.init(one)
+    desk.init(two)
+    desk.engine.staging.begin(one, 4)
+    desk.engine.staging.end(one, 4, commits=True)
+    desk.advance(50)
+    desk.finish(one)
+    desk.advance(80)
+    assert set(desk.engine.store.transactions) == {one}
+    desk.advance(80)
+    assert not desk.engine.store.transactions
+    desk.check_fold()
+    desk.fail_over()
+    with pytest.raises(TransactionNotFound):
+        desk.engine.staging.begin(one, 4)
+    for key in (one, two):
+        desk.init(key)
+        assert desk.engine.store.transactions[key].wire_epoch == 5
+        with pytest.raises(ProducerFenced):
+            desk.engine.staging.begin(key, 4)
+    desk.check_fold()
+
+
+def test_a_coordinator_whose_clock_is_ahead_aborts_nothing_at_once() -> None:
+    desk = Desk()
+    who = desk.init()
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    desk.advance(1)
+    desk.ahead_ms = 3_600_000
+    desk.fail_over()
+    desk.advance(29)
+    assert desk.engine.producers.verify(KEY, who, P0) == 1
+    desk.advance(2)
+    assert desk.engine.store.transactions[KEY].state is State.PREPARE_ABORT
+    desk.ahead_ms = -3_600_000  # behind: the time-out is a whole one, no longer
+    desk.finish()
+    who = desk.init()
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    desk.fail_over()
+    desk.advance(61)
+    assert desk.engine.store.transactions[KEY].state is State.PREPARE_ABORT
+
+
+def test_many_ids_are_forgotten_in_many_batches() -> None:
+    desk = Desk(TransactionLimits(ids_kept_s=100, expiry_check_s=10))
+    for number in range(500):
+        desk.init(TransactionKey(Family.CURSUS, f"id-{number}"))
+    before = len(desk.batches)
+    desk.advance(120)
+    assert not desk.engine.store.transactions
+    assert len(desk.batches) - before == 3
+
+
+def test_no_family_uses_up_the_ids_of_another() -> None:
+    desk = Desk(TransactionLimits(ids_max=2))
+    for number in range(2):
+        desk.init(TransactionKey(Family.CURSUS, str(number)))
+    with pytest.raises(TransactionTooLarge, match="of family cursus"):
+        desk.init(TransactionKey(Family.CURSUS, "more"))
+    desk.init(KEY)
+
+
+def test_ids_that_nobody_has_used_make_room_for_new_ones() -> None:
+    desk = Desk(TransactionLimits(ids_max=3))
+    keys = [TransactionKey(Family.KAFKA, str(number)) for number in range(3)]
+    desk.init(keys[0])
+    open_one = desk.init(keys[1])
+    desk.engine.producers.add_partitions(keys[1], open_one, [P0])
+    desk.advance(59)
+    young = desk.init(keys[2])
+    with pytest.raises(TransactionTooLarge, match="ids_max"):
+        desk.init(KEY)
+    desk.advance(2)
+    desk.init(KEY)
+    assert set(desk.engine.store.transactions) == {keys[1], keys[2], KEY}
+    with pytest.raises(TransactionTooLarge, match="ids_max"):
+        desk.init(keys[0])
+    desk.engine.producers.add_partitions(keys[2], young, [P0])
+    desk.advance(60)
+    desk.init(keys[0])  # one that is used stays
+    assert set(desk.engine.store.transactions) == {*keys}
+
+
+def test_whoever_held_a_forgotten_id_is_told_so_and_epochs_of_cursus_go_on() -> None:
+    desk = Desk(TransactionLimits(ids_max=1))
+    mine = TransactionKey(Family.CURSUS, "mine")
+    before = desk.init(mine)
+    epoch = desk.engine.store.transactions[mine].wire_epoch
+    desk.advance(61)
+    desk.init(TransactionKey(Family.CURSUS, "other"))
+    with pytest.raises(InvalidProducerMapping):
+        desk.engine.producers.add_partitions(mine, before, [P0])
+    desk.advance(61)
+    desk.init(mine)
+    assert desk.engine.store.transactions[mine].wire_epoch > epoch
 
 
 def test_operators_see_and_abort() -> None:

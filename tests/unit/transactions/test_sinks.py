@@ -6,6 +6,9 @@ import pytest
 
 from paceline.errors import (
     AlreadyCommitted,
+    ConcurrentTransactions,
+    CoordinatorNotAvailable,
+    InvalidRequest,
     InvalidTransactionState,
     SinkConflict,
     SinkFenced,
@@ -13,7 +16,7 @@ from paceline.errors import (
 )
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import State
+from paceline_node.transactions.records import State, TopicPartition
 from paceline_node.transactions.sinks import Attempt, SinkTransaction
 from tests.unit.transactions.desk import P0, Desk
 
@@ -207,3 +210,95 @@ def test_a_sink_is_forgotten_long_after_its_last_change() -> None:
     desk.advance(30)
     assert desk.engine.sinks.state("sink") is None
     desk.check_fold()
+
+
+# --- more than fits in one batch ------------------------------------------------------------------
+
+WIDE = [TopicPartition("t" * 249, number) for number in range(500)]
+
+
+def wide(desk: Desk, count: int) -> list[SinkTransaction]:
+    """Attempts of many partitions each: 160 of them are more than one batch may hold."""
+    opened = [begin(desk, partition=number) for number in range(count)]
+    for each in opened:
+        desk.engine.producers.add_partitions(key_of(each), each.identity, WIDE)
+    return opened
+
+
+def test_a_commit_of_any_size_is_decided_by_one_record() -> None:
+    desk = Desk()
+    opened = wide(desk, 160)
+    commit(desk, *opened[:150])
+    assert {state_of(desk, each) for each in opened[:150]} == {State.PREPARE_COMMIT}
+    assert {state_of(desk, each) for each in opened[150:]} == {State.PREPARE_ABORT}
+    assert len(desk.engine.endings()) == 160
+    desk.check_fold()
+    with pytest.raises(AlreadyCommitted):
+        commit(desk, *opened[:150])
+
+
+@pytest.mark.parametrize("written", [1, 2, 4])
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_whoever_comes_next_goes_on_with_it(written: int, fails_over: bool) -> None:
+    """The coordinator cannot write any more in the middle of it: all are committed, all the same,
+    or aborted, as decided, and nobody can write in them meanwhile."""
+    desk = Desk()
+    opened = wide(desk, 40)
+    desk.writes_left = written
+    with pytest.raises(CoordinatorNotAvailable):
+        commit(desk, *opened[:35])
+    desk.writes_left = -1
+    for each in opened:
+        with pytest.raises((InvalidTransactionState, ConcurrentTransactions)):
+            desk.engine.producers.verify(key_of(each), each.identity, WIDE[0])
+    if fails_over:
+        desk.fail_over()
+    else:
+        with pytest.raises(AlreadyCommitted):
+            commit(desk, *opened[:35])
+    assert {state_of(desk, each) for each in opened[:35]} == {State.PREPARE_COMMIT}
+    assert {state_of(desk, each) for each in opened[35:]} == {State.PREPARE_ABORT}
+    begin(desk, batch=1)
+    desk.check_fold()
+
+
+def test_a_time_out_takes_nothing_back() -> None:
+    """Nobody repeats the commit of which a part was written down."""
+    desk = Desk()
+    opened = wide(desk, 40)
+    desk.writes_left = 1
+    with pytest.raises(CoordinatorNotAvailable):
+        commit(desk, *opened[:35])
+    desk.writes_left = -1
+    desk.advance(61)
+    assert {state_of(desk, each) for each in opened[:35]} == {State.PREPARE_COMMIT}
+    assert {state_of(desk, each) for each in opened[35:]} == {State.PREPARE_ABORT}
+
+
+def test_a_run_that_left_much_open_is_fenced_in_pieces() -> None:
+    desk = Desk()
+    opened = wide(desk, 160)
+    begin(desk, run="run-2")
+    assert {state_of(desk, each) for each in opened} == {State.PREPARE_ABORT}
+    desk.check_fold()
+
+
+def test_sinks_that_never_committed_make_room_for_new_ones() -> None:
+    desk = Desk(TransactionLimits(ids_max=1))
+    opened = begin(desk, sink="greedy")
+    desk.advance(59)
+    with pytest.raises(TransactionTooLarge, match="sinks already"):
+        begin(desk, sink="mine")
+    desk.engine.sinks.abort("greedy", 0, [opened.name])
+    desk.finish(TransactionKey(Family.SINK, opened.name))
+    desk.advance(2)
+    begin(desk, sink="mine")
+    assert set(desk.engine.store.sinks) == {"mine"}
+
+
+@pytest.mark.parametrize("name", ["sink", "query", "run"])
+def test_names_are_bounded(name: str) -> None:
+    desk = Desk()
+    with pytest.raises(InvalidRequest, match=f"a {name} of 513 bytes"):
+        begin(desk, **{name: "x" * 513})
+    begin(desk, **{name: "x" * 512})

@@ -52,7 +52,10 @@ def test_a_commit_has_the_records_in_order_each_number_once() -> None:
     staging.stage_offsets(KEY, 0, [offset(5), offset(7, 1)])
     staging.stage_offsets(KEY, 0, [offset(6)])
     desk.fail_over()
-    ended = desk.engine.staging.end(KEY, 0, commits=True)
+    with pytest.raises(ConcurrentTransactions, match="not pending in their group"):
+        desk.engine.staging.end(KEY, 0, commits=True)
+    pending = desk.engine.store.transactions[KEY]
+    ended = desk.engine.staging.end(KEY, 0, commits=True, pending=pending)
     assert ended is not None
     assert not ended.complete
     ending = desk.engine.ending(KEY)
@@ -65,6 +68,25 @@ def test_a_commit_has_the_records_in_order_each_number_once() -> None:
     assert desk.engine.store.total_staged_bytes == 0
     assert desk.engine.store.transactions[KEY].staged == 3
     desk.check_fold()
+
+
+@pytest.mark.parametrize("later", ["offsets", "transaction"])
+def test_only_the_offsets_that_are_pending_are_committed(later: str) -> None:
+    """Others would be handed out as they were before, after it was decided that they move."""
+    desk = opened()
+    staging = desk.engine.staging
+    pending = staging.stage_offsets(KEY, 0, [offset(5)])
+    if later == "offsets":
+        staging.stage_offsets(KEY, 0, [offset(6)])
+    else:
+        staging.end(KEY, 0, commits=False)
+        desk.finish(KEY)
+        staging.begin(KEY, 0)
+        staging.stage_offsets(KEY, 0, [offset(5)])
+    with pytest.raises(ConcurrentTransactions):
+        staging.end(KEY, 0, commits=True, pending=pending)
+    assert desk.engine.store.transactions[KEY].state is State.ONGOING
+    assert staging.end(KEY, 0, commits=False) is not None, "an abort moves no offset"
 
 
 def test_an_abort_leaves_nothing_to_do() -> None:
@@ -140,6 +162,20 @@ def test_a_newer_client_fences_the_older_and_drops_what_it_staged() -> None:
     assert desk.engine.store.staged == {}
 
 
+def test_a_fenced_client_is_fenced_by_the_next_coordinator_too() -> None:
+    desk = Desk()
+    for _ in range(2):
+        desk.init(KEY)
+    desk.engine.staging.begin(KEY, 1)
+    pending = desk.engine.staging.stage_offsets(KEY, 1, [offset(5)])
+    desk.fail_over()
+    for commits in (True, False):
+        with pytest.raises(ProducerFenced):
+            desk.engine.staging.end(KEY, 0, commits=commits, pending=pending)
+    with pytest.raises(ProducerFenced):
+        desk.engine.staging.stage_offsets(KEY, 0, [offset(9)])
+
+
 def test_nobody_is_known_by_a_name_never_heard() -> None:
     with pytest.raises(TransactionNotFound):
         Desk().engine.staging.begin(KEY, 0)
@@ -185,3 +221,57 @@ def test_epochs_that_time_outs_use_up_are_followed_by_a_new_producer_id() -> Non
     desk.advance(61)
     desk.finish(KEY)
     assert store.transactions[KEY].identity == (77, 1)
+
+
+LONG = TransactionKey(Family.CURSUS, "x" * 1000)
+
+
+def long_commit(count: int = 17_000) -> Desk:
+    """A committed transaction of more records than can be forgotten in one batch."""
+    desk = Desk()
+    desk.init(LONG)
+    staging = desk.engine.staging
+    staging.begin(LONG, 0)
+    for start in range(0, count, 1000):
+        staging.stage(LONG, 0, [record(start + number) for number in range(1000)])
+    staging.end(LONG, 0, commits=True)
+    return desk
+
+
+def test_what_many_staged_records_leave_is_forgotten_in_pieces() -> None:
+    desk = long_commit()
+    assert len(desk.finish(LONG).staged) == 17_000
+    assert desk.engine.store.transactions[LONG].state is State.COMPLETE_COMMIT
+    assert desk.engine.store.total_staged_bytes == 0
+    assert not desk.engine.store.staged
+    desk.check_fold()
+
+
+def test_it_is_complete_before_anything_of_it_is_forgotten_and_the_rest_goes_later() -> None:
+    """Another coordinator, finding a part of it only, would append that part alone."""
+    desk = long_commit(2000)
+    ending = desk.engine.ending(LONG)
+    assert ending is not None
+    desk.writes_left = 2  # the completion, and one piece
+    with pytest.raises(CoordinatorNotAvailable):
+        desk.engine.producers.complete(LONG, ending.serial)
+    desk.writes_left = -1
+    desk.fail_over()
+    assert desk.engine.ending(LONG) is None
+    assert len(desk.engine.store.staged[LONG]) > 0
+    desk.advance(2)
+    assert not desk.engine.store.staged
+    desk.engine.staging.begin(LONG, 0)
+    assert desk.engine.staging.stage(LONG, 0, [record(1)]).staged == 1
+
+
+def test_what_is_committed_with_a_transaction_is_bounded() -> None:
+    """Otherwise its decision could be larger than a batch may be, and would never be taken."""
+    desk = opened()
+    many = [
+        StagedOffset(GroupRef("cursus", "g", "in"), "in", at, 1, metadata="m" * 4000)
+        for at in range(2_500)
+    ]
+    with pytest.raises(TransactionTooLarge, match="at most 8388608"):
+        desk.engine.staging.stage_offsets(KEY, 0, many)
+    assert desk.engine.staging.end(KEY, 0, commits=True) is not None

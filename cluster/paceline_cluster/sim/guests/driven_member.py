@@ -18,6 +18,7 @@ from paceline.errors import PacelineError
 from paceline.types import TopicPartition
 from paceline_cluster.checker import events
 from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.guests.kafka import is_commit_open
 from paceline_cluster.sim.guests.links import AGAIN_S
 from paceline_cluster.sim.guests.member import LIFE_S, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
@@ -158,7 +159,9 @@ class _Membership(RebalanceListener):
         await self.revoked(partitions)
 
     async def _commit(self, consumer: CoordinatedConsumer, where: TopicPartition, to: int) -> None:
-        commit = self._recorder.committing(GROUP, str(where), to, consumer.generation)
+        commit = self._recorder.committing(
+            GROUP, str(where), to, consumer.generation, is_open=is_commit_open
+        )
         with suppress(PacelineError), commit:
             await consumer.commit({where: to})
 

@@ -15,6 +15,7 @@ from paceline_cluster.sim.guests.cursus_writer import CursusWriter
 from paceline_cluster.sim.guests.driven_member import DrivenMember, Owners, ask_committed
 from paceline_cluster.sim.guests.kafka import kafka_cluster
 from paceline_cluster.sim.guests.kafka_member import KafkaMember
+from paceline_cluster.sim.guests.kafka_pipeline import KafkaPipeline
 from paceline_cluster.sim.guests.kafka_reader import KafkaReader
 from paceline_cluster.sim.guests.kafka_writer import KafkaWriter
 from paceline_cluster.sim.guests.links import keep_on
@@ -24,15 +25,16 @@ from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import while_connected
 
 GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember | DrivenMember
+Producer = GuestWriter | KafkaPipeline
 _MEMBERS = 2
 
 
-def invited(plan: Plan, recorder: Recorder) -> tuple[list[GuestWriter], list[GuestReader]]:
+def invited(plan: Plan, recorder: Recorder) -> tuple[list[Producer], list[GuestReader]]:
     """Those who come to an end when they are told to stop, and those who are cancelled. What they
     do is drawn apart, so that all others of a seed do what they would without them."""
     rng = random.Random(f"{plan.seed}/{plan.profile}/guests at work")
     fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
-    writers: list[GuestWriter] = []
+    writers: list[Producer] = []
 
     def add_writers(kind: type[CursusWriter] | type[KafkaWriter], name: str) -> None:
         writers.append(kind(f"{name}0", plan, recorder, fork(), is_numbered=True))
@@ -47,6 +49,7 @@ def invited(plan: Plan, recorder: Recorder) -> tuple[list[GuestWriter], list[Gue
         others += [CursusMember(f"cm{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
     if Guest.KAFKA in plan.guests:
         add_writers(KafkaWriter, "kw")
+        writers += [KafkaPipeline(f"kp{n}", plan, recorder, fork()) for n in range(plan.pipelines)]
         others.append(KafkaReader("kr", plan, recorder, fork()))
         others += [KafkaMember(f"km{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
     if Guest.COORDINATOR in plan.guests:

@@ -7,14 +7,14 @@ that nothing was done (``paceline.errors``, whose numbers they are).
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import TypeVar, cast
 
 import trio
 
-from paceline.errors import CorruptMessage, ErrorCode, error_for
+from paceline.errors import ConnectionLost, CorruptMessage, ErrorCode, PacelineError, error_for
 from paceline.wire.batch import iter_batches, verify
 from paceline.wire.kafka import apis
 from paceline.wire.kafka import records as wire
@@ -30,7 +30,7 @@ from paceline.wire.kafka.layout import Struct
 from paceline.wire.records import decode_records
 from paceline_cluster.sim.cluster import KAFKA_PORT, SimCluster
 from paceline_cluster.sim.guests.links import ANSWER_S, Address, Connection, Links
-from paceline_cluster.sim.history import Recorder, at
+from paceline_cluster.sim.history import Recorder, at, is_open
 
 R = TypeVar("R", bound=Struct)
 _KEYS = {api.request: api.key for api in APIS.values()}
@@ -42,6 +42,12 @@ def raise_for(code: int, what: str) -> None:
     """Raise the error of a number that is not 0."""
     if code:
         raise error_for(ErrorCode(code), f"{what}: error {code}")
+
+
+def is_commit_open(error: PacelineError) -> bool:
+    """Whether offsets may have been committed: who is told that there is no coordinator asks again,
+    and is told so, too, where the coordinator could not wait for its topic any longer."""
+    return error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE or is_open(error)
 
 
 class KafkaLink(Connection):
@@ -61,10 +67,41 @@ class KafkaLink(Connection):
             R, await self.exchange(name, lambda: self._told(request, version), within_s=within_s)
         )
 
+    async def ask_all(
+        self,
+        requests: Sequence[Struct],
+        version: int,
+        *,
+        pause_s: Callable[[], float],
+        within_s: float = ANSWER_S,
+    ) -> list[Struct]:
+        """Send all of them, with pauses, before any answer is read; the answers in order, as many
+        as came before the connection broke or the time was up."""
+        told: list[Struct] = []
+
+        async def talk() -> None:
+            numbers = []
+            for request in requests:
+                numbers.append(await self._send(request, version))
+                await trio.sleep(pause_s())
+            for request, number in zip(requests, numbers, strict=True):
+                told.append(await self._answer(_KEYS[type(request)], number, version))
+
+        with suppress(ConnectionLost):
+            await self.exchange("a burst", talk, within_s=within_s)
+        return told
+
     async def _told(self, request: Struct, version: int) -> Struct:
-        key, number = _KEYS[type(request)], next(self._numbers)
-        header = RequestHeader(key, version, number, "sim")
+        number = await self._send(request, version)
+        return await self._answer(_KEYS[type(request)], number, version)
+
+    async def _send(self, request: Struct, version: int) -> int:
+        number = next(self._numbers)
+        header = RequestHeader(_KEYS[type(request)], version, number, "sim")
         await self.stream.send_all(apis.request_frame(header, request))
+        return number
+
+    async def _answer(self, key: int, number: int, version: int) -> Struct:
         frame = await self._frame()
         assert int.from_bytes(frame[:_SIZE_BYTES], "big") == number, "an answer to another request"
         return apis.read_response(memoryview(frame), _SIZE_BYTES, APIS[key], version)

@@ -18,6 +18,7 @@ from paceline_cluster.sim.guests.kafka import (
     KafkaCluster,
     KafkaLink,
     fetch,
+    is_commit_open,
     kafka_cluster,
     raise_for,
 )
@@ -209,7 +210,9 @@ class _Membership:
             topics=(offsets.OffsetCommitRequestTopic(name=self._topic, partitions=(part,)),),
         )
         where = at(self._topic, number)
-        with self._recorder.committing(GROUP, where, offset, self._generation):
+        with self._recorder.committing(
+            GROUP, where, offset, self._generation, is_open=is_commit_open
+        ):
             told = await link.ask(request, 7, offsets.OffsetCommitResponse)
             raise_for(told.topics[0].partitions[0].error_code, f"OFFSET_COMMIT {where}")
 

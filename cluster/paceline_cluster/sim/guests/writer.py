@@ -51,7 +51,7 @@ class GuestWriter(ABC):
         self._pause_s = plan.guest_pause_s
         self._is_numbered = is_numbered
         self._acks = Acks.ALL if is_numbered else rng.choice((Acks.ALL, Acks.LEADER))
-        self._places = places_of(plan.topics)
+        self._places = places_of(plan.written)
         self._streams: dict[tuple[str, int], Stream] = {}
         self._request: Request | None = None
 

@@ -25,6 +25,7 @@ from paceline_node.replication.replica import (
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Incarnation
+from paceline_node.storage.producers import FrozenTable
 
 LAG_MAX_S = 0.5
 FETCH_RECORDS = 4
@@ -445,13 +446,15 @@ class SimBroker:
             return
         before = self.log.log_end_offset
         outcome = replica.on_fetched(nonce, answer, memoryview(records))
+        if outcome is FetchOutcome.BEHIND:  # these logs have no state to be fetched
+            replica.begin_at(FrozenTable(answer.state_offset))
         end = self.log.log_end_offset
-        if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.RESET):
+        if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.BEHIND):
             self._flush_target = min(self._flush_target, end)
             self.world.note(f"b{self.node} {outcome.value} {before} -> {end}")
         if outcome is FetchOutcome.APPENDED and self.counts_durable:
             self._flush()
-        if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.RESET, FetchOutcome.APPENDED):
+        if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.BEHIND, FetchOutcome.APPENDED):
             self._fetch()
 
     # --- checkpoints --------------------------------------------------------------------------

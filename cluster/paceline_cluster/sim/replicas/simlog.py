@@ -7,7 +7,9 @@ import struct
 from collections.abc import Sequence
 
 from paceline.errors import CorruptMessage
+from paceline_node.storage.compaction_file import CompactionState
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.producers import FrozenTable
 
 _RECORD = struct.Struct(">qiq")  # offset, leader epoch, value
 
@@ -19,6 +21,7 @@ class SimLog:
         self.epochs = EpochCache()
         self.log_start_offset = 0
         self.durable_offset = 0
+        self.compaction = CompactionState()  # never compacted
         self.records: list[tuple[int, int]] = []  # (epoch, value), first at log_start_offset
 
     @classmethod
@@ -49,11 +52,11 @@ class SimLog:
         self.records.append((epoch, value))
         return offset
 
-    def append_follower(self, data: memoryview) -> object:
+    def append_follower(self, data: memoryview, newest_epoch: int) -> object:
         last_epoch = self.epochs.last_epoch
         expected = self.log_end_offset
         for offset, epoch, _ in _RECORD.iter_unpack(data):
-            if offset != expected or epoch < last_epoch:
+            if offset != expected or not last_epoch <= epoch <= newest_epoch:
                 raise CorruptMessage(f"record {offset} of epoch {epoch} at log end {expected}")
             last_epoch = epoch
             expected += 1
@@ -73,7 +76,16 @@ class SimLog:
         self.epochs.truncate_end(offset)
         self.durable_offset = min(self.durable_offset, offset)
 
-    def reset(self, offset: int) -> None:
+    @property
+    def oldest_whole_offset(self) -> int:
+        return self.log_start_offset
+
+    @property
+    def state_offset(self) -> int | None:
+        return self.log_start_offset
+
+    def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None:
+        offset = state.offset
         self.records.clear()
         self.epochs.clear()
         self.log_start_offset = offset

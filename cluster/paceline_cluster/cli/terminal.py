@@ -1,0 +1,38 @@
+"""What others have named or written, shown on a terminal: control characters as escapes.
+
+A terminal obeys what it is sent: sequences in a group's name, a client id or a record could retitle
+the window, hide lines, or type into the shell. A pipe or a file gets every byte as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_LINE_ENDS = re.compile("[\t\n]")
+
+
+def escaped(text: str, *, one_line: bool = False) -> str:
+    """``text`` with ``\\x1b`` and the like in the place of control characters; tabs and line ends
+    stay, unless it is to be ``one_line``."""
+    text = _CONTROL.sub(_escape, text)
+    return _LINE_ENDS.sub(_escape, text) if one_line else text
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+def escaped_bytes(data: bytes) -> bytes:
+    """As :func:`escaped`, for UTF-8; bytes that are none become escapes, too."""
+    return escaped(data.decode("utf-8", "backslashreplace")).encode()
+
+
+def write_all(descriptor: int, data: bytes, *, raw: bool = False) -> None:
+    """Write all of ``data``: escaped where a terminal would obey it, unless ``raw``."""
+    if not raw and os.isatty(descriptor):
+        data = escaped_bytes(data)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

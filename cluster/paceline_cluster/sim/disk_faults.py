@@ -1,0 +1,306 @@
+"""What goes wrong with disks in a run: calls fail, files rot, vanish, age or cannot be read.
+
+All that harms what a disk keeps is counted by the budget: one disk at a time, until that is whole
+again. What is merely slow, full or short of descriptors may strike any number of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from paceline_cluster.sim.budget import LossBudget
+from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.fault_model import kind_of
+from paceline_cluster.sim.machine import Machine
+from paceline_cluster.sim.oracle import Oracle
+from paceline_node.storage import incarnation
+from paceline_node.storage.layout import TOPICS, partition_path
+from paceline_node.storage.memory import CALLS
+from paceline_node.storage.memory_file import MemoryNode
+
+_SECTOR = 512
+_SAME_AGAIN = 0.7
+"""How often what is hurt already is hurt again."""
+_LOGS = 0.35
+"""How often, of all kinds of files, it is a log."""
+_CLIENTS = 0.6
+"""How often it is a partition of a topic of clients."""
+_INTERNAL = f"{TOPICS}/__"
+_STRAY = f"{TOPICS}/stray-"
+"""Logs set aside: nobody reads them any more."""
+_METADATA = "metadata"
+
+IsThere = Callable[[], bool]
+
+
+class Hand(Protocol):
+    """What strikes the other faults, and tells of them."""
+
+    def note(self, kind: str, *machines: Machine, about: str = "") -> None:
+        """Tell what struck whom."""
+
+    def later(self, wait_s: float, action: Callable[[], None]) -> None:
+        """Do something after some time, unless all is healed before."""
+
+    def pick(self, rng: random.Random, among: Sequence[Machine]) -> Machine | None:
+        """Somebody, most often one who matters."""
+
+    def all_down(self, rng: random.Random, *, is_power: bool) -> None:
+        """Stop all processes at once; they start again in any order."""
+
+
+class DiskFaults:
+    """``kinds`` are the faults by name. Where all that is acknowledged ``is_durable``, a power cut
+    counts as no loss."""
+
+    def __init__(
+        self,
+        cluster: SimCluster,
+        oracle: Oracle,
+        budget: LossBudget,
+        hand: Hand,
+        *,
+        is_durable: bool,
+    ) -> None:
+        self._is_durable = is_durable
+        self._cluster = cluster
+        self._oracle = oracle
+        self._budget = budget
+        self._hand = hand
+        self.kinds: Mapping[str, Callable[[random.Random], None]] = {
+            "slow-disk": self._slow_disk,
+            "hang-disk": self._hang_disk,
+            "disk-full": self._disk_full,
+            "descriptors": self._descriptors,
+            "write-error": lambda rng: self._failing_call("write", rng),
+            "sync-error": lambda rng: self._failing_call("sync", rng),
+            "rename-error": lambda rng: self._failing_call("rename", rng),
+            "names-error": lambda rng: self._failing_call("fsync_dir", rng),
+            "call-error": lambda rng: self._failing_call(rng.choice(CALLS), rng),
+            "rot": self._rot,
+            "rot-logs": self._rot_logs,
+            "unreadable": self._unreadable,
+            "loss": self._loss,
+            "age": self._age,
+        }
+
+    # --- time and room ----------------------------------------------------------------------------
+
+    def calm(self, machine: Machine) -> None:
+        """Calls work, fast and with room enough. What became of files stays."""
+        machine.disk.heal()
+        machine.disk.capacity_bytes = None
+        machine.sync_s = (0.0001, 0.0006)
+
+    def _slow_disk(self, rng: random.Random) -> None:
+        machine = self._hand.pick(rng, self._cluster.machines)
+        if machine is not None:
+            machine.sync_s = rng.choice(((0.005, 0.03), (0.05, 0.3), (0.5, 3.0)))
+            self._hand.note("slow-disk", machine, about=f"{machine.sync_s} s a sync")
+            self._calm_later(rng.uniform(0.5, 4.0), machine)
+
+    def _hang_disk(self, rng: random.Random) -> None:
+        machine = self._hand.pick(rng, self._cluster.machines)
+        if machine is not None:
+            self._hand.note("hang-disk", machine)
+            machine.disk.hang()
+            self._calm_later(rng.uniform(0.2, 4.0), machine)
+
+    def _disk_full(self, rng: random.Random) -> None:
+        machine = self._hand.pick(rng, self._cluster.machines)
+        if machine is not None:
+            disk = machine.disk
+            used = disk.total_bytes() - disk.free_bytes()
+            disk.capacity_bytes = used + rng.choice((0, 200, 3000))
+            self._hand.note("disk-full", machine)
+            self._calm_later(rng.uniform(0.3, 3.0), machine)
+
+    def _descriptors(self, rng: random.Random) -> None:
+        """Others have taken all descriptors, or nearly all."""
+        machine = self._hand.pick(rng, self._cluster.machines)
+        if machine is not None:
+            share = rng.choice((0.2, 0.7, 1.0))
+            self._hand.note("descriptors", machine, about=f"{share}")
+            machine.disk.starves = lambda: rng.random() < share
+            self._calm_later(rng.uniform(0.2, 4.0), machine)
+
+    def _calm_later(self, wait_s: float, machine: Machine) -> None:
+        self._hand.later(wait_s, lambda: self.calm(machine))
+
+    # --- calls ------------------------------------------------------------------------------------
+
+    def _failing_call(self, operation: str, rng: random.Random) -> None:
+        """The next one of the operation fails. The node may end for it (SETTLED B13), and of a sync
+        or a write must; what its logs hold is not to be trusted then."""
+        machine = self._victim(rng)
+        if machine is None:
+            return
+        path = rng.choice((TOPICS, _METADATA, ".ckpt", ""))
+        disk = machine.disk
+        self._budget.lost(machine, lambda: disk.will_fail(operation), operation)
+        self._hand.note(f"{operation}-error", machine, about=path)
+        machine.failing_calls = True
+        disk.fail_next(operation, code=errno.EIO, path=path)
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _rot(self, rng: random.Random) -> None:
+        """Bits flip in a file."""
+        machine, path = self._file(rng)
+        if machine is None or path is None:
+            return
+        self._crash(machine, rng)
+        node = machine.disk.node(path)
+        size = 0 if node is None else len(node.content)
+        self._flip(machine, path, rng.choice((0, 0, max(0, size - _SECTOR))), rng)
+
+    def _flip(self, machine: Machine, path: str, start: int, rng: random.Random) -> None:
+        disk = machine.disk
+        node = disk.node(path)
+        if node is None or not node.content:
+            return
+        self._hand.note("rot", machine, about=f"{path} from {start} of {len(node.content)}")
+        before = bytes(node.content)
+        disk.rot(path, rng, start=start, bits=rng.choice((1, 8, 64)))
+        rotten = [(at, byte) for at, byte in enumerate(node.content) if byte != before[at]]
+        self._hurt(machine, path, lambda: disk.node(path) is node and _has_any(node, rotten))
+
+    def _rot_logs(self, rng: random.Random) -> None:
+        """Bits flip in a log of a running node."""
+        machine = self._victim(rng)
+        if machine is None:
+            return
+        logs = [path for path, _ in machine.disk.files() if path.endswith(".log")]
+        if logs:
+            self._flip(machine, logs[rng.randrange(len(logs))], 0, rng)
+
+    def _unreadable(self, rng: random.Random) -> None:
+        """Sectors of a file answer EIO."""
+        machine, path = self._file(rng)
+        if machine is None or path is None:
+            return
+        self._crash(machine, rng)
+        disk = machine.disk
+        node = disk.node(path)
+        if node is None or not node.content:
+            return
+        sectors = (len(node.content) + _SECTOR - 1) // _SECTOR
+        first = rng.choice((rng.randrange(sectors), sectors - 1))
+        end = min(sectors, first + rng.choice((1, 8)))
+        self._hand.note("unreadable", machine, about=f"{path} sector {first} of {sectors}")
+        disk.make_unreadable(path, first * _SECTOR, end * _SECTOR)
+        self._hurt(machine, path, lambda: disk.node(path) is node and bool(node.unreadable))
+
+    def _loss(self, rng: random.Random) -> None:
+        """A file is gone, or a partition's directory, or that of the metadata."""
+        machine, path = self._file(rng)
+        if machine is None or path is None:
+            return
+        what = rng.choice(("file", "file", "file", "partition", "metadata"))
+        if what == "metadata":
+            path = _METADATA
+        elif what == "partition" and path.startswith(TOPICS):
+            path = "/".join(path.split("/")[:2])
+        self._crash(machine, rng)
+        self._hand.note("loss", machine, about=path)
+        machine.failing_calls = machine.is_up
+        machine.disk.lose(path)
+        # A process that has the file open does not notice; the next one must.
+        lives = machine.lives
+        self._hurt(machine, path, lambda: machine.lives == lives)
+
+    def _age(self, rng: random.Random) -> None:
+        """A file becomes again what it was some time ago: writes of it were lost."""
+        machine = self._victim(rng)
+        if machine is None:
+            return
+        disk = machine.disk
+        old = {path: bytes(node.content) for path, node in disk.files()}
+        wait = rng.choice((0.2, 1.0, 4.0)) * rng.uniform(0.5, 1.5)
+        self._hand.later(wait, lambda: self._grow_old(machine, old, rng))
+
+    def _grow_old(self, machine: Machine, old: dict[str, bytes], rng: random.Random) -> None:
+        if not self._budget.may_lose(machine):
+            return
+        files = machine.disk.files()
+        changed = [path for path, node in files if old.get(path, node.content) != node.content]
+        path = self._choose(changed, rng)
+        if path is None:
+            return
+        machine.kill()
+        self._hand.note("age", machine, about=path)
+        if machine.disk.node(path) is not None:
+            machine.disk.overwrite(path, old[path])
+        if path == incarnation.NAME:
+            machine.has_lost_itself = True  # its count of starts says that the disk is an old copy
+        lives = machine.lives
+        self._hurt(machine, path, lambda: machine.lives == lives)
+
+    # --- whose, which, and when -------------------------------------------------------------------
+
+    def _victim(self, rng: random.Random) -> Machine | None:
+        """A machine whose disk may be harmed: most often one whose disk is harmed already."""
+        hurt = self._budget.hurt()
+        if hurt and rng.random() < _SAME_AGAIN:
+            return hurt[rng.randrange(len(hurt))]
+        machine = self._hand.pick(rng, self._cluster.members)
+        return machine if machine is not None and self._budget.may_lose(machine) else None
+
+    def _file(self, rng: random.Random) -> tuple[Machine | None, str | None]:
+        machine = self._victim(rng)
+        if machine is None:
+            return None, None
+        return machine, self._choose([path for path, _ in machine.disk.files()], rng)
+
+    def _choose(self, paths: Sequence[str], rng: random.Random) -> str | None:
+        """One of the files: every kind as likely as the others, but for logs."""
+        kinds: dict[str, list[str]] = {}
+        for path in paths:
+            kind = kind_of(path)
+            if kind is not None:
+                kinds.setdefault(kind.name, []).append(path)
+        if not kinds:
+            return None
+        logs = kinds.get(".log")
+        found = logs if logs and rng.random() < _LOGS else kinds[rng.choice(sorted(kinds))]
+        # There are more partitions of the cluster's own than of clients.
+        ours = [path for path in found if not path.startswith(_INTERNAL)]
+        if ours and rng.random() < _CLIENTS:
+            found = ours
+        return found[rng.randrange(len(found))]
+
+    def _crash(self, machine: Machine, rng: random.Random) -> None:
+        """It happens to a running node, to one that has just gone down, or while all are down."""
+        when = rng.choice(("running", "down", "down", "power", "all down"))
+        if when == "down":
+            machine.kill()
+        elif when == "power" and machine.has_power and self._is_durable:
+            machine.power_cut()
+        elif when == "all down":
+            self._hand.all_down(rng, is_power=self._is_durable and rng.random() < 0.5)
+
+    def _hurt(self, machine: Machine, path: str, is_there: IsThere) -> None:
+        """Tell those who judge."""
+        kind = kind_of(path)
+        if path == _METADATA or (kind is not None and kind.essential):
+            machine.has_lost_itself = True
+        lives = machine.lives
+        if path.startswith(_STRAY) or (kind is not None and kind.derived):
+            seen = is_there
+            is_there = lambda: machine.lives == lives and seen()  # noqa: E731
+        self._budget.lost(machine, is_there, path)
+        newest = self._oracle.metadata.newest
+        if newest is None or not path.startswith(TOPICS):
+            return
+        directory = "/".join(path.split("/")[:2])
+        for topic in newest.topics.values():
+            for number in topic.partitions:
+                if partition_path(topic.name, topic.topic_id, number) == directory:
+                    self._oracle.damaged.add((machine.number, (topic.topic_id, number)))
+
+
+def _has_any(node: MemoryNode, bytes_at: Sequence[tuple[int, int]]) -> bool:
+    return any(at < len(node.content) and node.content[at] == byte for at, byte in bytes_at)

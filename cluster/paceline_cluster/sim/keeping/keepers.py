@@ -1,0 +1,92 @@
+"""Who uses the topics of a run that do not keep all, what has to be made for them, and what is
+judged in the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from paceline.client.client import Client
+from paceline.types import TopicPartition
+from paceline_cluster.sim.cluster import SimCluster
+from paceline_cluster.sim.history import Recorder
+from paceline_cluster.sim.keeping import states, tales
+from paceline_cluster.sim.keeping.memories import differing_memories
+from paceline_cluster.sim.keeping.seasons import Almanac
+from paceline_cluster.sim.keeping.starts import LogStarts
+from paceline_cluster.sim.keeping.states import StateWriter
+from paceline_cluster.sim.keeping.tales import Library, Teller
+from paceline_cluster.sim.keeping.trimmer import Trimmer
+from paceline_cluster.sim.oracle import Oracle
+from paceline_cluster.sim.plan import Keeping, Plan, TopicPlan
+
+_TELLERS = 2
+
+
+class Keepers:
+    """``fail`` is told of what broke, and how. What they do is drawn apart."""
+
+    def __init__(self, plan: Plan, recorder: Recorder, fail: Callable[[str, str], None]) -> None:
+        self._plan = plan
+        self._fail = fail
+        rng = self._rng = random.Random(f"{plan.seed}/{plan.profile}/keepers at work")
+        fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
+        self.starts = LogStarts((topic.name for topic in plan.written), fail)
+        self._library = Library(fail)
+        self.writers: list[Teller | StateWriter] = []
+        self.others: list[Trimmer | Almanac] = []
+        self._states = StateWriter("states", plan, fork())
+        has = plan.keepings.__contains__
+        if has(Keeping.TRIMMED):
+            where = TopicPartition(plan.trails.name, 0)
+            self.others.append(Trimmer("trimmer", where, self.starts, recorder, fork()))
+        if has(Keeping.EVENTS):
+            for number in range(_TELLERS):
+                self.writers.append(Teller(f"teller{number}", plan, self._library, fork()))
+        if has(Keeping.SEASONS):
+            self.others.append(Almanac("almanac", plan, fail, fork()))
+        if has(Keeping.STATES):
+            self.writers.append(self._states)
+
+    @property
+    def read_at_last(self) -> Sequence[TopicPartition]:
+        """What the last reading reads besides."""
+        trails = self._plan.trails
+        return [TopicPartition(trails.name, 0)] if trails in self._plan.written else []
+
+    async def make_topics(self, client: Client, cluster: SimCluster, host: str) -> None:
+        """Make what is not made by whoever uses it."""
+        plan = self._plan
+        if Keeping.TRIMMED in plan.keepings:
+            await _make(client, plan.trails, {})
+        if Keeping.STATES in plan.keepings:
+            await _make(client, states.topic_of(plan), states.CONFIGS)
+        if Keeping.EVENTS in plan.keepings:
+            await tales.make_topic(cluster, host, self._rng)
+            configs = {**tales.topic_of(plan).configs, **tales.CONFIGS}
+            await client.admin.alter_topic(tales.TOPIC, configs)
+
+    async def last_look(self, cluster: SimCluster, host: str) -> None:
+        """Ask once more for what only answers tell."""
+        if Keeping.EVENTS in self._plan.keepings:
+            await tales.last_look(cluster, host, self._rng, self._library)
+
+    def judge(self, oracle: Oracle) -> None:
+        """What holds when nothing moves any more."""
+        problem = differing_memories(oracle)
+        if problem is not None:
+            self._fail("M", problem)
+        if Keeping.STATES in self._plan.keepings:
+            problem = self._states.judge(oracle)
+            if problem is not None:
+                self._fail("K", problem)
+
+
+async def _make(client: Client, topic: TopicPlan, configs: dict[str, str]) -> None:
+    await client.admin.create_topic(
+        topic.name,
+        partitions=topic.partitions,
+        replication_factor=topic.replicas,
+        configs={**topic.configs, **configs},
+        if_not_exists=True,
+    )

@@ -1,0 +1,236 @@
+"""Two copies of the metadata directory, and one made good by the other.
+
+What a voter has promised must survive the loss, the rot and the age of any file, and of a whole
+directory. So everything under ``metadata/`` is kept a second time, byte for byte, under
+``metadata.copy/``: written by the same calls, made durable by the same syncs, before anything is
+promised. :class:`TwoCopies` is the disk that does so, for all that write there.
+
+When the directory is opened, :func:`mend` compares the two and gives each file the better content:
+
+* hard state: the newer one (a term and a vote are never taken back);
+* snapshot: the one whose checksum holds;
+* log segment: its frames one after the other, each from whichever copy holds it. Segments are only
+  appended to and their numbers are not used again, so an older state of one is a beginning of it;
+* a file that one copy lacks: the other's. A removed one may come back by this, which harms as
+  little as a crash between removing two.
+
+One bad copy is mended. Where both are bad in the same place the member no longer knows what it
+promised (``MetadataCorrupt``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Sequence
+
+from paceline.errors import CorruptMessage, RemoteProtocolError
+from paceline_node.controller import raft_segment
+from paceline_node.controller.raft_hard_state import HARD_STATE, decode_hard_state
+from paceline_node.controller.raft_snapshot import decode_snapshot
+from paceline_node.env import Bytes, Disk, File
+from paceline_node.storage import checkpoint
+
+COPY_SUFFIX = ".copy"
+SNAPSHOT_SUFFIX = ".snapshot"
+_LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
+
+
+def copy_of(path: str) -> str:
+    """Where the second copy of the directory ``path`` lies."""
+    return path + COPY_SUFFIX
+
+
+# --- writing both -------------------------------------------------------------------------------
+
+
+class _Pair:
+    """One file in both directories."""
+
+    def __init__(self, one: File, other: File) -> None:
+        self.files = (one, other)
+
+    @property
+    def path(self) -> str:
+        return self.files[0].path
+
+    def size(self) -> int:
+        return self.files[0].size()
+
+    def append(self, chunks: Sequence[Bytes]) -> int:
+        """As of a file: in both, or, after an OSError, in neither."""
+        one, other = self.files
+        start = one.append(chunks)
+        try:
+            other.append(chunks)
+        except OSError:
+            one.truncate(start)
+            raise
+        return start
+
+    def pwrite(self, data: Bytes, position: int) -> None:
+        for file in self.files:
+            file.pwrite(data, position)
+
+    def pread(self, size: int, position: int) -> bytes:
+        return self.files[0].pread(size, position)
+
+    async def read(self, size: int, position: int) -> bytes:
+        return await self.files[0].read(size, position)
+
+    def truncate(self, size: int) -> None:
+        for file in self.files:
+            file.truncate(size)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+class TwoCopies:
+    """A disk on which whatever is done below ``path`` is done to its copy, too. Anything else is
+    left to the disk it wraps."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def _other(self, path: str) -> str:
+        assert path == self._path or path.startswith(f"{self._path}/"), path
+        return copy_of(self._path) + path[len(self._path) :]
+
+    def create(self, path: str) -> File:
+        one = self._disk.create(path)
+        try:
+            return _Pair(one, self._disk.create(self._other(path)))
+        except OSError:
+            one.close()
+            self._disk.remove(path)
+            raise
+
+    async def open(self, path: str) -> File:
+        one = await self._disk.open(path)
+        try:
+            return _Pair(one, await self._disk.open(self._other(path)))
+        except OSError:
+            one.close()
+            raise
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        return self._disk.list(path)
+
+    def mkdir(self, path: str) -> None:
+        self._disk.mkdir(path)
+        self._disk.mkdir(self._other(path))
+
+    def remove(self, path: str) -> None:
+        self._disk.remove(path)
+        self._disk.remove(self._other(path))
+
+    def remove_tree(self, path: str) -> None:
+        self._disk.remove_tree(path)
+        self._disk.remove_tree(self._other(path))
+
+    def rename(self, old: str, new: str) -> None:
+        self._disk.rename(old, new)
+        self._disk.rename(self._other(old), self._other(new))
+
+    async def sync(self, files: Sequence[File]) -> None:
+        each: list[File] = []
+        for file in files:
+            each.extend(file.files if isinstance(file, _Pair) else (file,))
+        await self._disk.sync(each)
+
+    async def fsync_dir(self, path: str) -> None:
+        await self._disk.fsync_dir(path)
+        await self._disk.fsync_dir(self._other(path))
+
+    def free_bytes(self) -> int:
+        return self._disk.free_bytes()
+
+    def total_bytes(self) -> int:
+        return self._disk.total_bytes()
+
+    def device_id(self) -> int:
+        return self._disk.device_id()
+
+    def lock(self) -> None:
+        self._disk.lock()
+
+    def close(self) -> None:
+        self._disk.close()
+
+
+# --- mending ------------------------------------------------------------------------------------
+
+
+async def mend(disk: Disk, path: str) -> tuple[str, ...]:
+    """Make both directories equal, each file as good as the two allow; the paths of what was
+    written anew. What is bad in both is left for the reader to judge. Raises OSError."""
+    copy = copy_of(path)
+    for directory in (path, copy):
+        disk.mkdir(directory)
+    await disk.fsync_dir(checkpoint.parent(path))
+    mended: list[str] = []
+    for name in sorted({*disk.list(path), *disk.list(copy)}):
+        places = (f"{path}/{name}", f"{copy}/{name}")
+        if name.endswith(checkpoint.TEMPORARY):
+            for place in places:
+                disk.remove(place)
+            continue
+        contents = [await _read(disk, place) for place in places]
+        if contents[0] == contents[1]:
+            continue
+        chosen = better(name, *contents)
+        for place, content in zip(places, contents, strict=True):
+            if content != chosen:
+                await checkpoint.replace(disk, place, chosen)
+                mended.append(place)
+    return tuple(mended)
+
+
+async def _read(disk: Disk, path: str) -> bytes | None:
+    """None for what is not there, and for what the disk cannot read."""
+    try:
+        file = await disk.open(path)
+        with contextlib.closing(file):
+            return await file.read(file.size(), 0)
+    except OSError as error:
+        if error.errno in _LOST:
+            return None
+        raise
+
+
+def better(name: str, one: bytes | None, other: bytes | None) -> bytes:
+    """What the file ``name`` should hold, of two contents that differ."""
+    if one is None or other is None:
+        return (one if other is None else other) or b""
+    if name.endswith(raft_segment.SEGMENT_SUFFIX):
+        return raft_segment.merged(one, other)
+    if name == HARD_STATE:
+        return max((one, other), key=_age_of_hard_state)
+    if name.endswith(SNAPSHOT_SUFFIX):
+        return max((one, other), key=_holds_snapshot)
+    return one
+
+
+def _age_of_hard_state(content: bytes) -> tuple[int, bool]:
+    try:
+        state = decode_hard_state(content)
+    except CorruptMessage:
+        return (-1, False)
+    return (state.term, state.vote is not None)
+
+
+def _holds_snapshot(content: bytes) -> bool:
+    try:
+        decode_snapshot(content, None)
+    except RemoteProtocolError:
+        return False
+    return True

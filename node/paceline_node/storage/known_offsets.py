@@ -1,0 +1,99 @@
+"""What a data directory's offsets checkpoints say, and which partitions it is known to keep.
+
+``recovery.ckpt``, ``hw.ckpt`` and ``logstart.ckpt`` (``layout.py``) are replaced as a whole, so
+each writing must also say what is known of partitions that nobody hosts yet: a node that waits for
+a quorum has opened its logs and hosts none of them. An entry goes only when the partition does.
+
+``recovery.ckpt`` is also the list of the logs that this directory holds. An entry is made when a
+log is, before the log is used, and removed before the log is. A partition that is listed and has no
+directory was lost, not new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from paceline_node.env import Disk
+from paceline_node.storage import layout
+from paceline_node.storage.layout import Offsets, PartitionKey
+
+DECISIVE = (Offsets.RECOVERY, Offsets.LOG_START)
+"""Without these a start cannot know what its logs must hold; without high watermarks it can."""
+
+
+class KnownOffsets:
+    """The three files, as they are in memory and on disk. Methods that write raise OSError."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._offsets: dict[Offsets, dict[PartitionKey, int]] = {which: {} for which in Offsets}
+        self._written: dict[Offsets, dict[PartitionKey, int]] = {}
+        self._writing = trio.Lock()
+        self.unreadable: tuple[Offsets, ...] = ()
+        """Files that were missing or rotten when they were loaded."""
+
+    async def load(self) -> None:
+        """Read all files; a new directory was formatted with empty ones."""
+        unreadable = []
+        for which in Offsets:
+            found = await layout.read_offsets(self._disk, which)
+            if found is None:
+                unreadable.append(which)
+            else:
+                self._offsets[which] = found
+                self._written[which] = dict(found)
+        self.unreadable = tuple(unreadable)
+
+    @property
+    def partitions(self) -> frozenset[PartitionKey]:
+        """Every partition that is kept here: those of the list, or if that is lost, those that any
+        other file speaks of."""
+        if not self.list_is_lost:
+            return frozenset(self._offsets[Offsets.RECOVERY])
+        return frozenset(key for offsets in self._offsets.values() for key in offsets)
+
+    @property
+    def list_is_lost(self) -> bool:
+        """Whether partitions may have been kept here that no file speaks of any more."""
+        return Offsets.RECOVERY in self.unreadable
+
+    def of(self, which: Offsets, key: PartitionKey) -> int | None:
+        """The offset that ``which`` names for a partition; None when it says nothing."""
+        return self._offsets[which].get(key)
+
+    def all(self, which: Offsets) -> Mapping[PartitionKey, int]:
+        return self._offsets[which]
+
+    def on_disk(self, which: Offsets) -> Mapping[PartitionKey, int]:
+        """What the file says now."""
+        return self._written.get(which, {})
+
+    async def begin(self, key: PartitionKey) -> None:
+        """A partition is kept here from now on, in an empty log; what was known of a former one
+        does not hold. Durable on return; calls at the same time share one writing."""
+        self._offsets[Offsets.RECOVERY][key] = 0
+        self._offsets[Offsets.HIGH_WATERMARK].pop(key, None)
+        await self._write(Offsets.RECOVERY)
+
+    async def remove(self, key: PartitionKey) -> None:
+        """The partition is not kept here any more; durable on return."""
+        for offsets in self._offsets.values():
+            offsets.pop(key, None)
+        await self._write(Offsets.RECOVERY)
+
+    async def write(self, which: Offsets, changed: Mapping[PartitionKey, int]) -> None:
+        """Take over newer offsets and write the file, unless it says so already: an idle node
+        leaves its disk alone. Nothing new leaves even a lost file alone: it stays known as lost
+        until this process hosts something, and so was heard by the controller."""
+        if changed:
+            self._offsets[which].update(changed)
+            await self._write(which)
+
+    async def _write(self, which: Offsets) -> None:
+        async with self._writing:
+            offsets = dict(self._offsets[which])
+            if self._written.get(which) != offsets:
+                await layout.write_offsets(self._disk, which, offsets)
+                self._written[which] = offsets

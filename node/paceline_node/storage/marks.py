@@ -1,0 +1,198 @@
+"""``durable.marks``: how far each log is known to be on stable storage, after every group sync.
+
+What opening a log needs most after a crash is the line between what was promised and what was
+not: below it a bad batch is damage, above it nobody was told of the record. The recovery point is
+that line as it was some seconds ago. The marks are it to the last sync, and cost no sync of their
+own: they are written, not synced, when a group's sync has succeeded and before anybody is told.
+
+* After a kill the page cache still has them: they are exact.
+* For a power cut they ride in the sync of a group, four times a second at most, and always in the
+  next one after a mark was lowered. So they are a fraction of a second old.
+
+One slot of 32 bytes a log, overwritten in place; big-endian, the CRC-32C over all before it::
+
+     0               16          20           28       32
+    +---------------+-----------+------------+--------+
+    | topic id      | u32       | i64 offset | u32    |
+    |               | partition |            | crc    |
+    +---------------+-----------+------------+--------+
+
+A slot is written within one sector, so a power cut leaves an old or the new one. A missing file, or
+a slot that is not whole, means "not known": then the recovery point has to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
+
+from paceline.types import TopicId
+from paceline.wire.checksum import crc32c
+from paceline_node.env import Disk, File
+from paceline_node.storage.layout import PartitionKey
+
+NAME = "durable.marks"
+RIDE_S = 0.25
+"""How often the marks ride in the sync of a group, at most."""
+
+_SLOT = struct.Struct(">16sIq")
+_CRC = struct.Struct(">I")
+_SLOT_BYTES = 32
+_RUN = 128  # slots: a page
+
+
+class LogMark:
+    """The mark of one log. ``offset``: everything below it that the log holds was synced."""
+
+    __slots__ = ("_marks", "_slot", "offset")
+
+    def __init__(self, marks: DurableMarks, slot: int, offset: int) -> None:
+        self._marks = marks
+        self._slot = slot
+        self.offset = offset
+
+    def reach(self, offset: int) -> None:
+        """A sync has covered the log up to ``offset``; :meth:`DurableMarks.flush` writes it."""
+        if offset > self.offset:
+            self._set(offset)
+
+    def lower(self, offset: int) -> None:
+        """The log is about to be cut at ``offset``: written at once, since a mark above the end
+        of a log would tell of a loss. Never fails: such a false alarm costs a repair."""
+        if offset < self.offset:
+            self._set(offset)
+            self._marks.lowered()
+
+    def _set(self, offset: int) -> None:
+        self.offset = offset
+        self._marks.change(self._slot, offset)
+
+
+class DurableMarks:
+    """The file, its image in memory, and who has which slot."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._file: File | None = None
+        self._image = bytearray()
+        self._slots: dict[PartitionKey, int] = {}
+        self._free: list[int] = []
+        self._keys: dict[int, PartitionKey] = {}
+        self._dirty: set[int] = set()
+        self._unsynced = False
+        self._urgent = False
+        self._rode_at = float("-inf")
+
+    async def open(self) -> dict[PartitionKey, int]:
+        """Open or make the file; the marks that it holds. Raises OSError."""
+        try:
+            self._file = await self._disk.open(NAME)
+        except FileNotFoundError:
+            self._file = self._disk.create(NAME)
+            await self._disk.fsync_dir("")
+        size = self._file.size() // _SLOT_BYTES * _SLOT_BYTES
+        self._image = bytearray(await self._file.read(size, 0)) if size else bytearray()
+        found: dict[PartitionKey, int] = {}
+        for slot in range(len(self._image) // _SLOT_BYTES):
+            read = self._read(slot)
+            if read is None or read[0] in found:
+                self._free.append(slot)
+                continue
+            key, found[key] = read
+            self._slots[key] = slot
+            self._keys[slot] = key
+        return found
+
+    def of(self, key: PartitionKey, offset: int) -> LogMark:
+        """The mark of a log that was just opened or made, durable up to ``offset``."""
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._free.pop() if self._free else len(self._image) // _SLOT_BYTES
+            self._slots[key] = slot
+            self._keys[slot] = key
+        self.change(slot, offset)
+        return LogMark(self, slot, offset)
+
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
+        """These partitions are not kept here any more; written at once, as what is lowered."""
+        for key in keys:
+            slot = self._slots.pop(key, None)
+            if slot is not None:
+                del self._keys[slot]
+                self._free.append(slot)
+                self._image[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = bytes(_SLOT_BYTES)
+                self._dirty.add(slot)
+        self.lowered()
+
+    def change(self, slot: int, offset: int) -> None:
+        """Note a slot's offset; :meth:`flush` writes it."""
+        key = self._keys[slot]
+        body = _SLOT.pack(key[0].bytes, key[1], offset)
+        start = slot * _SLOT_BYTES
+        if start == len(self._image):
+            self._image.extend(bytes(_SLOT_BYTES))
+        self._image[start : start + _SLOT_BYTES] = body + _CRC.pack(crc32c(body))
+        self._dirty.add(slot)
+
+    def lowered(self) -> None:
+        """A mark fell: write it now, and let it ride in the next sync."""
+        self._urgent = True
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what has changed, without syncing it. An error leaves older marks on the disk,
+        which say less and nothing wrong; a disk that fails is noticed by whoever needs it."""
+        if not self._dirty or self._file is None:
+            return
+        with contextlib.suppress(OSError):
+            for first, last in _runs(sorted(self._dirty)):
+                low, high = first * _SLOT_BYTES, (last + 1) * _SLOT_BYTES
+                self._file.pwrite(bytes(self._image[low:high]), low)
+            self._dirty.clear()
+        self._unsynced = True
+
+    def to_ride(self, now: float) -> list[File]:
+        """The files to add to a group's sync that starts now: none, or this one."""
+        due = self._urgent or now - self._rode_at >= RIDE_S
+        if self._file is None or not self._unsynced or not due:
+            return []
+        self._rode_at = now
+        self._unsynced = self._urgent = False
+        return [self._file]
+
+    async def sync(self) -> None:
+        """Write and sync them outside a group. Raises OSError."""
+        self.flush()
+        if self._file is not None and self._unsynced:
+            self._unsynced = self._urgent = False
+            await self._disk.sync([self._file])
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _read(self, slot: int) -> tuple[PartitionKey, int] | None:
+        body = bytes(self._image[slot * _SLOT_BYTES : slot * _SLOT_BYTES + _SLOT.size])
+        (crc,) = _CRC.unpack_from(self._image, slot * _SLOT_BYTES + _SLOT.size)
+        if crc32c(body) != crc:
+            return None
+        topic_id, partition, offset = _SLOT.unpack(body)
+        if offset < 0:
+            return None
+        return (TopicId(UUID(bytes=topic_id)), partition), offset
+
+
+def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of stretches to write at once: what lies near is written with them, unchanged,
+    since a write costs more than the bytes of a page."""
+    first = last = slots[0]
+    for slot in slots[1:]:
+        if slot - first >= _RUN:
+            yield first, last
+            first = slot
+        last = slot
+    yield first, last

@@ -1,0 +1,98 @@
+"""What is made durable of a log at its opening, at checkpoints and at its end, besides what the
+flusher does."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from paceline.errors import StorageFull
+from paceline_node.env import Disk
+from paceline_node.storage import compaction_file, damage
+from paceline_node.storage.partition_file import write_identity
+from paceline_node.storage.recovery import Recovered, RecoveryHints
+
+if TYPE_CHECKING:
+    from paceline_node.storage.durability import Durability
+    from paceline_node.storage.log import Log
+
+
+async def settle(
+    disk: Disk, log: Log, durability: Durability, parts: Recovered, hints: RecoveryHints
+) -> None:
+    """Make durable what recovery decided, so that nothing rests on unsynced bytes. Raises
+    OSError."""
+    for segment in parts.scanned:
+        durability.touch(segment.file)
+        if segment is not log.segments[-1]:
+            with contextlib.suppress(StorageFull):  # they are read again next time
+                log.write_indexes(segment)
+    if parts.dirty:
+        durability.touch_directory()
+    if hints.log_start > log.log_end_offset:
+        start = hints.log_start
+        is_kept = log.state.anchor(start, start) is not None
+        log.begin_at(log.producers.freeze(start), is_kept=is_kept)
+    log.advance_start(min(hints.log_start, log.log_end_offset))
+    log.start_written(hints.log_start)
+    log.drop_snapshots_above(log.log_end_offset)
+    if parts.scanned and log.size_bytes:
+        # Snapshots on which the table rests may never have been synced.
+        with contextlib.suppress(StorageFull):
+            log.take_snapshot()
+    if durability.is_dirty:
+        await sync(disk, log)
+    durability.durable_offset = log.log_end_offset
+    await log.write_epochs()
+    if parts.scanned:
+        await damage.write(disk, log.path, log.damaged)
+    await _settle_removals(disk, log)
+
+
+async def _settle_removals(disk: Disk, log: Log) -> None:
+    """Every compacted log has a file that says what it lacks; without one it may lack anything."""
+    state = log.compaction
+    doubtful = compaction_file.NAME in log.recovery.rebuilt or state.cleaned_offset > 0
+    is_compacted = doubtful or log.settings.compaction is not None
+    removals = state.removals.known(log.log_end_offset, is_compacted=is_compacted)
+    if removals != state.removals:
+        log.compaction = replace(state, removals=removals)
+        if is_compacted:
+            await compaction_file.write(disk, log.path, log.compaction)
+
+
+async def begin_to_keep_state(disk: Disk, log: Log) -> None:
+    """A version that kept no anchor (``log_state.py``) made this log. Raises OSError."""
+    if log.state.is_missing:
+        await log.state.adopt(log.oldest_offset)
+    await write_identity(disk, log.path, log.identity)
+
+
+async def sync(disk: Disk, log: Log) -> None:
+    """Sync a log that no flusher serves. Raises OSError."""
+    ticket = log.files_to_sync()
+    await disk.sync(ticket.files)
+    if ticket.directory is not None:
+        await disk.fsync_dir(ticket.directory)
+    log.synced(ticket)
+
+
+async def checkpoint(log: Log) -> int:
+    """Write what a recovery point relies on; return the offset it may name. Raises OSError."""
+    durable = log.durable_offset
+    _checkpoint_active(log)
+    await log.write_epochs()
+    return min(durable, log.durable_offset)
+
+
+def _checkpoint_active(log: Log) -> None:
+    """Write indexes and producers as they are; the next flush makes them durable. Without them, or
+    with torn ones, recovery only reads more."""
+    active = log.segments[-1]
+    grown = active.size - log.checkpointed.get(active.base_offset, 0)
+    if grown < log.settings.checkpoint_bytes or log.failed is not None:
+        return
+    with log.disk_errors(), contextlib.suppress(StorageFull):
+        log.seal_files(active)
+        log.checkpointed = {active.base_offset: active.size}

@@ -1,0 +1,61 @@
+"""Which transactional ids make room for new ones where there are as many as there may be.
+
+An id that was given out and has never had a transaction goes after
+``transactions.unused_ids_kept_ms``, one that had some after an hour without, whichever changed
+longest ago first; open transactions stay. This is safe, as a forgotten id's producer can begin
+nothing any more: its identity is nobody's, and it has to ask for another. Without it a client that
+asks for ids in a loop would shut out everybody's new ones until the last of them expires.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from paceline_node.coordination.machine import Entry
+from paceline_node.transactions.keys import Family
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import State, floor_entry, sink_entry, transaction_entry
+from paceline_node.transactions.store import TransactionStore
+
+_AT_ONCE = 200
+_IDLE_KEPT_MS = 3600 * 1000
+
+
+def evicted(
+    store: TransactionStore, family: Family, wall_ms: int, limits: TransactionLimits
+) -> list[Entry]:
+    """Records that forget some ids of the family; none where all are in use. Task attempts of sinks
+    are never forgotten so: they are open or gone."""
+    if family is Family.SINK:
+        return []
+    unused_before_ms = wall_ms - int(limits.unused_ids_kept_s * 1000)
+    idle_before_ms = wall_ms - _IDLE_KEPT_MS
+    known = floor = store.floors.get(family, 0)
+    entries: list[Entry] = []
+    for key, found in store.transactions.items():  # whichever changed longest ago first
+        if key.family is not family:
+            continue
+        is_unused = found.state is State.EMPTY and not found.serial
+        is_idle = found.state is State.EMPTY or found.state.is_complete
+        if (is_unused and found.changed_ms <= unused_before_ms) or (
+            is_idle and found.changed_ms <= idle_before_ms
+        ):
+            entries.append(transaction_entry(key, None))
+            floor = max(floor, found.wire_epoch + 1)
+            if len(entries) == _AT_ONCE:
+                break
+    if family is Family.CURSUS and floor > known:
+        entries.append(floor_entry(family, floor))
+    return entries
+
+
+def evicted_sinks(store: TransactionStore, wall_ms: int, limits: TransactionLimits) -> list[Entry]:
+    """Records that forget sinks that have never committed anything and have nothing open: there is
+    nothing that a run which comes back could commit again."""
+    before_ms = wall_ms - int(limits.unused_ids_kept_s * 1000)
+    unused = (
+        sink_entry(name, None)
+        for name, sink in store.sinks.items()
+        if sink.last_batch < 0 and sink.changed_ms <= before_ms and name not in store.of_sink
+    )
+    return list(islice(unused, _AT_ONCE))

@@ -1,0 +1,43 @@
+"""Long work on the event loop, in slices that take turns.
+
+Trio runs everybody who is ready before it looks at sockets and clocks again, so a thousand requests
+of a millisecond each keep it for a second just as one long request does. Work that clients can ask
+for in any amount passes a turnstile before each slice: it lets one slice through in each round of
+the loop, whoever waits longest first. What costs little (one small request) needs no turn.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from paceline_node.stretches import T, Work
+
+SLICE_UNITS = 200
+"""Units of work in a slice; together they take a few milliseconds."""
+
+
+class Turns:
+    """The turnstile of a node."""
+
+    def __init__(self) -> None:
+        self._turnstile = trio.StrictFIFOLock()
+
+    async def next(self) -> None:
+        """Wait for a turn. What the caller does until it awaits again is its slice."""
+        async with self._turnstile:
+            # Released at once: the next one runs in the next round of the loop.
+            pass
+
+    async def run(self, work: Work[T]) -> T:
+        """The result of ``work``, which yields the units that it has spent since it last did."""
+        await self.next()
+        spent = 0
+        while True:
+            try:
+                spent += next(work)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if spent >= SLICE_UNITS:
+                spent = 0
+                await self.next()

@@ -1,0 +1,77 @@
+"""Where partitions begin of which a group has committed nothing: each when its leader says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import trio
+
+from paceline.client.offsets import OffsetFinder
+from paceline.client.retry import Backoff
+from paceline.errors import UnknownTopicOrPartition
+from paceline.types import Isolation, OffsetSpec, TopicPartition
+from paceline.wire.native.data import OffsetFound
+
+_MISSING_ATTEMPTS = 5
+
+
+class Starts:
+    """``waiting`` are the partitions that have not begun yet."""
+
+    def __init__(
+        self, finder: OffsetFinder, backoff: Backoff, *, isolation: Isolation, latest: bool
+    ) -> None:
+        self.waiting: set[TopicPartition] = set()
+        self._finder = finder
+        self._backoff = backoff
+        self._isolation = isolation
+        self._spec = OffsetSpec.LATEST if latest else OffsetSpec.EARLIEST
+        self._round = 0
+        self._changed = trio.Event()
+
+    def clear(self) -> None:
+        """Partitions move: what is asked for now is void."""
+        self.waiting.clear()
+        self._round += 1
+        self._changed.set()
+
+    def forget(self, at: TopicPartition) -> bool:
+        """Another place was found for it; whether it still waited."""
+        waited = at in self.waiting
+        self.waiting.discard(at)
+        self._changed.set()
+        return waited
+
+    async def settled(self, within_s: float) -> bool:
+        """Wait until none waits, a while at most; whether none does."""
+        with trio.move_on_after(within_s):
+            while self.waiting:
+                self._changed = trio.Event()
+                await self._changed.wait()
+        return not self.waiting
+
+    def expect(self, partitions: Sequence[TopicPartition]) -> None:
+        """These wait from now on, for :meth:`run`."""
+        self.waiting.update(partitions)
+
+    async def run(
+        self, partitions: Sequence[TopicPartition], begin: Callable[[TopicPartition, int], None]
+    ) -> None:
+        """Call ``begin`` for each, unless they are cleared before. Raises what asking again cannot
+        help; a topic that is not there may come."""
+        number = self._round
+
+        def landed(at: TopicPartition, found: OffsetFound) -> None:
+            if self._round == number and self.forget(at):
+                begin(at, found.offset)
+
+        attempts = _MISSING_ATTEMPTS
+        while self._round == number:
+            rest = [at for at in partitions if at in self.waiting]
+            try:
+                specs = dict.fromkeys(rest, self._spec)
+                await self._finder.find(specs, self._isolation, landed=landed)
+            except UnknownTopicOrPartition:
+                await trio.sleep(self._backoff.pause_s(attempts))
+            else:
+                return

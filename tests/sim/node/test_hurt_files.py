@@ -1,0 +1,65 @@
+"""One file of a node is gone, rotten, or cannot be read when it starts: it comes back in sync by
+itself, and nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+
+from paceline_cluster.sim.fault_model import kind_of
+from paceline_cluster.sim.machine import Machine
+from tests.sim.node.story import TOPIC, Story, play
+
+pytestmark = pytest.mark.timeout(120)
+
+_CHECKPOINTS_S = 1.5
+"""Longer than ``log.checkpoint_ms`` of the simulated clusters."""
+KINDS = ("incarnation", "recovery.ckpt", "hw.ckpt", "logstart.ckpt", "hardstate", "meta.json")
+
+
+def path_of(machine: Machine, kind: str) -> str:
+    """A file of a kind; of partitions that of the workload's topic."""
+    paths = [
+        path
+        for path, _ in machine.disk.files()
+        if (found := kind_of(path)) is not None and found.name == kind
+    ]
+    return next((path for path in paths if f"/{TOPIC}-" in path), paths[0])
+
+
+def hurt(machine: Machine, path: str, how: str) -> None:
+    disk = machine.disk
+    match how:
+        case "loss":
+            disk.lose(path)
+        case "rot":
+            disk.rot(path, random.Random(path), bits=8)
+        case _:
+            disk.make_unreadable(path, 0, len(disk.content(path)))
+
+
+@pytest.mark.parametrize("how", ["loss", "rot", "unreadable"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_node_comes_back_without_a_small_file(kind: str, how: str) -> None:
+    async def script(story: Story) -> None:
+        follower = next(each for each in story.followers if each is not story.controller)
+        # Its second start at least: a file that is lost forgets the first, too.
+        follower.kill()
+        story.start(follower)
+        await story.in_sync()
+        await story.acknowledged(20)
+        await trio.sleep(_CHECKPOINTS_S)
+        follower.kill()
+        hurt(follower, path_of(follower, kind), how)
+        epoch = story.broker(follower).broker_epoch
+        story.start(follower)
+        await story.until("registered anew", lambda: story.broker(follower).broker_epoch != epoch)
+        await story.in_sync()
+        leader = story.leader
+        leader.kill()
+        await story.led_by_another(leader)
+        await story.acknowledged(20)
+
+    play(script)

@@ -1,0 +1,263 @@
+"""What a data directory knows of its partitions, from one process to the next."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import pytest
+
+from paceline.types import NodeId, TopicId
+from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
+from paceline_node.storage import layout
+from paceline_node.storage.layout import DirectoryMeta, Offsets, PartitionKey
+from paceline_node.storage.log import Log
+from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.partition_file import PartitionIdentity
+from tests.unit.storage.world import SMALL, batch, env_on, flush
+
+TOPIC = TopicId(UUID(int=0x12345678 << 96))
+META = DirectoryMeta(UUID(int=7), NodeId(2), UUID(int=9))
+CHECKPOINTS = [which.value for which in Offsets]
+
+
+def key(number: int) -> PartitionKey:
+    return TOPIC, number
+
+
+class Process:
+    """One process after another on one disk."""
+
+    def __init__(self, disk: MemoryDisk) -> None:
+        self.disk = disk
+        self.directory = LogDirectory(env_on(disk))
+
+    async def open(self, *, clean: bool = False, same_boot: bool = True) -> OpenedLogs:
+        return await self.directory.open_all(clean=clean, settings=SMALL, same_boot=same_boot)
+
+    async def create(self, number: int, count: int = 12) -> Log:
+        identity = PartitionIdentity(TOPIC, "orders", number)
+        log = await self.directory.create(identity, SMALL)
+        for _ in range(count):
+            log.append_leader(batch(), 1, 1_000)
+        await self.sync(log)
+        return log
+
+    async def sync(self, log: Log) -> None:
+        """What the flusher does for a group."""
+        await flush(log, self.disk)
+        self.directory.marks.flush()
+
+    def killed(self) -> Process:
+        self.disk.kill()
+        return Process(self.disk)
+
+    async def offsets(self) -> list[dict[PartitionKey, int] | None]:
+        return [await layout.read_offsets(self.disk, which) for which in Offsets]
+
+
+async def first() -> Process:
+    disk = MemoryDisk()
+    await layout.format_directory(disk, META)
+    process = Process(disk)
+    opened = await process.open(clean=True)
+    assert (opened.logs, opened.damaged, opened.doubtful) == ({}, (), ())
+    assert opened.reached_durable_mark
+    assert not opened.list_is_lost
+    return process
+
+
+async def test_a_process_that_hosts_nothing_yet_forgets_nothing() -> None:
+    """Its quorum is slow to form: its checkpoints used to come out empty, and the next process took
+    what had rotted for a torn write."""
+    process = await first()
+    logs = [await process.create(number) for number in range(2)]
+    await process.directory.write_checkpoints(dict.fromkeys(logs, 12))
+    before = await process.offsets()
+    process = process.killed()
+    opened = await process.open()
+    await process.directory.write_checkpoints({})
+    await process.directory.write_starts([])
+    assert await process.offsets() == before
+    # Nor does one that hosts a part of them.
+    await process.directory.write_checkpoints({opened.logs[key(1)]: 12})
+    assert await process.offsets() == before
+    newest = opened.logs[key(0)].segments[-1].path()
+    process = process.killed()
+    process.disk.remove("durable.marks")
+    content = bytearray(process.disk.content(newest))
+    content[-3] ^= 1
+    process.disk.overwrite(newest, bytes(content))
+    opened = await process.open()
+    assert opened.damaged == (key(0),)
+    assert opened.logs[key(0)].recovery.truncated_bytes == 0
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("rotten", [True, False])
+async def test_a_lost_checkpoint_is_no_empty_one(name: str, rotten: bool) -> None:
+    process = await first()
+    log = await process.create(0)
+    await process.directory.write_checkpoints({log: 12})
+    process = process.killed()
+    if rotten:
+        process.disk.rot(name, random.Random(1))
+    else:
+        process.disk.remove(name)
+    opened = await process.open()
+    if name == Offsets.HIGH_WATERMARK.value:
+        assert not opened.doubtful
+    else:
+        assert opened.doubtful == (f"{name} is missing or rotten",)
+        assert not opened.reached_durable_mark
+    assert opened.list_is_lost is (name == Offsets.RECOVERY.value)
+    assert opened.damaged == ()
+    # It stays lost until something is hosted, and so was heard by the controller.
+    await process.directory.write_checkpoints({})
+    again = await process.killed().open()
+    assert again.doubtful == opened.doubtful
+
+
+async def test_a_listed_partition_without_a_directory_is_missing() -> None:
+    process = await first()
+    logs = [await process.create(number) for number in range(3)]
+    process = process.killed()
+    process.disk.remove_tree(logs[1].path)
+    opened = await process.open()
+    assert opened.missing == opened.damaged == (key(1),)
+    assert sorted(number for _, number in opened.logs) == [0, 2]
+    # Nothing but making it anew changes that.
+    await process.directory.write_checkpoints(dict.fromkeys(opened.logs.values(), 0))
+    process = process.killed()
+    assert (await process.open()).missing == (key(1),)
+    await process.create(1, count=0)
+    opened = await process.killed().open()
+    assert (opened.missing, opened.damaged) == ((), ())
+
+
+async def test_a_partition_that_was_never_made_or_was_given_up_is_not_missing() -> None:
+    process = await first()
+    log = await process.create(0)
+    gone = await process.create(1)
+    await process.directory.write_checkpoints({log: 12, gone: 12})
+    await process.directory.retire(gone, delete=True)
+    elsewhere = await process.create(2)
+    await process.directory.retire(elsewhere, delete=False)
+    opened = await process.killed().open()
+    assert (set(opened.logs), opened.damaged) == ({key(0)}, ())
+
+
+async def test_a_checkpoint_under_way_does_not_list_what_is_given_up_meanwhile() -> None:
+    process = await first()
+    gone = await process.create(1)
+    await process.directory.retire(gone, delete=True)
+    gone.failed = None  # as a checkpoint sees it that has begun before
+    await process.directory.write_checkpoints({gone: 12})
+    assert (await process.killed().open()).missing == ()
+
+
+async def test_a_directory_of_the_version_before_has_no_marks() -> None:
+    process = await first()
+    log = await process.create(0)
+    await process.directory.write_checkpoints({log: 12})
+    process = process.killed()
+    process.disk.remove("durable.marks")
+    opened = await process.open()
+    assert (opened.damaged, opened.doubtful) == ((), ())
+    assert opened.logs[key(0)].log_end_offset == 12
+
+
+async def test_a_log_that_ends_below_its_mark_has_lost_its_tail() -> None:
+    """The file as it was some time ago: nothing in it is bad."""
+    process = await first()
+    log = await process.create(0, count=2)
+    early = process.disk.content(log.segments[0].path())
+    log.append_leader(batch(), 1, 1_000)
+    await process.sync(log)
+    process = process.killed()
+    process.disk.overwrite(log.segments[0].path(), early)
+    for _ in range(2):  # nor does opening it once make that forgotten
+        opened = await process.open()
+        assert opened.damaged == (key(0),)
+        assert opened.logs[key(0)].recovery.lost_tail
+        process = process.killed()
+
+
+@pytest.mark.parametrize("same_boot", [True, False])
+async def test_a_mark_may_be_ahead_of_the_epoch_table(same_boot: bool) -> None:
+    """Leaders change, and segments are sealed, between two checkpoints."""
+    process = await first()
+    log = await process.create(0, count=3)
+    await process.directory.write_checkpoints({log: 3})
+    for epoch in range(2, 9):
+        for _ in range(5):
+            log.append_leader(batch(), epoch, 1_000)
+    assert len(log.segments) > 3
+    await process.sync(log)
+    process = process.killed()
+    opened = await process.open(same_boot=same_boot)
+    again = opened.logs[key(0)]
+    assert (opened.damaged, again.log_end_offset) == ((), 38)
+    assert again.epochs.entries == log.epochs.entries
+
+
+async def test_a_missing_oldest_segment_is_no_retention() -> None:
+    process = await first()
+    log = await process.create(0, count=40)
+    bases = [segment.base_offset for segment in log.segments]
+    await process.directory.write_checkpoints({log: 40})
+    process = process.killed()
+    process.disk.remove(log.segments[0].path())
+    for _ in range(2):
+        opened = await process.open()
+        again = opened.logs[key(0)]
+        assert opened.damaged == (key(0),)
+        assert [(each.start, each.end) for each in again.damaged] == [(0, bases[1])]
+        assert (again.log_start_offset, again.log_end_offset) == (0, 40)
+        process = process.killed()
+
+
+async def test_segments_go_when_the_new_start_is_written() -> None:
+    process = await first()
+    log = await process.create(0, count=40)
+    bases = [segment.base_offset for segment in log.segments]
+    log.advance_start(bases[2])
+    assert process.disk.exists(log.segments[0].path())
+    process.disk.fail_next("rename", path="logstart.ckpt")
+    with pytest.raises(OSError, match="logstart"):
+        await process.directory.write_starts([log])
+    assert process.disk.exists(f"{log.path}/{0:020d}.log")
+    await process.directory.write_starts([log])
+    assert not process.disk.exists(f"{log.path}/{0:020d}.log")
+    for cut in (lambda disk: disk.kill(), lambda disk: disk.power_cut(random.Random(4))):
+        cut(process.disk)
+        process = Process(process.disk)
+        opened = await process.open()
+        again = opened.logs[key(0)]
+        assert (opened.damaged, again.log_start_offset) == ((), bases[2])
+
+
+async def test_a_full_disk_gets_room_by_what_has_expired() -> None:
+    process = await first()
+    log = await process.create(0, count=40)
+    log.advance_start(log.segments[2].base_offset)
+    process.disk.capacity_bytes = process.disk.total_bytes() - process.disk.free_bytes()
+    await process.directory.write_starts([log])
+    assert process.disk.free_bytes() > 0
+    assert not process.disk.exists(f"{log.path}/{0:020d}.log")
+
+
+async def test_a_power_cut_before_anything_was_listed_leaves_new_partitions_new() -> None:
+    """Assigned, perhaps made, never used: nobody may wait for an operator because of it."""
+    for seed in range(40):
+        process = await first()
+        log = await Log.create(
+            env_on(process.disk),
+            layout.partition_path("orders", TOPIC, 0),
+            PartitionIdentity(TOPIC, "orders", 0),
+            SMALL,
+        )
+        log.append_leader(batch(), 1, 1_000)
+        process.disk.power_cut(random.Random(seed))
+        opened = await Process(process.disk).open(same_boot=False)
+        assert opened.damaged == ()

@@ -1,0 +1,132 @@
+"""When snapshots are taken, which are kept, and what waits for them."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from paceline.errors import CorruptMessage
+from paceline_node.storage import producer_file
+from paceline_node.storage.log import Log
+from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.memory import MemoryDisk
+from tests.unit.storage.world import PATH, batch, flush, new_log, reopen
+
+LARGE = LogSettings(segment_bytes=20_000, retention_ms=None)
+
+
+async def with_producers(disk: MemoryDisk, count: int) -> Log:
+    log = await new_log(disk, LARGE)
+    for number in range(count):
+        log.append_leader(batch(producer=(number, 0, 0)), 1, 1_000)
+    return log
+
+
+async def test_many_producers_are_written_beside_appends(autojump_clock: MockClock) -> None:
+    """The roll freezes them; what comes while they are written is not in the snapshot."""
+    disk = MemoryDisk()
+    log = await with_producers(disk, 3_000)
+    due: list[int] = []
+    log.state.on_due = lambda: due.append(1)
+    log.seal()
+    table = log.producers.snapshot()
+    assert due
+    names = producer_file.offsets(disk.list(PATH))
+    assert 3_000 not in names
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.write_state)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(500):
+            log.append_leader(batch(producer=(number, 0, 1)), 1, 1_000)
+            await trio.lowlevel.checkpoint()
+    kept = await producer_file.read(disk, PATH, 3_000)
+    assert kept is not None
+    other = type(log.producers)()
+    other.load(kept.table)
+    assert other.snapshot() == table != log.producers.snapshot()
+    log.abandon()
+
+
+async def test_segments_wait_for_the_snapshot_behind_them(autojump_clock: MockClock) -> None:
+    disk = MemoryDisk()
+    log = await with_producers(disk, 3_000)
+    log.seal()
+    await flush(log, disk)
+    log.advance_start(3_000)
+    log.start_written(3_000)
+    assert log.oldest_offset < 3_000 == log.log_start_offset
+    assert log.state_offset is not None
+    assert log.state_offset < 3_000
+    await log.write_state()
+    assert log.oldest_offset == log.state_offset == 3_000
+    await log.close()
+    again = await reopen(disk, clean=True, log_start=3_000, settings=LARGE)
+    assert not again.is_damaged
+    assert len(again.producers) == 3_000
+    assert again.producers == log.producers
+    again.abandon()
+
+
+@pytest.mark.parametrize("victim", [3_000, None])
+async def test_a_log_without_its_anchor_is_damaged(
+    victim: int | None, autojump_clock: MockClock
+) -> None:
+    """Whether a later snapshot still knows its producers, or none does."""
+    disk = MemoryDisk()
+    log = await with_producers(disk, 3_000)
+    log.seal()
+    log.advance_start(3_000)
+    log.start_written(3_000)
+    await log.write_state()
+    log.append_leader(batch(producer=(9_000, 0, 0)), 1, 1_000)
+    await log.close()
+    for offset in producer_file.offsets(disk.list(PATH)):
+        if victim in (offset, None):
+            disk.remove(f"{PATH}/{producer_file.name(offset)}")
+    again = await reopen(disk, clean=True, log_start=3_000, settings=LARGE)
+    assert again.is_damaged
+    assert again.state_offset is None
+    assert again.state.is_founded == (victim is not None)
+    assert len(again.producers) == (3_001 if victim else 1)
+    again.abandon()
+
+
+async def test_a_truncation_behind_all_marks_remembers_what_is_gone(
+    autojump_clock: MockClock,
+) -> None:
+    """It went back to an empty table, though the log began above 0."""
+    disk = MemoryDisk()
+    log = await with_producers(disk, 3_000)
+    log.seal()
+    log.advance_start(3_000)
+    log.start_written(3_000)
+    await log.write_state()
+    for number in range(30_000):
+        log.append_leader(batch(producer=(5, 0, number + 1)), 1, 1_000)
+    log.truncate(3_010)
+    assert len(log.producers) == 3_000
+    state = log.producers.producer(5)
+    assert state is not None
+    assert state.last_offset == 3_009
+    log.abandon()
+
+
+async def test_a_snapshot_cut_short_or_rotten_is_told(autojump_clock: MockClock) -> None:
+    disk = MemoryDisk()
+    log = await with_producers(disk, 600)
+    log.seal()
+    await log.write_state()
+    log.abandon()
+    path = f"{PATH}/{producer_file.name(600)}"
+    content = disk.content(path)
+    for cut in (0, 5, 40, len(content) // 2, len(content) - 1):
+        disk.overwrite(path, content[:cut])
+        with pytest.raises(CorruptMessage, match="producers-"):
+            await producer_file.read(disk, PATH, 600)
+    for at in range(0, len(content), 997):
+        rotten = bytearray(content)
+        rotten[at] ^= 4
+        disk.overwrite(path, bytes(rotten))
+        with pytest.raises(CorruptMessage, match="producers-"):
+            await producer_file.read(disk, PATH, 600)
