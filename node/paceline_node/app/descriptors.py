@@ -13,7 +13,7 @@ import resource
 from dataclasses import dataclass
 
 from paceline_node.peers.network import RealDescriptors
-from paceline_node.settings.tree import LimitSettings
+from paceline_node.settings.limits import LimitSettings
 
 _MOST = 1 << 20
 _STORAGE_SHARE = 32

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline_node.settings.addresses import DEFAULT_KINDS, BootstrapPeer, Listener
+from paceline_node.settings.coordination import GroupSettings, TransactionSettings
 from paceline_node.settings.cursus import CursusSettings
 from paceline_node.settings.fields import setting
 from paceline_node.settings.flush_mode import FlushMode
+from paceline_node.settings.limits import LimitSettings
 from paceline_node.settings.segment import SegmentSettings
 
 _KIB = 1024
@@ -290,151 +292,6 @@ class V1Settings:
     )
     simulated_max_lag: int = setting(
         0, "Records by which a simulated replica may lag and still count.", low=0
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """Consumer groups of all protocols; V1's session time-out is ``v1.session_timeout_ms``."""
-
-    session_min_ms: int = setting(
-        6000,
-        "Shortest session time-out that a member may ask for.",
-        low=10,
-        high=_HOUR_MS,
-        local=1000,
-    )
-    session_max_ms: int = setting(
-        1_800_000, "Longest session or rebalance time-out of a member.", low=1000, high=_DAY_MS
-    )
-    initial_delay_ms: int = setting(
-        300, "How long the first member of a group waits for others to join.", low=0, high=60_000
-    )
-    commit_timeout_ms: int = setting(
-        5000, "How long a change of a group may take to be replicated.", low=100, high=60_000
-    )
-    offsets_retention_ms: int = setting(
-        7 * _DAY_MS,
-        "How long the offsets of a group without members are kept after its last change; "
-        "-1: for ever.",
-        low=-1,
-    )
-    offsets_check_ms: int = setting(
-        600_000, "Pause between two looks for such offsets.", low=100, high=_DAY_MS
-    )
-    groups_max: int = setting(
-        10_000, "Groups in each of the 16 partitions of __groups.", low=1, high=10_000_000
-    )
-    members_max: int = setting(1000, "Members of one group.", low=1, high=100_000)
-    member_bytes_max: int = setting(
-        64 * _KIB, "What one member may say of itself.", low=_KIB, high=_MIB
-    )
-    group_bytes_max: int = setting(
-        4 * _MIB,
-        "What all members of a group may say, and what its leader may assign, together.",
-        low=_KIB,
-        high=6 * _MIB,
-    )
-    offset_metadata_bytes_max: int = setting(
-        4096, "Text stored with a committed offset.", low=0, high=_MIB
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionSettings:
-    """The transactions of all protocols."""
-
-    timeout_max_ms: int = setting(
-        900_000, "Longest time-out of a transaction that a client may ask for.", low=1000
-    )
-    commit_timeout_ms: int = setting(
-        5000,
-        "How long a change of a transaction may take to be replicated.",
-        low=100,
-        high=60_000,
-    )
-    ids_max: int = setting(
-        100_000,
-        "Transactional ids that are remembered, of each family of protocols, and sinks.",
-        low=1,
-        high=10_000_000,
-    )
-    ids_kept_ms: int = setting(
-        7 * _DAY_MS, "How long an idle transactional id is remembered.", low=1000
-    )
-    unused_ids_kept_ms: int = setting(
-        60_000,
-        "How long one that never had a transaction is safe from making room for new ones, where "
-        "there are ids_max.",
-        low=10,
-    )
-    sinks_kept_ms: int = setting(
-        90 * _DAY_MS,
-        "How long it is remembered which batch an idle sink has committed.",
-        low=1000,
-    )
-    expiry_check_ms: int = setting(
-        600_000, "Pause between two looks for idle ones.", low=100, high=_DAY_MS
-    )
-    partitions_max: int = setting(10_000, "Partitions in one transaction.", low=1, high=1_000_000)
-    staged_bytes_max: int = setting(
-        8 * _MIB,
-        "Bytes of records that one Cursus transaction may stage.",
-        low=_KIB,
-        high=_GIB,
-    )
-    staged_total_bytes_max: int = setting(
-        128 * _MIB,
-        "The same of all transactions together; they lie in memory on every replica.",
-        low=_KIB,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class LimitSettings:
-    """Bounds that keep one client from harming the rest."""
-
-    connections: int = setting(4096, "Client connections of each listener.", low=1, high=1_000_000)
-    idle_ms: int = setting(
-        10_000,
-        "How long a client connection must have been silent, both ways, to be closed for a new one "
-        "where a listener has as many as it may have.",
-        low=0,
-    )
-    peer_connections: int = setting(1024, "Connections from other nodes.", low=8, high=100_000)
-    descriptors: int = setting(
-        0,
-        "Files and connections that the process may have open at a time; 0: as many as the system "
-        "lets it.",
-        low=0,
-        high=1 << 20,
-    )
-    partitions: int = setting(
-        10_000,
-        "Partitions that this node may hold a replica of; no topic is made that needs more.",
-        low=100,
-        high=1_000_000,
-    )
-    reserved_descriptors: int = setting(
-        256, "File descriptors kept for peers and logs: no client is accepted into them.", low=0
-    )
-    frame_bytes: int = setting(
-        64 * _MIB, "Largest frame of a native client.", low=_MIB, high=2**31 - 1
-    )
-    client_memory_bytes: int = setting(
-        512 * _MIB,
-        "Memory that clients of all listeners may make the node hold: messages in arrival, "
-        "requests at work, answers not taken; at least four of the largest frames. Above it, "
-        "connections that hold most are ended.",
-        low=16 * _MIB,
-    )
-    requests_per_connection: int = setting(
-        256, "Requests of one connection that are worked on at a time.", low=1, high=100_000
-    )
-    outbox_bytes: int = setting(
-        256 * _MIB,
-        "Unsent bytes after which a native client that does not read is disconnected.",
-        low=16 * _MIB,
     )
 
 

@@ -14,7 +14,7 @@ import trio
 
 from paceline_node.app.descriptors import shares
 from paceline_node.env import is_full
-from paceline_node.settings.tree import LimitSettings
+from paceline_node.settings.limits import LimitSettings
 from paceline_node.storage.descriptors import Descriptors
 from paceline_node.storage.disk import RealDisk, RealFile
 

@@ -1,0 +1,57 @@
+"""Settings that bound what clients may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline_node.settings.fields import setting
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """Bounds that keep one client from harming the rest."""
+
+    connections: int = setting(4096, "Client connections of each listener.", low=1, high=1_000_000)
+    idle_ms: int = setting(
+        10_000,
+        "How long a client connection must have been silent, both ways, to be closed for a new one "
+        "where a listener has as many as it may have.",
+        low=0,
+    )
+    peer_connections: int = setting(1024, "Connections from other nodes.", low=8, high=100_000)
+    descriptors: int = setting(
+        0,
+        "Files and connections that the process may have open at a time; 0: as many as the system "
+        "lets it.",
+        low=0,
+        high=1 << 20,
+    )
+    partitions: int = setting(
+        10_000,
+        "Partitions that this node may hold a replica of; no topic is made that needs more.",
+        low=100,
+        high=1_000_000,
+    )
+    reserved_descriptors: int = setting(
+        256, "File descriptors kept for peers and logs: no client is accepted into them.", low=0
+    )
+    frame_bytes: int = setting(
+        64 * _MIB, "Largest frame of a native client.", low=_MIB, high=2**31 - 1
+    )
+    client_memory_bytes: int = setting(
+        512 * _MIB,
+        "Memory that clients of all listeners may make the node hold: messages in arrival, "
+        "requests at work, answers not taken; at least four of the largest frames. Above it, "
+        "connections that hold most are ended.",
+        low=16 * _MIB,
+    )
+    requests_per_connection: int = setting(
+        256, "Requests of one connection that are worked on at a time.", low=1, high=100_000
+    )
+    outbox_bytes: int = setting(
+        256 * _MIB,
+        "Unsent bytes after which a native client that does not read is disconnected.",
+        low=16 * _MIB,
+    )
