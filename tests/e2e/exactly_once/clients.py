@@ -1,0 +1,44 @@
+"""The clients that copy, and how each is started and asked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.client import Client
+from paceline.types import TopicPartition
+from tests.e2e.exactly_once.copiers import python_command
+from tests.e2e.exactly_once.copying import Course
+
+
+class NotHere(Exception):
+    """A client cannot be had on this machine; the text says why."""
+
+
+Committed = Callable[[Client, Course], Awaitable[dict[int, int]]]
+
+
+async def kafka_offsets(client: Client, course: Course) -> dict[int, int]:
+    """The group's committed offsets; Kafka's and the native clients' groups are one family."""
+    offsets = await client.admin.groups.offsets(course.group)
+    return {
+        at: offsets[TopicPartition(course.input, at)].offset
+        for at in range(len(course.ends))
+        if TopicPartition(course.input, at) in offsets
+    }
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``listener``: which of the cluster's addresses it dials. ``command`` starts a copier with a
+    course; raises NotHere."""
+
+    listener: str
+    command: Callable[[Path], list[str]]
+    committed: Committed = kafka_offsets
+
+
+CLIENTS: dict[str, Kind] = {
+    "native": Kind("native", lambda course: python_command("native", course)),
+}

@@ -1,0 +1,127 @@
+"""The judge of ``scripts/show-exactly-once``: it finds each kind of difference, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.exactly_once.copying import Read, slices_of
+from tests.e2e.exactly_once.journal import Attempt, Journal, Told, read
+from tests.e2e.exactly_once.judge import Copy, Expected, decode, encode, judge
+
+ENDS = {0: 4, 1: 2}
+ATTEMPTS = {
+    1: Attempt(1, {0: (0, 2), 1: (0, 1)}, Told.COMMITTED),
+    2: Attempt(2, {0: (2, 4)}, Told.ABORTED),
+    3: Attempt(3, {0: (2, 4)}, Told.UNKNOWN),
+    4: Attempt(4, {0: (2, 4)}, Told.UNKNOWN),
+    5: Attempt(5, {1: (1, 2)}, Told.COMMITTED),
+}
+SOUND = {0: [Copy(1, 0, 0), Copy(1, 1, 0), Copy(4, 0, 2)], 1: [Copy(1, 0, 1), Copy(4, 0, 3)]}
+SOUND[1].append(Copy(5, 1, 1))
+
+
+def found(
+    seen: Mapping[int, Sequence[Copy]], committed: Mapping[int, int] = ENDS
+) -> dict[str, list[str]]:
+    differences = vars(judge(Expected(ENDS, ATTEMPTS), seen, committed))
+    return {name: each for name, each in differences.items() if each}
+
+
+def without(*copies: Copy) -> dict[int, list[Copy]]:
+    return {at: [each for each in seen if each not in copies] for at, seen in SOUND.items()}
+
+
+def behind(at: int, *copies: Copy) -> dict[int, list[Copy]]:
+    return {**SOUND, at: [*SOUND[at], *copies]}
+
+
+def test_nothing_is_found_where_all_is_as_told() -> None:
+    assert found(SOUND) == {}
+
+
+def test_a_committed_transaction_that_is_not_there() -> None:
+    assert found(without(Copy(5, 1, 1))) == {
+        "missing": [
+            "input 1/1 was not copied",
+            "transaction 5 was told committed, nothing of it is there",
+        ]
+    }
+
+
+def test_a_transaction_that_is_there_in_part() -> None:
+    assert found(without(Copy(4, 0, 3))) == {
+        "missing": ["input 0/3 was not copied"],
+        "in_part": ["transaction 4 (unknown): 1 of 2 records"],
+    }
+
+
+def test_a_transaction_that_wrote_what_it_did_not_read() -> None:
+    assert found({**SOUND, 0: [*SOUND[0][:2], Copy(5, 0, 2)], 1: SOUND[1]})["in_part"] == [
+        "transaction 4 (unknown): 1 of 2 records",
+        "transaction 5 (committed): 1 of 1 records",
+    ]
+
+
+def test_an_aborted_transaction_that_is_seen() -> None:
+    differences = found(behind(0, Copy(2, 0, 3)))
+    assert differences["aborted_seen"] == ["transaction 2: 1 of 2 records"]
+    assert differences["twice"] == ["input 0/3 was copied by transactions [2, 4]"]
+
+
+def test_a_record_twice_by_one_transaction() -> None:
+    assert found(behind(1, Copy(5, 1, 1))) == {
+        "twice": ["input 1/1 was copied by transactions [5, 5]"]
+    }
+
+
+def test_what_nobody_wrote() -> None:
+    assert found(behind(1, Copy(9, 1, 7))) == {
+        "foreign": ["there is no input 1/7", "nobody has begun transaction 9"]
+    }
+
+
+def test_order() -> None:
+    turned = [Copy(4, 0, 3), Copy(1, 0, 1), Copy(5, 1, 1)]
+    assert found({**SOUND, 1: turned}) == {"disordered": ["output 1 has input 0/1 behind 3"]}
+
+
+@pytest.mark.parametrize("offsets", [{0: 4}, {0: 4, 1: 1}, {0: 4, 1: 3}])
+def test_offsets_of_the_group(offsets: dict[int, int]) -> None:
+    assert list(found(SOUND, offsets)) == ["offsets"]
+
+
+def test_values_say_where_they_come_from() -> None:
+    assert decode(encode(Copy(3, 1, 70))) == Copy(3, 1, 70)
+    with pytest.raises(ValueError, match="not enough"):
+        decode(b"3/1")
+
+
+def test_slices_have_no_gaps() -> None:
+    assert slices_of([Read(0, 5), Read(1, 2), Read(0, 6)]) == {0: (5, 7), 1: (2, 3)}
+    for wrong in (3, 4, 6):
+        with pytest.raises(ValueError, match=f"0/{wrong} was read where 5 was expected"):
+            slices_of([Read(0, 4), Read(0, wrong)])
+
+
+def test_a_journal_goes_on_where_a_killed_copier_left_it(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    first = Journal(path)
+    first.end(first.begin({0: (0, 3)}), Told.COMMITTED)
+    assert first.begin({0: (3, 6)}) == 2
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"attempt": 2, "to')
+    second = Journal(path)
+    second.stopped("Lost: it")
+    number = second.begin({0: (3, 6)})
+    second.end(number, Told.ABORTED, "Failed: why")
+    book = read(path)
+    assert number == 3
+    assert book.stops == ["Lost: it"]
+    assert book.attempts == {
+        1: Attempt(1, {0: (0, 3)}, Told.COMMITTED),
+        2: Attempt(2, {0: (3, 6)}),
+        3: Attempt(3, {0: (3, 6)}, Told.ABORTED, "Failed: why"),
+    }
