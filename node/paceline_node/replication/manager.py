@@ -25,6 +25,7 @@ from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.admission import Admission
 from paceline_node.replication.compaction import Compactions, CompactionSettings
+from paceline_node.replication.damage_refusals import was_elected_anyway
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
@@ -46,7 +47,6 @@ from paceline_node.storage.log import Log
 NO_BROKER_EPOCH = BrokerEpoch(-1)
 RoleChanged = Callable[[Partition], None]
 Released = Callable[[PartitionKey], None]
-RECOVERED_UNCLEANLY = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,13 +353,8 @@ class ReplicaManager:
             released(key)
 
     def _was_elected_anyway(self, partition: Partition) -> bool:
-        """Whether an operator let this replica lead in spite of its damage."""
-        registration = partition.registration
-        return (
-            partition.is_leader
-            and registration is not None
-            and registration.recovery == RECOVERED_UNCLEANLY
-        )
+        node = self.context.node_id
+        return partition.is_leader and was_elected_anyway(node, partition.registration)
 
     def _suspect(self, partition: Partition, offset: int) -> None:
         log: Log = partition.log

@@ -26,6 +26,7 @@ from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, Topic
 from paceline.wire.batch_header import BatchHeader, read_header
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import TopicConfig
+from paceline_node.replication.damage_refusals import refusal
 from paceline_node.replication.isr import SimulatedSlots
 from paceline_node.replication.leader import Brokers
 from paceline_node.replication.partition_context import PartitionContext, ReadResult
@@ -317,10 +318,9 @@ class Partition:
     ) -> ReadResult:
         """Committed batches from the one that contains ``offset`` on, at least one if there is any.
 
-        Raises NotLeader (unless ``from_follower``), FencedLeaderEpoch, UnknownLeaderEpoch, and
-        OffsetOutOfRange; OffsetNotAvailable on a follower for what it does not know to be
-        committed; CorruptMessage where the log is damaged. No read goes beyond the high watermark
-        (I11).
+        Raises NotLeader (unless ``from_follower``), FencedLeaderEpoch, UnknownLeaderEpoch,
+        OffsetOutOfRange; OffsetNotAvailable on a follower that does not know it to be committed;
+        CorruptMessage where the log is damaged. No read goes beyond the high watermark (I11).
         """
         self.check_epoch(current_leader_epoch)
         leading = self.replica.leader is not None
@@ -350,9 +350,9 @@ class Partition:
     def _locate(self, offset: int, max_bytes: int, end: int) -> LogSlice | None:
         try:
             return self.log.locate(offset, max_bytes, end)
-        except CorruptMessage:
+        except CorruptMessage as error:
             self.suspect(offset)
-            raise
+            raise refusal(error, self._context.node_id, self.registration) from error
 
     def suspect(self, offset: int) -> None:
         """The batch at ``offset`` failed a check: have it read again, and repaired if need be."""

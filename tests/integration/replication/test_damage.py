@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from paceline.errors import CorruptMessage, StorageFull
+from paceline.errors import CorruptMessage, ErrorCode, StorageFull
 from paceline.types import Acks
 from paceline.wire.batch import validate_client_batches
 from paceline_node.env import Disk, File
@@ -105,6 +105,40 @@ async def test_damaged_leader_hands_over_and_is_repaired(tmp_path: Path) -> None
         await produce(moved, batch(b"after"))
         await settled(cluster, "t")
         assert values(leader, from_follower=True)[-1] == b"after"
+
+
+async def test_a_reader_asks_again_until_the_controller_has_said_who_leads(tmp_path: Path) -> None:
+    """One that came between a leader's own discovery and the next leader gave up at once."""
+    async with running_cluster(tmp_path) as cluster:
+        leader = await written(cluster)
+        node = cluster.nodes[leader.leader]
+        node.controller.cut = True
+        flip(leader, node.root, 3)
+        leader.suspect(3)
+        await cluster.wait(lambda: bool(leader.log.damaged))
+        with pytest.raises(CorruptMessage, match=r"offset 3 is damaged.*ask again") as refused:
+            leader.read(3, 1)
+        assert refused.value.retriable
+        assert refused.value.code is ErrorCode.STORAGE_ERROR
+        node.controller.cut = False
+        await cluster.wait(lambda: node.manager.repairs.repaired_count == 1)
+        await settled(cluster, "t")
+
+
+async def test_a_reader_is_told_at_once_what_nobody_else_can_have(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, count=1) as cluster:
+        await cluster.create_topic("t", replicas=1)
+        leader = cluster.leader("t")
+        assert leader is not None
+        for number in range(6):
+            await produce(leader, batch(b"value %d" % number))
+        flip(leader, cluster.nodes[0].root, 3)
+        leader.suspect(3)
+        await cluster.wait(lambda: cluster.registration("t").damaged == (0,))
+        with pytest.raises(CorruptMessage, match="offset 3 is damaged") as refused:
+            leader.read(3, 1)
+        assert not refused.value.retriable
+        assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 async def test_a_damaged_leader_gives_up_what_nobody_fetched_and_is_repaired(
