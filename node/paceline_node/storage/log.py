@@ -311,11 +311,12 @@ class Log:
             raise self._write_error(error) from error
 
     def take_snapshot(self) -> None:
+        if self.damaged:
+            return  # the table may have been built without what is damaged
         end = self.log_end_offset
-        bases = [segment.base_offset for segment in self._files.all]
         epoch = int(self.epochs.epoch_at(end - 1))
         try:
-            file = self.state.take(end, epoch, bases, self.log_start_offset)
+            file = self.state.take(end, epoch, self._files.bases, self.log_start_offset)
         except OSError as error:
             raise self._write_error(error) from error
         if file is not None:
@@ -433,7 +434,7 @@ class Log:
 
     def _remove_oldest(self) -> None:
         """Remove segments below the log start, as far as that and their state are on disk."""
-        bases = [segment.base_offset for segment in self._files.all]
+        bases = self._files.bases
         count = sum(base <= self._written_start for base in bases[1:])
         count = self.state.removable(bases, count, self.log_start_offset)
         try:

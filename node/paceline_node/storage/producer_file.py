@@ -28,7 +28,7 @@ import trio
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
-from paceline.wire.batch_header import read_header
+from paceline.wire.batch_header import verify
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.epochs import EpochCache
@@ -354,7 +354,7 @@ def replaying(
             if step.base_offset >= end:
                 break
             data = segment.file.pread(step.end - step.position, step.position)
-            header = read_header(data)
+            header = verify(data)
             table.note(header, read_detail(data, 0, header), step.base_offset)
             yield
 
@@ -362,7 +362,7 @@ def replaying(
 def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: int) -> None:
     """Feed the batches with offsets in ``start..end`` to ``table``.
 
-    Raises CorruptMessage when the lengths in a segment lead nowhere.
+    Raises CorruptMessage when a batch has rotted, or the lengths in a segment lead nowhere.
     """
     for _ in replaying(segments, table, start, end):
         pass
@@ -382,7 +382,7 @@ def replay_some(segments: Sequence[Segment], table: ProducerTable, start: int, e
         if step.base_offset >= end or count == SLICE_BATCHES or size >= SLICE_BYTES:
             return step.base_offset
         data = segment.file.pread(step.end - step.position, step.position)
-        header = read_header(data)
+        header = verify(data)
         table.note(header, read_detail(data, 0, header), step.base_offset)
         size += len(data)
     return segment.next_offset

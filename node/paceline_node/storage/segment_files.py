@@ -41,6 +41,10 @@ class SegmentFiles:
         return self._segments
 
     @property
+    def bases(self) -> Sequence[int]:
+        return [segment.base_offset for segment in self._segments]
+
+    @property
     def active(self) -> Segment:
         return self._segments[-1]
 

@@ -111,6 +111,46 @@ async def test_repair(victims: tuple[int, ...]) -> None:
     again.abandon()
 
 
+async def test_no_snapshot_is_kept_of_a_log_with_damage() -> None:
+    """Its table does not know what the damaged batches say: a start after the repair would."""
+    disk = MemoryDisk()
+    log, whole = await written(disk)
+    known = log.producers.snapshot()
+    spoil(disk, log, 29)
+    disk.kill()
+    disk.lose(f"{log.path}/{producer_file.name(30)}")
+    log = await reopen(disk, mark=30, settings=SETTINGS)
+    (damaged,) = log.damaged
+    await log.checkpoint()
+    await flush(log, disk)
+    await upkeep.replace_range(disk, log, damaged, [part(whole, 29, 30)])
+    assert log.producers.snapshot() == known
+    await log.checkpoint()
+    await flush(log, disk)
+    disk.kill()
+    again = await reopen(disk, mark=30, settings=SETTINGS)
+    assert again.damaged == ()
+    assert again.producers.snapshot() == known
+    again.abandon()
+
+
+async def test_what_producers_are_told_anew_is_checked() -> None:
+    """The newest snapshot is gone, so a start reads batches that it would not read otherwise."""
+    settings = LogSettings(index_interval_bytes=150, checkpoint_bytes=0)
+    disk = MemoryDisk()
+    log, whole = await written(disk, settings)
+    known = log.producers.snapshot()
+    spoil(disk, log, 4, at=53)  # its first sequence
+    disk.lose(f"{log.path}/{producer_file.name(30)}")
+    disk.kill()
+    log = await reopen(disk, mark=30, settings=settings)
+    (damaged,) = log.damaged
+    assert (damaged.start, damaged.end) == (4, 5)
+    await upkeep.replace_range(disk, log, damaged, [part(whole, 4, 5)])
+    assert log.producers.snapshot() == known
+    log.abandon()
+
+
 async def test_repair_after_recovery_knows_the_epochs_inside() -> None:
     """An epoch that lies wholly in the damage: the table knew it, the batches cannot tell."""
     disk = MemoryDisk()
