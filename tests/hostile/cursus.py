@@ -53,3 +53,13 @@ def crowded_batches(topic: str, *, records: int = MAX_RECORDS) -> Iterator[bytes
         yield body
         if producers == 1:
             yield compress(Compression.ZSTD, body)
+
+
+def great_batches(topic: str, *, megabytes: int = 60) -> Iterator[bytes]:
+    """Batches that unpack to nearly what may be: one of zeros, packed, and one of many payloads."""
+    record = CursusRecord(0, 0, b"", b"", 0, bytes(_MIB))
+    body = encode_batch(
+        CursusBatch(Dialect.REAL, topic, 0, Acks.LEADER, False, [record] * megabytes)
+    )
+    yield compress(Compression.ZSTD, body)
+    yield compress(Compression.GZIP, body)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,8 +46,13 @@ class Rig:
             text = result.stderr.decode(errors="replace")
             raise NodeEnded(f"paceline {' '.join(words)}: exit code {result.returncode}\n{text}")
 
-    def up(self) -> None:
-        self.paceline("up", "--detach", "--any-port", "--nodes", str(self._nodes))
+    def up(self, settings: Mapping[str, str] | None = None) -> None:
+        words = [
+            word
+            for name, value in (settings or {}).items()
+            for word in ("--set", f"{name}={value}")
+        ]
+        self.paceline("up", "--detach", "--any-port", "--nodes", str(self._nodes), *words)
 
     def kill(self, node_id: int) -> float:
         """SIGKILL a node; returns the monotonic time just before."""

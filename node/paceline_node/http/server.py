@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -263,9 +264,11 @@ class _Connection:
         return True
 
     async def say_last_word(self, page: Page) -> None:
-        """Send a page if the protocol still allows one; the connection is to be closed then."""
+        """Send a page if the protocol still allows one, and the client is there; the connection is
+        to be closed then."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            await self._send(page, "GET", more=False)
+            with suppress(*_GONE):
+                await self._send(page, "GET", more=False)
 
     def from_request_on(self) -> tuple[bytes, trio.abc.Stream]:
         """What has been read from the current request's first byte on, and the stream behind it."""

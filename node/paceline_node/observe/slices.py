@@ -8,6 +8,7 @@ own after their kind, so the names are few.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import trio
@@ -23,7 +24,7 @@ class SliceMeter(trio.abc.Instrument):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._began = 0.0
+        self._began = math.inf  # the step that is under way is not measured from its begin
         self._longest_s: dict[str, float] = {}
         self._longest_before_s: dict[str, float] = {}
         self._too_long: dict[str, int] = {}

@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 import trio_websocket
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from paceline.wire.frame import Kind, encode_head
@@ -321,3 +322,13 @@ async def test_a_message_above_the_limit_ends_the_socket(nursery: trio.Nursery) 
     await socket.send_message(frame_bytes(1, bytes(2000)))
     with pytest.raises(trio_websocket.ConnectionClosed):
         await socket.get_message()
+
+
+async def test_a_client_that_is_gone_when_it_is_refused_is_no_failure() -> None:
+    """Each left a traceback in the log."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    await ours.send_all(b"no request\r\n\r\n")
+    await ours.aclose()
+    with capture_logs() as logged:
+        await server().handle(theirs)
+    assert logged == []
