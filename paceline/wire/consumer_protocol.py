@@ -61,6 +61,32 @@ class Subscription:
         return cls(topics, user_data, owned, generation)
 
 
+def says_the_same(subscription: bytes, other: bytes) -> bool:
+    """Whether both ask for the same, whatever their members owned at that time and in which
+    generation. Bytes that are no subscription are compared as they are."""
+    if subscription == other:
+        return True
+    try:
+        return _without_ownership(subscription) == _without_ownership(other)
+    except RemoteProtocolError:
+        return False
+
+
+def _without_ownership(data: bytes) -> tuple[bytes, bytes]:
+    """What stands before and behind what the member owned."""
+    reader = _Reader(data, "subscription")
+    version = reader.i16()
+    for _ in range(reader.count()):
+        reader.text()
+    reader.nullable()
+    start = reader.at
+    if version >= 1:
+        reader.partitions()
+    if version >= 2:
+        reader.i32()
+    return data[:start], data[reader.at :]
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What one member reads from now on."""
@@ -108,6 +134,11 @@ class _Reader:
         self._data = data
         self._what = what
         self._at = 0
+
+    @property
+    def at(self) -> int:
+        """How many bytes have been read."""
+        return self._at
 
     def i16(self) -> int:
         number: int = _I16.unpack(self._take(_I16.size))[0]

@@ -13,6 +13,7 @@ from paceline.errors import (
     InvalidSessionTimeout,
     UnknownMember,
 )
+from paceline.wire.consumer_protocol import PROTOCOL_TYPE, says_the_same
 from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_barrier import Barrier, joined
@@ -185,10 +186,18 @@ class KafkaJoins:
         self._state.drop_waiting(key, holder.member_id, fenced)
         if known is not None and self._state.phase(key) is Phase.STABLE:
             group = self._state.group(key)
-            if renamed.metadata(group.protocol) == known.metadata(group.protocol):
+            if _asks_for_the_same(group, renamed, known):
                 # Nothing to assign anew, and a leader is told so (KIP-814).
                 return replace(joined(group, member_id), keep_assignment=True)
         return self._rebalance(request, member_id)
+
+
+def _asks_for_the_same(group: Group, new: Member, old: Member) -> bool:
+    now, before = new.metadata(group.protocol), old.metadata(group.protocol)
+    if group.protocol_type != PROTOCOL_TYPE:
+        return now == before
+    # Who has just started owns nothing; its predecessor said what it owned when it last joined.
+    return says_the_same(now, before)
 
 
 def _renamed(group: Group, old: Member, new: Member) -> Group:

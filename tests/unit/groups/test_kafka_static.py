@@ -57,6 +57,22 @@ def test_a_static_leader_that_comes_back_is_told_to_keep_the_assignment() -> Non
     assert len(joined.members) == 2
 
 
+@pytest.mark.parametrize(("topic", "keeps"), [("orders", True), ("others", False)])
+def test_what_a_static_member_owned_is_no_other_subscription(topic: str, keeps: bool) -> None:
+    """Its predecessor joined a second time and then named what it had."""
+    desk = Desk()
+    before = Subscription(("orders",), None, {"orders": [0, 1]}, 1).to_bytes()
+    one, two = Client(desk, instance="i1"), Client(desk)
+    one.request = {"protocols": (Protocol("range", before),)}
+    settle(one, two)
+    one.id = ""
+    one.request = {"protocols": (Protocol("range", Subscription((topic,)).to_bytes()),)}
+    one.ask()
+    assert one.is_answered() is keeps
+    if keeps:
+        assert one.take().keep_assignment
+
+
 def test_a_static_member_with_another_subscription_does_rebalance() -> None:
     desk = Desk()
     one, two = Client(desk, instance="i1"), Client(desk, instance="i2")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import RemoteProtocolError
-from paceline.wire.consumer_protocol import Assignment, Subscription
+from paceline.wire.consumer_protocol import Assignment, Subscription, says_the_same
 
 TOPICS = st.text(st.characters(codec="utf-8"), max_size=20)
 PARTITIONS = st.dictionaries(
@@ -66,3 +66,16 @@ def test_a_cut_assignment_is_refused(size: int) -> None:
     wire = Assignment({"t0": (0, 1)}).to_bytes()
     with pytest.raises(RemoteProtocolError):
         Assignment.from_bytes(wire[:size])
+
+
+def test_what_a_member_owned_is_not_what_it_asks_for() -> None:
+    asked = Subscription(("orders",), b"data").to_bytes()
+    owning = Subscription(("orders",), b"data", {"orders": (0, 1)}, 7).to_bytes()
+    assert says_the_same(asked, owning)
+    # Version 3 ends with the member's rack; version 0 knows of nothing owned.
+    assert says_the_same(asked + b"\x00\x01a", owning + b"\x00\x01a")
+    assert not says_the_same(asked + b"\x00\x01a", owning + b"\x00\x01b")
+    assert not says_the_same(asked, Subscription(("orders",), b"other").to_bytes())
+    assert not says_the_same(asked, b"\x00\x00")
+    assert says_the_same(b"junk", b"junk")
+    assert not says_the_same(b"junk", b"junk2")
