@@ -9,9 +9,10 @@ When memory is short, whoever holds least is disturbed last. Above half of the l
 that holds more than its share (the half, divided by the addresses that hold anything, and the
 address's part by its connections) is not read any further, except for one such at a time; and of
 those that let others wait and send nothing themselves the one that holds most is ended. At the
-limit the greediest connection of the greediest address is ended, whatever it does. So nothing that
-a client holds keeps another from what is below its share. ``FREE_BYTES`` of each connection are no
-matter: no amount of large requests keeps heartbeats out.
+limit the greediest connection of the greediest address is ended, whatever it does: one over its
+share, if there is one, apart from what its request at work takes, since that passes by itself. So
+nothing that a client holds keeps another from what is below its share. ``FREE_BYTES`` of each
+connection are no matter: no amount of large requests keeps heartbeats out.
 """
 
 from __future__ import annotations
@@ -160,17 +161,19 @@ class ClientMemory:
     def _end_greediest(self, may_end: Callable[[Holding], bool]) -> bool:
         """End the connection that holds most, of the address that holds most, among those that may
         be ended; whether there was one."""
-        best: tuple[int, int, Holding] | None = None
+        most: Holding | None = None
+        best = (False, 0, 0)
         for address, of_address in self._busy.items():
             for held in of_address:
                 if held.is_ending or not may_end(held):
                     continue
-                rank = (self._by_address.get(address, 0), held.held_bytes, held)
-                if best is None or rank[:2] > best[:2]:
-                    best = rank
-        if best is None:
+                is_over = held.held_bytes - held.passing_bytes > self.share_bytes(held)
+                rank = (is_over, self._by_address.get(address, 0), held.held_bytes)
+                if rank > best:
+                    most, best = held, rank
+        if most is None:
             return False
-        held = best[2]
+        held = most
         self.ended_count += 1
         self._ending_bytes += held.held_bytes
         self._log.warning(
@@ -206,6 +209,7 @@ class Holding:
         "is_ending",
         "is_waiting",
         "listener",
+        "passing_bytes",
     )
 
     def __init__(
@@ -220,6 +224,8 @@ class Holding:
         self.listener = listener
         self.address = address
         self.held_bytes = 0
+        self.passing_bytes = 0
+        """As much of it is given back without the client's doing."""
         self.is_ending = False
         self.is_waiting = False
 
@@ -277,13 +283,15 @@ class Holding:
 
 
 class Portion:
-    """A part of a connection's holding that has an owner of its own."""
+    """A part of a connection's holding that has an owner of its own; ``is_passing`` where it is
+    given back without the client's doing."""
 
-    __slots__ = ("held_bytes", "holding")
+    __slots__ = ("held_bytes", "holding", "is_passing")
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: Holding, *, is_passing: bool = False) -> None:
         self.holding = holding
         self.held_bytes = 0
+        self.is_passing = is_passing
 
     @property
     def is_over_share(self) -> bool:
@@ -302,6 +310,8 @@ class Portion:
     def set(self, size: int) -> None:
         """Hold so many bytes now."""
         delta, self.held_bytes = size - self.held_bytes, size
+        if self.is_passing:
+            self.holding.passing_bytes += delta
         self.holding.change(delta)
 
     def give_all(self) -> None:

@@ -97,7 +97,7 @@ class KafkaConnection:
         self._client = client
         limits = shared.limits
         self._share = Portion(client.memory)
-        self._request = Portion(client.memory)
+        self._request = Portion(client.memory, is_passing=True)
         self._making = Portion(client.memory)
         self._outbox = Outbox(
             Portion(client.memory),

@@ -153,7 +153,7 @@ class _Session:
         self._service = service
         self._principal = client.principal
         self._memory = client.memory
-        self._at_work = Portion(client.memory)
+        self._at_work = Portion(client.memory, is_passing=True)
         self._large: dict[int, int] = {}  # what large requests that are unanswered are charged with
         self._meters = service.meters
         self._rare = service.requests

@@ -55,6 +55,19 @@ def test_at_the_limit_the_greediest_of_the_greediest_address_is_ended() -> None:
     assert crowd.ended == ["of many 4"], "what is being ended counts no more"
 
 
+def test_who_has_a_request_at_work_is_not_ended_for_those_who_let_it_wait() -> None:
+    """20 whose frames were never whole held less each than what was made of an honest request."""
+    crowd = Crowd()
+    for number in range(10):
+        crowd.connection(f"begun {number}", "10.0.0.1", MIB + number)
+    honest = crowd.connection("honest", "10.0.0.1", MIB // 10)
+    request = Portion(honest, is_passing=True)
+    request.set(6 * MIB)
+    assert crowd.ended == ["begun 9"]
+    request.give_all()
+    assert honest.passing_bytes == 0
+
+
 async def test_when_it_is_short_who_has_less_than_a_share_goes_on(autojump_clock) -> None:
     crowd = Crowd()
     greedy = crowd.connection("greedy", "10.0.0.1", 6 * MIB)
