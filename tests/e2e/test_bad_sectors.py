@@ -144,8 +144,15 @@ def test_segment_of_a_follower(scrubbed: Cluster, bad: BadSectors, tmp_path: Pat
     _require_equal(scrubbed, "follower")
 
 
-@pytest.mark.parametrize("which", [0, -1], ids=["oldest", "newest"])
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize(
+    ("end", "which"),
+    [
+        pytest.param("stop", 0, id="stop-oldest", marks=pytest.mark.slow),
+        pytest.param("stop", -1, id="stop-newest", marks=pytest.mark.slow),
+        pytest.param("kill", 0, id="kill-oldest", marks=pytest.mark.slow),
+        pytest.param("kill", -1, id="kill-newest"),
+    ],
+)
 def test_at_a_restart(
     scrubbed: Cluster, bad: BadSectors, tmp_path: Path, end: str, which: int
 ) -> None:

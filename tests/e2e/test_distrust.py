@@ -122,10 +122,10 @@ def remove_the_oldest_segment(story: Story) -> None:
     "spoil",
     [
         flip_the_newest_record,
-        cut_the_newest_batches,
-        remove_the_directory,
+        pytest.param(cut_the_newest_batches, marks=pytest.mark.slow),
+        pytest.param(remove_the_directory, marks=pytest.mark.slow),
         remove_the_directory_and_the_list,
-        remove_the_newest_segment,
+        pytest.param(remove_the_newest_segment, marks=pytest.mark.slow),
         remove_the_oldest_segment,
     ],
 )
@@ -139,7 +139,7 @@ def test_what_one_disk_lost_comes_from_the_other(
     story.finish()
 
 
-@pytest.mark.parametrize("rotten", [True, False])
+@pytest.mark.parametrize("rotten", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_log_that_does_not_say_whose_it_is_goes_by_its_name(
     dying_cluster: Cluster, rotten: bool
 ) -> None:
@@ -154,7 +154,9 @@ def test_a_log_that_does_not_say_whose_it_is_goes_by_its_name(
     story.finish()
 
 
-@pytest.mark.parametrize("name", ["recovery.ckpt", "logstart.ckpt"])
+@pytest.mark.parametrize(
+    "name", ["recovery.ckpt", pytest.param("logstart.ckpt", marks=pytest.mark.slow)]
+)
 def test_without_a_checkpoint_nobody_is_sure(dying_cluster: Cluster, name: str) -> None:
     story = Story(dying_cluster, f"unsure-{name.partition('.')[0]}")
     _flip(story.data / name, 20)

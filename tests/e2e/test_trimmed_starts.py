@@ -28,7 +28,7 @@ from tests.integration.segment.client import connect, leading
 
 LATE = 2
 VALUE = b"v" * 100
-HOW = ["behind", "emptied"]
+BEHIND, EMPTIED = "behind", "emptied"
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ class Late:
             )
 
     def comes_and_leads(self, how: str) -> None:
-        if how == "emptied":
+        if how == EMPTIED:
             shutil.rmtree(self.cluster.partition_dir(LATE, self.topic, 0))
         self.cluster.run("node", "restart", str(LATE))
         wait_until("it is in sync", lambda: LATE in self.isr())
@@ -102,7 +102,7 @@ async def _send(client: TransactionalClient, producer: int, sequence: int) -> tu
     return answer.error_code, answer.base_offset
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", [BEHIND, pytest.param(EMPTIED, marks=pytest.mark.slow)])
 def test_batches_sent_again_are_known(eager_cluster: Cluster, how: str) -> None:
     eager_cluster.run("topic", "create", TOPIC, "--partitions", "1", "--replication-factor", "3")
     late = Late(eager_cluster, TOPIC)
@@ -165,7 +165,7 @@ async def _go_on(cluster: Cluster, first: int, who: tuple[int, int]) -> None:
                     break
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", [EMPTIED, pytest.param(BEHIND, marks=pytest.mark.slow)])
 def test_a_segment_stays_as_long_and_as_sealed(eager_cluster: Cluster, how: str) -> None:
     name = "logs/app/0"
     eager_cluster.run("segment", "create", name)
@@ -208,7 +208,7 @@ async def _ask_the_late_one(
         assert isinstance(await raw.reply(), m.SegmentIsSealed)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", [BEHIND, pytest.param(EMPTIED, marks=pytest.mark.slow)])
 def test_a_version_is_given_once(eager_cluster: Cluster, how: str) -> None:
     trio.run(_create_streams, eager_cluster)
     late = Late(eager_cluster, "t")
