@@ -449,6 +449,8 @@ class LeaderFetcher:
                 self._flush_comes = partition.replica.counts_durable
             if outcome is FetchOutcome.TRUNCATED:
                 self._tell_cut(partition, outcome, answer)
+                for lost in partition.log.damaged:  # what had to be read for the cut
+                    partition.suspect(lost.start)
         elif outcome is FetchOutcome.CORRUPT:
             self._suspect(followed)
         elif outcome is FetchOutcome.REFUSED:

@@ -253,6 +253,7 @@ class Repairs:
         try:
             while partition.log.damaged:
                 await self._repair_range(partition, partition.log.damaged[0])
+            await upkeep.rebuild_producers(partition.log)
             if partition.log.state.is_missing:
                 await self._restore_state(partition)
         except CorruptMessage as error:

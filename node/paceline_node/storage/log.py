@@ -28,9 +28,9 @@ from paceline_node.storage import (
     damage,
     epoch_file,
     placing,
-    producer_file,
     reading,
     settling,
+    table_cuts,
 )
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import UNMARKED, Durability, Mark, SyncTicket
@@ -358,8 +358,9 @@ class Log:
         """Remove everything at or above ``offset`` (a follower whose log forks from its leader's).
 
         An offset inside a batch removes the whole batch. Epochs, producers and the durable offset
-        follow. Raises ValueError below the log start (that is a :meth:`begin_at`), StorageFull
-        (nothing removed), StorageError.
+        follow; what cannot be read for that is in ``damaged`` then. Raises ValueError below the log
+        start (that is a :meth:`begin_at`); StorageFull, CorruptMessage (nothing removed);
+        StorageError.
         """
         if offset >= self.log_end_offset:
             return
@@ -457,9 +458,9 @@ class Log:
         self.drop_snapshots_above(end, spared=spared)
         if spared >= 0:
             return
-        replay_from = self.producers.truncate(end)
-        if replay_from < end:
-            producer_file.replay(self._files.all, self.producers, replay_from, end)
+        lost = table_cuts.forget_from(self.producers, self._files.all, self.damaged, end)
+        if lost is not None:
+            self.note_damage(*lost)
 
     def drop_snapshots_above(self, offset: int, *, spared: int = -1) -> None:
         try:
@@ -494,8 +495,7 @@ class Log:
         self.note_damage(repaired, [])
         self.epochs.splice(repaired.base_offset, repaired.next_offset, replaced.epochs.entries)
         self.epochs.truncate_start(self.oldest_offset)
-        known_to = self.producers.truncate(repaired.base_offset)
-        self.producers.transactions.known_to = known_to
+        table_cuts.rebuild_from(self.producers, repaired.base_offset)
 
     # --- compaction ---------------------------------------------------------------------------
 

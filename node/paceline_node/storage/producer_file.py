@@ -341,8 +341,8 @@ async def newest(
 
 def replaying(
     segments: Sequence[Segment], table: ProducerTable, start: int, end: int
-) -> Iterator[None]:
-    """As :func:`replay`, batch by batch."""
+) -> Iterator[Boundary]:
+    """As :func:`replay`, batch by batch: the end of each."""
     for segment in segments:
         if segment.next_offset <= start or segment.base_offset >= end:
             continue
@@ -356,7 +356,7 @@ def replaying(
             data = segment.file.pread(step.end - step.position, step.position)
             header = verify(data)
             table.note(header, read_detail(data, 0, header), step.base_offset)
-            yield
+            yield Boundary(step.end, step.next_offset)
 
 
 def replay(segments: Sequence[Segment], table: ProducerTable, start: int, end: int) -> None:

@@ -154,12 +154,12 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
         raise
     await disk.fsync_dir(log.path)
     await damage.write(disk, log.path, log.damaged)
-    await _rebuild_producers(log)
+    await rebuild_producers(log)
 
 
-async def _rebuild_producers(log: Log) -> None:
-    """Let the table see all batches from the repaired ones on, a slice at a time: a log may be of
-    any size. Until that is done ``known_to`` says so. Raises CorruptMessage, StorageError."""
+async def rebuild_producers(log: Log) -> None:
+    """Let the table see all batches that it has yet to see, a slice at a time: a log may be of any
+    size. Until that is done ``known_to`` says so. Raises CorruptMessage, StorageError."""
     index = log.producers.transactions
     while index.known_to is not None:
         if log.failed is not None:

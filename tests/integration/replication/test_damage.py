@@ -15,6 +15,7 @@ from paceline.types import Acks
 from paceline.wire.batch import validate_client_batches
 from paceline_node.env import Disk, File
 from paceline_node.replication.partition import Partition
+from paceline_node.storage.producers import ProducerTable
 from tests.integration.replication.cluster import TestCluster, batch, produce, running_cluster
 from tests.integration.replication.test_replication import settled, values
 
@@ -46,6 +47,15 @@ def flip(partition: Partition, root: Path, offset: int) -> None:
         byte = file.read(1)
         file.seek(found.position + found.size - 2)
         file.write(bytes([byte[0] ^ 1]))
+
+
+def rot_length(partition: Partition, root: Path, offset: int) -> None:
+    """Spoil the length of the batch at ``offset``, behind the broker's back."""
+    found = partition.log.locate(offset, 1, partition.log_end_offset)
+    assert found is not None
+    with (root / found.file.path).open("r+b") as file:
+        file.seek(found.position + 8)
+        file.write(b"\x40")
 
 
 async def written(cluster: TestCluster, count: int = 6) -> Partition:
@@ -172,6 +182,39 @@ async def test_a_damaged_leader_gives_up_what_nobody_fetched_and_is_repaired(
         await settled(cluster, "t")
         expected = [b"value %d" % number for number in range(6)] + [b"after"]
         assert values(leader, from_follower=True) == expected
+
+
+async def test_damage_met_by_a_cut_is_repaired_and_no_producer_is_forgotten(tmp_path: Path) -> None:
+    """What the cut has to read again for the producer table, and cannot."""
+    async with running_cluster(tmp_path) as cluster:
+        await cluster.create_topic("t", min_insync_replicas="2", segment_bytes="1024")
+        forked = cluster.leader("t")
+        assert forked is not None
+        node, epoch = cluster.nodes[forked.leader], forked.leader_epoch
+        forked.log.producers = forked.log.state.table = ProducerTable(journal_batches=2)
+        for number in range(6):
+            await produce(forked, batch(bytes(400), producer=(5, 0, number)))
+        await settled(cluster, "t")
+        rot_length(forked, node.root, 0)
+
+        def stepped_down(partition: Partition) -> None:
+            """As if it had written this last, a moment before."""
+            if partition is forked and partition.leader_epoch > epoch:
+                unwatch()
+                for number in range(10):
+                    tail = batch(bytes(400), producer=(5, 0, 6 + number))
+                    forked.log.append_leader(tail, epoch, 1000, validate_client_batches(tail))
+
+        unwatch = node.manager.watch_roles(stepped_down, lambda _: None)
+        cluster.elect("t", (node.node_id + 1) % 3)
+        await cluster.wait(lambda: node.manager.repairs.repaired_count == 1)
+        leader = cluster.leader("t")
+        assert leader is not None
+        await cluster.wait(lambda: node.node_id in leader.isr)
+        await produce(leader, batch(b"after", producer=(5, 0, 6)))
+        await settled(cluster, "t")
+        assert forked.log.producers.snapshot() == leader.log.producers.snapshot()
+        assert values(forked, from_follower=True) == values(leader)
 
 
 async def test_full_disk_refuses_writes_definitely(tmp_path: Path) -> None:
