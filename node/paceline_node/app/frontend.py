@@ -65,6 +65,7 @@ from paceline_node.services.producer_expiry import (
     NumberedProducers,
     PlainProducers,
     ProducerExpiry,
+    ProducerKind,
     SegmentWriters,
 )
 from paceline_node.services.rebalancing import Rebalancing
@@ -248,27 +249,22 @@ class Frontend:
 
     def _make_expiries(self, env: Env, replicas: ReplicaManager) -> tuple[ProducerExpiry, ...]:
         """What forgets producers that have been silent for long."""
-        settings = self._settings
-        return (
-            ProducerExpiry(
-                env,
-                SegmentWriters(self._surface.segments),
-                ttl_ms=settings.segment.writer_ttl_ms,
-                pause_s=settings.segment.writer_check_ms / 1000,
+        settings, table = self._settings, replicas.table
+        kinds: tuple[tuple[ProducerKind, int], ...] = (
+            (
+                SegmentWriters(env, self._surface.segments, ttl_ms=settings.segment.writer_ttl_ms),
+                settings.segment.writer_check_ms,
             ),
-            ProducerExpiry(
-                env,
-                NumberedProducers(env, replicas.table),
-                ttl_ms=settings.cursus.producer_ttl_ms,
-                pause_s=settings.cursus.producer_check_ms / 1000,
+            (
+                NumberedProducers(env, table, ttl_ms=settings.cursus.producer_ttl_ms),
+                settings.cursus.producer_check_ms,
             ),
-            ProducerExpiry(
-                env,
-                PlainProducers(env, replicas.table, ttl_s=settings.log.producer_ttl_ms / 1000),
-                ttl_ms=settings.log.producer_ttl_ms,
-                pause_s=settings.log.producer_check_ms / 1000,
+            (
+                PlainProducers(env, table, ttl_s=settings.log.producer_ttl_ms / 1000),
+                settings.log.producer_check_ms,
             ),
         )
+        return tuple(ProducerExpiry(env, kind, pause_s=ms / 1000) for kind, ms in kinds)
 
     def _browsers(self) -> BrowserCheck:
         http = self._settings.http

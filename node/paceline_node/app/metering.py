@@ -91,6 +91,14 @@ def meter_replicas(metrics: Metrics, replicas: ReplicaManager) -> None:
         producers = sum(partition.waiting_count for partition in table.partitions)
         return _named({"flusher_logs": flusher.waiting_count, "waiting_produces": producers})
 
+    def producers() -> Iterable[Sample]:
+        led = (partition for partition in table.partitions if partition.is_leader)
+        return _one(sum(partition.log.producers.producer_count for partition in led))
+
+    shares = replicas.context.shares
+    metrics.provide(Gauge.PRODUCERS, producers)
+    metrics.provide(Total.PRODUCERS_EVICTED, lambda: _one(shares.evicted_count))
+    metrics.provide(Total.PRODUCERS_REFUSED, lambda: _one(shares.refused_count))
     meter_compaction(metrics, replicas.compactions)
     metrics.provide_partitions(lambda: map(_sample_of, table.partitions))
     metrics.provide(Gauge.CHANNEL_DEPTH, waiting)

@@ -6,6 +6,7 @@ from paceline_node.replication.compaction import CompactionSettings
 from paceline_node.replication.fetcher import FetchSettings
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
+from paceline_node.replication.producer_quota import ProducerLimits
 from paceline_node.replication.repairs import RepairSettings
 from paceline_node.replication.table import TableSettings
 from paceline_node.settings import Settings, SimulatedReplicas
@@ -32,6 +33,9 @@ def replication_settings(settings: Settings) -> ReplicationSettings:
             topic_defaults=settings.topic_configs(),
             index_interval_bytes=settings.log.index_interval_bytes,
             simulated_slots=settings.v1.simulated_replicas is SimulatedReplicas.AUTO,
+        ),
+        producers=ProducerLimits(
+            settings.limits.partition_producers, settings.limits.client_producers
         ),
         compaction=CompactionSettings(
             check_s=settings.log.compaction_check_ms / 1000,

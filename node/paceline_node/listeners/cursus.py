@@ -113,7 +113,7 @@ class CursusListener:
     async def serve(self, stream: trio.abc.Stream, client: Client) -> None:
         """Serve one connection to its end; owns and closes ``stream``. A broken connection is the
         client's affair and ends quietly."""
-        session = CursusSession(client.principal)
+        session = CursusSession(client.principal, account=client.account)
         source = FrameSource(stream, client.memory, max_frame_bytes=self._settings.max_frame_bytes)
         sink = FrameSink(stream, client.memory)
         async with stream, trio.open_nursery() as nursery:
@@ -293,7 +293,7 @@ class CursusListener:
         features = frozenset({"structured_errors_v1"} if ask.classed else ())
         principal = node_principal(session.peer)
         body = bytes(frame.payload)
-        call_session = CursusSession(principal, features)
+        call_session = CursusSession(principal, features, ask.account or str(principal))
         try:
             found = await self._parse(body)
             call = self._call(

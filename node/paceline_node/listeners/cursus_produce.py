@@ -138,7 +138,7 @@ class CursusProduce:
 
     async def _forward(self, leader: NodeId, body: bytes, call: CursusCall) -> Reply:
         budget_s = call.deadline - self._env.now() - _ANSWER_S
-        ask = CursusFrame(int(budget_s * 1000), call.session.classed)
+        ask = CursusFrame(int(budget_s * 1000), call.session.classed, call.session.account)
         frame = await self._routing.ask(leader, PeerApi.CURSUS_FRAME, ask, body, budget_s=budget_s)
         return (bytes(frame.payload),)
 
@@ -150,7 +150,8 @@ class CursusProduce:
         partition = await self._routing.leading(topic.name, batch.partition, until=until)
         rule = _rule(topic, batch)
         left_s = call.deadline - self._env.now() - _ANSWER_S
-        wish = Wish(batch.acks, max(0.0, min(self._limits.ack_timeout_s, left_s)), rule)
+        wait_s = max(0.0, min(self._limits.ack_timeout_s, left_s))
+        wish = Wish(batch.acks, wait_s, rule, call.session.account)
         if len(batch.records) <= _INLINE_RECORDS:
             records = _columns(batch.records, rule)
         else:

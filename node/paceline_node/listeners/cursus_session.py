@@ -32,10 +32,12 @@ def text(line: str) -> Reply:
 
 @dataclass(slots=True)
 class CursusSession:
-    """What one connection's requests are judged by. ``features`` are those it has negotiated."""
+    """What one connection's requests are judged by. ``features`` are those it has negotiated,
+    ``account`` is whom quotas count them for."""
 
     principal: Principal
     features: frozenset[str] = frozenset()
+    account: str = ""
 
     @property
     def classed(self) -> bool:

@@ -15,13 +15,15 @@ LISTENER = "coordinator"
 
 class Call(NamedTuple):
     """One request: its version, and who asks. ``host`` is for descriptions and logs. Of ``room``
-    memory is taken before something large is made for the answer; the connection gives it back."""
+    memory is taken before something large is made for the answer; the connection gives it back.
+    ``account``: whom quotas count it for."""
 
     version: int
     principal: Principal
     client_id: str
     host: str
     room: Portion
+    account: str = ""
 
 
 Handler = Callable[[Any, Call], Awaitable[Struct]]

@@ -235,6 +235,7 @@ class KafkaConnection:
             header.client_id or "",
             self._client.name,
             self._making,
+            self._client.account,
         )
         if header.key == _PRODUCE:
             request = await self._parsed(frame, start, api, header.version)

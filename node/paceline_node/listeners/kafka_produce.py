@@ -58,6 +58,8 @@ _IN_PRODUCE = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_ENOUGH_REPLICAS,
+    # No room for another producer: not all clients know this number as one to come again at.
+    ErrorCode.THROTTLED: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 
 Answer = Callable[[wire.ProduceResponse | None], None]
@@ -167,7 +169,9 @@ class KafkaProduce:
         self._batches.check(partition, headers)
         acks, done = Acks(request.acks), partial(pending.done, place)
         if name is None:
-            partition.produce(batch, headers, acks=acks, timeout_s=timeout_s, done=done)
+            partition.produce(
+                batch, headers, acks=acks, timeout_s=timeout_s, done=done, client=call.account
+            )
             return
         self._transactions.permit(call.principal, Operation.TRANSACT, name)
         self._transactional.produce(
@@ -179,6 +183,7 @@ class KafkaProduce:
             acks=acks,
             timeout_s=timeout_s,
             done=done,
+            client=call.account,
         )
 
 

@@ -68,6 +68,7 @@ class ModernConnection:
             say=self._outbox.send,
             end=self._over.cancel,
             inflight_changed=self._inflight_changed,
+            account=client.account,
         )
         self._requests = ModernRequests(
             services.env,

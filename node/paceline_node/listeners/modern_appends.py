@@ -99,7 +99,9 @@ class ModernAppends:
         say: Callable[[SegmentMessage], None],
         end: Callable[[], None],
         inflight_changed: Callable[[int], None],
+        account: str = "",
     ) -> None:
+        self._account = account
         self._segments = segments
         self._budget = transients
         self._timeout_s = append_timeout_s
@@ -235,7 +237,9 @@ class ModernAppends:
         self._inflight_changed(len(payload))
         binding.level = number
         try:
-            self._segments.append(binding.partition, run, timeout_s=self._timeout_s, done=done)
+            self._segments.append(
+                binding.partition, run, timeout_s=self._timeout_s, done=done, client=self._account
+            )
         except PacelineError:
             binding.level = previous
             self._give_back(len(payload))
@@ -321,7 +325,9 @@ class ModernAppends:
             count = self._count_events(payload)
             kind = PayloadKind.EVENTS if count else PayloadKind.RAW
             run = Run(_MODERN, key, w.NO_EVENT, transient.level, max(1, count), payload, kind)
-            await self._segments.append_and_wait(partition, run, timeout_s=self._timeout_s)
+            await self._segments.append_and_wait(
+                partition, run, timeout_s=self._timeout_s, client=self._account
+            )
         end = partition.log.producers.marks.end_position
         self._forget_transients(transient.writer)
         self._say(w.SegmentsMerged(request.request_id, request.target, request.source, end))

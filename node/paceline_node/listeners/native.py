@@ -152,6 +152,7 @@ class _Session:
     def __init__(self, service: NativeService, frames: FrameStream, client: Client) -> None:
         self._service = service
         self._principal = client.principal
+        self._account = client.account
         self._memory = client.memory
         self._at_work = Portion(client.memory, is_passing=True)
         self._large: dict[int, int] = {}  # what large requests that are unanswered are charged with
@@ -265,7 +266,7 @@ class _Session:
         if frame.api == _PRODUCE:
             bare = Frame(frame.kind, frame.api, frame.correlation, [], _NOTHING)
             answer = partial(self._answer, bare, arrived)
-            work = self._service.produce.handling(frame, self._principal, answer)
+            work = self._service.produce.handling(frame, self._principal, answer, self._account)
             await self._service.turns.run(work)
             return
         request: Fetch | ListOffsets
@@ -294,7 +295,7 @@ class _Session:
             # Who waits for followers needs the frame's numbers, and is not to keep its records.
             bare = Frame(frame.kind, frame.api, frame.correlation, [], _NOTHING)
             self._service.produce.handle(
-                frame, self._principal, partial(self._answer, bare, arrived)
+                frame, self._principal, partial(self._answer, bare, arrived), self._account
             )
         elif frame.api == NativeApi.FETCH:
             self._fetch(frame, arrived)

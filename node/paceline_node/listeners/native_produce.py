@@ -64,15 +64,18 @@ class ProduceHandler:
         self._batches = batches
         self._max_timeout_ms = max_timeout_ms
 
-    def handle(self, frame: Frame, principal: Principal, answer: Answer) -> None:
+    def handle(self, frame: Frame, principal: Principal, answer: Answer, account: str = "") -> None:
         """Append what ``frame`` carries; ``answer`` is called once, maybe before this returns.
+        New producers are counted for ``account``.
 
         Offsets are stamped into the frame's own memory. Raises RemoteProtocolError or
         InvalidRequest when the request as a whole is wrong; nothing was appended then.
         """
-        at_once(self.handling(frame, principal, answer))
+        at_once(self.handling(frame, principal, answer, account))
 
-    def handling(self, frame: Frame, principal: Principal, answer: Answer) -> Work[None]:
+    def handling(
+        self, frame: Frame, principal: Principal, answer: Answer, account: str = ""
+    ) -> Work[None]:
         """As :meth:`handle`, a stretch at a time: nothing is awaited between the check of a
         partition's role and its append."""
         request = Produce.unpack(frame.body)
@@ -99,7 +102,7 @@ class ProduceHandler:
                     self._records.permit(principal, Operation.PRODUCE, part.topic)
                     permitted = part.topic
                 yield from self._append(
-                    request, key, part, batches, timeout_s, partial(pending.done, index)
+                    request, key, part, batches, timeout_s, partial(pending.done, index), account
                 )
             except PacelineError as error:
                 pending.refuse(
@@ -114,6 +117,7 @@ class ProduceHandler:
         batches: memoryview,
         timeout_s: float,
         done: Done,
+        account: str,
     ) -> Work[None]:
         if part.records_bytes > MAX_PART_BYTES and not _is_one_batch(batches):
             raise MessageTooLarge(
@@ -129,7 +133,14 @@ class ProduceHandler:
             partition = self._leader_of(part)
         self._batches.check(partition, headers)
         if key is None:
-            partition.produce(batches, headers, acks=request.acks, timeout_s=timeout_s, done=done)
+            partition.produce(
+                batches,
+                headers,
+                acks=request.acks,
+                timeout_s=timeout_s,
+                done=done,
+                client=account,
+            )
             return
         self._transactional.produce(
             partition,
@@ -140,6 +151,7 @@ class ProduceHandler:
             acks=request.acks,
             timeout_s=timeout_s,
             done=done,
+            client=account,
         )
 
     def _leader_of(self, part: ProducePartition) -> Partition:

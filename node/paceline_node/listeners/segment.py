@@ -77,6 +77,7 @@ class SegmentListener:
                 self._budget,
                 self._meters,
                 client.memory,
+                client.account,
             )
             other = await connection.run(stream)
             if other is not None:

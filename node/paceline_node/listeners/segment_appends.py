@@ -87,7 +87,9 @@ class Appends:
         *,
         append_timeout_s: float,
         inflight_changed: Callable[[int], None],
+        account: str = "",
     ) -> None:
+        self._account = account
         self._segments = segments
         self._deadlines = deadlines
         self._outbox = outbox
@@ -192,6 +194,7 @@ class Appends:
                     run,
                     timeout_s=self._timeout_s,
                     done=partial(self._done, binding, run.end, size),
+                    client=self._account,
                 )
             except PacelineError as error:
                 binding.waiting -= 1

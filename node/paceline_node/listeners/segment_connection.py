@@ -69,6 +69,7 @@ class SegmentConnection:
         budget: NodeBudget,
         meters: RequestMeters[str],
         memory: Holding,
+        account: str = "",
     ) -> None:
         self._memory = memory
         self._limits = limits
@@ -84,6 +85,7 @@ class SegmentConnection:
             self._outbox,
             append_timeout_s=limits.times.append_s,
             inflight_changed=self._inflight_changed,
+            account=account,
         )
         self._requests = SegmentRequests(
             env, segments, principal, self._outbox, self._appends, limits.times, meters

@@ -12,10 +12,10 @@ from ipaddress import IPv6Address, ip_address
 import trio
 
 from paceline_node.env import Network
-from paceline_node.memory import ClientMemory, Holding, unlimited
+from paceline_node.memory import ClientMemory, Holding, source_of, unlimited
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
-from paceline_node.security.principals import ANONYMOUS, Principal
+from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener
 
 
@@ -33,6 +33,13 @@ class Client:
     def address(self) -> str:
         """The name without the port."""
         return self.name.rpartition(":")[0] or self.name
+
+    @property
+    def account(self) -> str:
+        """Whom quotas count it for: the principal, or the address of one without credentials."""
+        if self.principal.proof is not Proof.NONE:
+            return str(self.principal)
+        return source_of(self.address)
 
 
 _LAST_WORD_S = 1.0

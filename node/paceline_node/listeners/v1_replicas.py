@@ -145,13 +145,13 @@ class V1Replicas:
         hosted = _hosted_slots(local)
         if slot < len(hosted):
             acked = await self._real_acked(local, hosted[slot], offset)
-        elif local.simulation_on:
-            local.acknowledge_slot(slot, offset + 1)
+        elif local.simulation.is_on:
+            local.simulation.acknowledge(slot, offset + 1)
             acked = offset
         else:
             raise bad_request("replica id not configured")
         in_sync = [number for number, node in enumerate(hosted) if node in local.isr]
-        isr = (*in_sync, *local.in_sync_slots())
+        isr = (*in_sync, *local.simulation.in_sync())
         return _Progress(
             acked,
             local.high_watermark - 1,

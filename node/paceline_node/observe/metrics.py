@@ -55,6 +55,7 @@ class Gauge(enum.Enum):
         "What is held on behalf of clients: messages in arrival, requests, answers not taken.",
         ("protocol",),
     )
+    PRODUCERS = ("producers", "Producers that partitions led here remember.", ())
     CHANNEL_DEPTH = ("channel_depth", "Items or bytes waiting in a queue.", ("name",))
     LOOP_LAG = (
         "loop_lag_seconds",
@@ -126,6 +127,16 @@ class Total(enum.Enum):
     CLIENTS_ENDED = (
         "clients_ended",
         "Client connections ended because memory for clients was short.",
+        (),
+    )
+    PRODUCERS_EVICTED = (
+        "producers_evicted",
+        "Producers forgotten because their partition, or their client, had too many.",
+        (),
+    )
+    PRODUCERS_REFUSED = (
+        "producers_refused",
+        "Requests of new producers refused because none could be forgotten for them.",
         (),
     )
     CONNECTIONS_ACCEPTED = ("connections_accepted", "Client connections accepted.", ("protocol",))

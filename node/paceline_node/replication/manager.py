@@ -35,6 +35,7 @@ from paceline_node.replication.partition import (
     PartitionContext,
     PartitionKey,
 )
+from paceline_node.replication.producer_quota import ProducerLimits, ProducerShares
 from paceline_node.replication.proposals import ControllerCalls, Proposals
 from paceline_node.replication.repairs import Repairs, RepairSettings
 from paceline_node.replication.serving import ReplicaServer, ServingLimits
@@ -73,6 +74,7 @@ class ReplicationSettings:
     repairs: RepairSettings = field(default_factory=RepairSettings)
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     compaction: CompactionSettings = field(default_factory=CompactionSettings)
+    producers: ProducerLimits = field(default_factory=ProducerLimits)
 
 
 class ReplicaManager:
@@ -195,6 +197,7 @@ class ReplicaManager:
             lag_max_s=settings.lag_max_s,
             acks1_early=settings.acks1_early,
             simulated_max_lag=settings.simulated_max_lag,
+            shares=ProducerShares(settings.producers),
         )
 
     def _fetchers(

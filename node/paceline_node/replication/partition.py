@@ -27,12 +27,13 @@ from paceline.wire.batch_header import BatchHeader, read_header
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.replication.damage_refusals import refusal
-from paceline_node.replication.isr import SimulatedSlots
 from paceline_node.replication.leader import Brokers
 from paceline_node.replication.partition_context import PartitionContext, ReadResult
 from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
+from paceline_node.replication.producer_quota import ProducerQuota, writers_of
 from paceline_node.replication.replica import Replica, Role, Transition
 from paceline_node.replication.sequences import SequenceFence, judge
+from paceline_node.replication.simulation import Simulation
 from paceline_node.replication.transactions import (
     MarkerOrder,
     Ticket,
@@ -43,6 +44,7 @@ from paceline_node.replication.transactions import (
 from paceline_node.replication.trims import Trims
 from paceline_node.replication.waiters import AckWatchers, OffsetWaiters, Waiter
 from paceline_node.storage.log import Log
+from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.transactions import AbortedTransaction
 
@@ -86,7 +88,7 @@ class Partition:
             high_watermark=high_watermark,
             counts_durable=config.flush_mode.counts_durable,
         )
-        self.slots = SimulatedSlots(lag_max_s=context.lag_max_s, max_lag=context.simulated_max_lag)
+        self.simulation = Simulation(context, self.replica, log, self._settle_simulated)
         clock, deadlines = context.env.now, context.deadlines
         self._pending = PendingProduces(str(self), clock, deadlines, self._succeed)
         self._readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
@@ -94,6 +96,13 @@ class Partition:
         self._stable_readers: OffsetWaiters[Callable[[], None]] = OffsetWaiters()
         self.gate = TransactionGate()
         self.fence = SequenceFence(context.env.now)
+        self.quota = ProducerQuota(
+            context.shares,
+            log.producers,
+            context.env.now,
+            lambda: self.replica.high_watermark,
+            self._forget,
+        )
         self._ack_watchers = AckWatchers(self.acked)
         log.watch_reads(lambda offset, error: context.unreadable(self, offset, str(error)))
 
@@ -192,11 +201,13 @@ class Partition:
         simulated: bool = False,
         already: int = -1,
         ticket: Ticket | None = None,
+        client: str = "",
     ) -> None:
         """Append validated batches; ``headers`` are theirs, in order.
 
         Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull, the idempotence
-        errors, StorageError (outcome unknown), InvalidTransactionState. Otherwise ``done`` is
+        errors, StorageError (outcome unknown), InvalidTransactionState, TooManyProducers (new ones,
+        counted for ``client``). Otherwise ``done`` is
         called once, maybe before this returns, with a result or an error of unknown outcome.
         ``batches`` is stamped in place, not to be used again. With ``simulated``, a lone node's
         vacant slots count for acks=all, too few are waited for (spec v1 9.2). Without a batch: a
@@ -204,7 +215,7 @@ class Partition:
         (``transactions.py``)."""
         self.fence.seen(self.log.producers, headers)
         self._context.admission.check()
-        simulated = simulated and acks == Acks.ALL and self.simulation_on
+        simulated = simulated and acks == Acks.ALL and self.simulation.is_on
         required = self.config.min_insync_replicas
         leader = self.replica.check_produce(acks, 0 if simulated else required)
         duplicates, skip_bytes = judge(self.log.producers, headers, self.fence)
@@ -215,6 +226,7 @@ class Partition:
             if skip_bytes:
                 batches, headers = memoryview(batches)[skip_bytes:], headers[len(duplicates) :]
             check_all(self.gate, self.log.producers, headers, ticket)
+            self.quota.admit(writers_of(batches, headers), client)
             base, last_offset = self._append(batches, headers, leader.leader_epoch)
             base_offset = base if base_offset < 0 else base_offset
         pending = PendingProduce(base_offset, last_offset, required, done, is_duplicate=not is_new)
@@ -235,6 +247,7 @@ class Partition:
         self.gate.void(order.producer_id)
         offset = self.gate.already(order)
         if offset is None:
+            self.quota.admit_marker(key_of_id(order.producer_id))
             marker = order.marker(self._context.env.host.wall_ms())
             offset, _ = self._append(marker, [read_header(marker)], leader.leader_epoch)
             self.gate.marked(order, offset)
@@ -262,6 +275,13 @@ class Partition:
         context.appended(self)
         self.traffic.appended(appended.last_offset - appended.base_offset + 1, appended.size_bytes)
         return appended.base_offset, appended.last_offset
+
+    def _forget(self, keys: Sequence[ProducerKey]) -> None:
+        """Have all replicas forget these producers. Raises NotLeader, StorageFull, StorageError."""
+        self.replica.check_leading()
+        record = self.log.producers.eviction(keys, self._context.env.host.wall_ms())
+        self._append(record, [read_header(record)], self.replica.leader_epoch)
+        self.gate.forget(keys)
 
     def _acknowledge(
         self, pending: PendingProduce, acks: Acks, timeout_s: float, *, simulated: bool
@@ -431,9 +451,10 @@ class Partition:
         self._pending.fail_all(
             LeaderChangedAfterAppend(f"{self}: {change.value} now; outcome unknown")
         )
-        self.slots.clear()
+        self.simulation.clear()
         self.gate.clear()
         self.fence.clear()
+        self.quota.clear()
         for callback in (*self._readers.drain(), *self._stable_readers.drain()):
             callback()
         self._ack_watchers.notify(role_changed=True)
@@ -504,38 +525,8 @@ class Partition:
             self._settle_simulated()
         self._context.advanced(self)
 
-    # --- simulated slots (spec v1 9.1 rule 5) -------------------------------------------------
-
-    @property
-    def simulation_on(self) -> bool:
-        """Whether this partition has vacant slots that clients may simulate now."""
-        registration = self.replica.registration
-        return (
-            self._context.simulate
-            and registration is not None
-            and registration.slots > len(registration.replicas)
-        )
-
-    def acknowledge_slot(self, slot: int, end: int) -> None:
-        """A client says that vacant ``slot`` holds the log up to ``end`` (exclusive)."""
-        if self.simulation_on:
-            now = self._context.env.now()
-            self.slots.acknowledge(slot, end, self.log.log_end_offset, now)
-            self._settle_simulated()
-
-    def in_sync_slots(self) -> tuple[int, ...]:
-        """Simulated slots that are in sync now; empty when the simulation is off."""
-        if not self.simulation_on:
-            return ()
-        return self.slots.in_sync(self.log.log_end_offset, self._context.env.now())
-
-    def end_simulation(self) -> None:
-        """A second node registered: all simulated state is dropped (spec v1 9). Whoever waits for
-        simulated slots goes on waiting for real ones."""
-        self.slots.clear()
-
     def _settle_simulated(self) -> None:
-        in_sync = len(self.isr) + len(self.in_sync_slots())
+        in_sync = len(self.isr) + len(self.simulation.in_sync())
         self._pending.settle_simulated(self.replica.high_watermark, in_sync)
 
     # --- the end ------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from paceline.types import LeaderEpoch, NodeId
@@ -12,6 +12,7 @@ from paceline_node.observe.metrics import TopicTraffic
 from paceline_node.peers.burst import Burst
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.admission import Admission
+from paceline_node.replication.producer_quota import ProducerShares
 from paceline_node.storage.log import Log
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.transactions import AbortedTransaction
@@ -44,7 +45,8 @@ class PartitionContext:
     the disk cannot give bytes of the segment that begins at an offset.
     ``append_failed``: an append raised StorageError or StorageFull. ``state_due``: snapshots of a
     log wait to be written. ``simulate`` is on while this is the only registered node and simulated
-    slots are allowed (spec v1 9). ``burst`` joins the answers that one step gives.
+    slots are allowed (spec v1 9). ``burst`` joins the answers that one step gives. ``shares``:
+    how many producers each client has.
     """
 
     env: Env
@@ -68,3 +70,4 @@ class PartitionContext:
     acks1_early: bool = False
     simulated_max_lag: int = 0
     simulate: bool = False
+    shares: ProducerShares = field(default_factory=ProducerShares)

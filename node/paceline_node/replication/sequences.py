@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from paceline.errors import NotEnoughReplicas, OutOfOrderSequence
 from paceline.wire.batch_header import BatchHeader
-from paceline_node.storage.producers import Duplicate, ProducerTable
+from paceline_node.storage.producer_state import Duplicate
+from paceline_node.storage.producers import ProducerTable
 
 _FENCED_MAX = 4096
 _FENCED_S = 300.0

@@ -235,7 +235,7 @@ class PartitionTable:
             if registration is not None:
                 partition.replica.apply(registration, image.brokers, self._context.env.now())
             if ended:
-                partition.end_simulation()
+                partition.simulation.clear()
 
     def _reconcile(self, topic_id: TopicId, image: Image, *, known: bool) -> None:
         topic = image.topics.get(topic_id)

@@ -7,7 +7,7 @@ producer, and so does the end of the leadership; so an answer that was overtaken
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from paceline.errors import (
@@ -19,7 +19,8 @@ from paceline.errors import (
 )
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.end_marker import EndMarker, build_end_marker
-from paceline_node.storage.producers import ProducerState, ProducerTable
+from paceline_node.storage.producer_state import ProducerKey, ProducerState
+from paceline_node.storage.producers import ProducerTable
 
 
 class Ticket:
@@ -152,11 +153,11 @@ class TransactionGate:
         """The order was carried out at ``offset``."""
         self._marked[order.producer_id] = (order, offset)
 
-    def forget_gone(self, producers: ProducerTable) -> None:
+    def forget(self, keys: Iterable[ProducerKey]) -> None:
         """Orders about producers whom the log has forgotten are not repeated any more."""
-        gone = [each for each in self._marked if producers.producer(each) is None]
-        for producer_id in gone:
-            del self._marked[producer_id]
+        for namespace, key in keys:
+            if namespace == 0:
+                self._marked.pop(int.from_bytes(key, "big"), None)
 
     def already(self, order: MarkerOrder) -> int | None:
         """Where this leader has carried the order out, or one for a later transaction; None if it

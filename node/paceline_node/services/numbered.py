@@ -45,11 +45,13 @@ class Appended:
 @dataclass(frozen=True, slots=True)
 class Wish:
     """How a request wants its records appended. ``rule`` None stores every record, whatever its
-    number; its records must carry none then."""
+    number; its records must carry none then.
+    New producers are counted for ``client``."""
 
     acks: Acks
     timeout_s: float
     rule: Rule | None = None
+    client: str = ""
 
 
 class NumberedAppender:
@@ -141,6 +143,7 @@ class NumberedAppender:
             timeout_s=wish.timeout_s,
             done=answer.deliver,
             already=partition.log_end_offset - 1,
+            client=wish.client,
         )
         return answer
 

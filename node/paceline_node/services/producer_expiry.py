@@ -7,7 +7,7 @@ same producers at the same place of the log: never by a clock of its own (SETTLE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -21,10 +21,15 @@ from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.table import PartitionTable
 from paceline_node.services.answer import Answer
 from paceline_node.services.segments import SegmentService
-from paceline_node.storage.numbered import silent
-from paceline_node.storage.numbered_batches import expire_batch
+from paceline_node.storage import numbered, segment_state
+from paceline_node.storage.numbered_batches import EVERYBODY, expire_batch
+from paceline_node.storage.producer_state import ProducerKey, State
+from paceline_node.storage.producers import idle_before
+from paceline_node.storage.state_map import SLICES, expiry_key
 
 _TIMEOUT_S = 30.0
+
+States = Iterable[tuple[ProducerKey, State]]
 
 
 class ProducerKind(Protocol):
@@ -33,20 +38,29 @@ class ProducerKind(Protocol):
     def led_here(self) -> Iterator[Partition]:
         """Logs that may hold some."""
 
-    def has_silent(self, partition: Partition, cutoff_ms: int) -> bool:
-        """Whether any of them has been silent since before then."""
+    def cutoff(self, partition: Partition) -> int | None:
+        """Who has been silent since then is to be forgotten; None: nobody yet."""
 
-    async def expire(self, partition: Partition, cutoff_ms: int, *, timeout_s: float) -> None:
-        """Write the record that forgets those. Raises PacelineError."""
+    def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
+        """Which of them have been."""
+
+    async def expire(
+        self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
+    ) -> None:
+        """Write the record that forgets them; ``key`` is its producer key, which says of which
+        slice. Raises PacelineError."""
+
+    def is_done(self, partition: Partition) -> None:
+        """All that :meth:`cutoff` named are forgotten."""
 
 
 class ProducerExpiry:
-    """Looks at all logs of a kind every ``pause_s``."""
+    """Looks at all logs of a kind every ``pause_s``: at one slice of the producers at a time, so
+    that neither looking nor forgetting holds the loop up, here or on any replica."""
 
-    def __init__(self, env: Env, kind: ProducerKind, *, ttl_ms: int, pause_s: float) -> None:
+    def __init__(self, env: Env, kind: ProducerKind, *, pause_s: float) -> None:
         self._env = env
         self._kind = kind
-        self._ttl_ms = ttl_ms
         self._pause_s = pause_s
         self._log = structlog.get_logger(component="producers")
 
@@ -55,53 +69,85 @@ class ProducerExpiry:
         task_status.started()
         while True:
             await trio.sleep(self._pause_s)
-            cutoff_ms = self._env.host.wall_ms() - self._ttl_ms
             for partition in list(self._kind.led_here()):
-                if self._kind.has_silent(partition, cutoff_ms):
-                    await self._expire(partition, cutoff_ms)
-                else:
-                    await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+                await self._look(partition)
 
-    async def _expire(self, partition: Partition, cutoff_ms: int) -> None:
+    async def _look(self, partition: Partition) -> None:
+        kind, table = self._kind, partition.log.producers
+        cutoff = kind.cutoff(partition)
+        if cutoff is None:
+            return
+        numbers: Iterable[int | None] = (None,) if table.shard_count == 1 else range(SLICES)
         try:
-            await self._kind.expire(partition, cutoff_ms, timeout_s=_TIMEOUT_S)
+            for number in numbers:
+                await trio.lowlevel.checkpoint()
+                if not partition.is_leader:
+                    return
+                states = table if number is None else table.states_of(number)
+                gone = list(kind.silent(states, cutoff))
+                if gone:
+                    key = EVERYBODY if number is None else expiry_key(number)
+                    await kind.expire(partition, cutoff, key, timeout_s=_TIMEOUT_S)
+                    partition.gate.forget(each for each in gone if table.state(each) is None)
         except PacelineError as error:
             # Nothing depends on when it happens: the next round tries again.
             self._log.warning("producers not expired", partition=str(partition), error=str(error))
+            return
+        kind.is_done(partition)
 
 
-class SegmentWriters:
+class _ByTime:
+    """Producers whose batches have the broker's own time."""
+
+    def __init__(self, env: Env, ttl_ms: int) -> None:
+        self._env = env
+        self._ttl_ms = ttl_ms
+
+    def cutoff(self, partition: Partition) -> int | None:
+        return self._env.host.wall_ms() - self._ttl_ms
+
+    def is_done(self, partition: Partition) -> None:
+        """Nothing is remembered of it."""
+
+
+class SegmentWriters(_ByTime):
     """Those who append Events."""
 
-    def __init__(self, segments: SegmentService) -> None:
+    def __init__(self, env: Env, segments: SegmentService, *, ttl_ms: int) -> None:
+        super().__init__(env, ttl_ms)
         self._segments = segments
 
     def led_here(self) -> Iterator[Partition]:
         return iter(self._segments.led_here())
 
-    def has_silent(self, partition: Partition, cutoff_ms: int) -> bool:
-        writers = partition.log.producers.writers()
-        return any(writer.last_timestamp < cutoff_ms for writer in writers.values())
+    def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
+        return segment_state.silent(states, cutoff)
 
-    async def expire(self, partition: Partition, cutoff_ms: int, *, timeout_s: float) -> None:
-        await self._segments.expire_writers(partition, cutoff_ms, timeout_s=timeout_s)
+    async def expire(
+        self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
+    ) -> None:
+        await self._segments.expire_writers(partition, cutoff, key, timeout_s=timeout_s)
 
 
-class NumberedProducers:
+class NumberedProducers(_ByTime):
     """Those who number their records (``storage/numbered.py``)."""
 
-    def __init__(self, env: Env, table: PartitionTable) -> None:
-        self._env = env
+    def __init__(self, env: Env, table: PartitionTable, *, ttl_ms: int) -> None:
+        super().__init__(env, ttl_ms)
         self._table = table
 
     def led_here(self) -> Iterator[Partition]:
         return (partition for partition in self._table.partitions if partition.is_leader)
 
-    def has_silent(self, partition: Partition, cutoff_ms: int) -> bool:
-        return any(silent(partition.log.producers, cutoff_ms))
+    def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
+        return numbered.silent(states, cutoff)
 
-    async def expire(self, partition: Partition, cutoff_ms: int, *, timeout_s: float) -> None:
-        await _store(partition, expire_batch(cutoff_ms, self._env.host.wall_ms()), timeout_s)
+    async def expire(
+        self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
+    ) -> None:
+        batch = expire_batch(cutoff, self._env.host.wall_ms(), producer_key=key)
+        await _store(partition, batch, timeout_s)
 
 
 class _Mark(NamedTuple):
@@ -131,24 +177,24 @@ class PlainProducers:
         self._marks = {each: self._marks[each] for each in led if each in self._marks}
         return iter(led)
 
-    def has_silent(self, partition: Partition, cutoff_ms: int) -> bool:
+    def cutoff(self, partition: Partition) -> int | None:
         mark = self._marks.get(partition)
-        if mark is not None and mark.leader_epoch == partition.leader_epoch:
-            if self._env.now() - mark.at < self._ttl_s:
-                return False
-            if any(partition.log.producers.idle_before(mark.end_offset)):
-                return True
-        self._mark(partition)
-        return False
+        if mark is None or mark.leader_epoch != partition.leader_epoch:
+            self.is_done(partition)
+            return None
+        return mark.end_offset if self._env.now() - mark.at >= self._ttl_s else None
 
-    async def expire(self, partition: Partition, cutoff_ms: int, *, timeout_s: float) -> None:
-        offset = self._marks[partition].end_offset
+    def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
+        return idle_before(states, cutoff)
+
+    async def expire(
+        self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
+    ) -> None:
         now_ms = self._env.host.wall_ms()
-        await _store(partition, expire_batch(offset, now_ms, ProducerNamespace.NONE), timeout_s)
-        partition.gate.forget_gone(partition.log.producers)
-        self._mark(partition)
+        batch = expire_batch(cutoff, now_ms, ProducerNamespace.NONE, producer_key=key)
+        await _store(partition, batch, timeout_s)
 
-    def _mark(self, partition: Partition) -> None:
+    def is_done(self, partition: Partition) -> None:
         mark = _Mark(self._env.now(), partition.log_end_offset, partition.leader_epoch)
         self._marks[partition] = mark
 

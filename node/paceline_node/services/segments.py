@@ -171,8 +171,11 @@ class SegmentService:
 
     # --- appending --------------------------------------------------------------------------------
 
-    def append(self, partition: Partition, run: Run, *, timeout_s: float, done: Done) -> None:
-        """Append a run behind its writer's level; ``done`` as for ``Partition.produce``.
+    def append(
+        self, partition: Partition, run: Run, *, timeout_s: float, done: Done, client: str = ""
+    ) -> None:
+        """Append a run behind its writer's level; ``done`` and ``client`` as for
+        ``Partition.produce``.
 
         Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull; SegmentSealed;
         OutOfOrderSequence when the writer's level is not where the run begins.
@@ -182,13 +185,20 @@ class SegmentService:
         level = level_of(run.namespace, producers.writer(key))
         require_next(producers.marks, level, run.start)
         batch = run_batch(run, producers.marks, self._env.host.wall_ms())
-        self._produce(partition, batch, timeout_s, done)
+        self._produce(partition, batch, timeout_s, done, client)
 
     def _produce(
-        self, partition: Partition, batch: bytearray, timeout_s: float, done: Done
+        self,
+        partition: Partition,
+        batch: bytearray,
+        timeout_s: float,
+        done: Done,
+        client: str = "",
     ) -> None:
         headers = [read_header(batch)]
-        partition.produce(batch, headers, acks=Acks.ALL, timeout_s=timeout_s, done=done)
+        partition.produce(
+            batch, headers, acks=Acks.ALL, timeout_s=timeout_s, done=done, client=client
+        )
 
     async def level(self, partition: Partition, key: StateKey, *, timeout_s: float) -> int:
         """What is stored of a writer, once all of it is committed (``segment_state.level_of``).
@@ -277,17 +287,20 @@ class SegmentService:
             partition.log.advance_start(min(kept.base_offset, partition.high_watermark))
 
     async def expire_writers(
-        self, partition: Partition, cutoff_ms: int, *, timeout_s: float
+        self, partition: Partition, cutoff_ms: int, key: bytes, *, timeout_s: float
     ) -> None:
-        """Forget writers whose last batch is older, on every replica. Raises as :meth:`seal`."""
+        """Forget writers whose last batch is older, on every replica; ``key`` says which slice of
+        them. Raises as :meth:`seal`."""
         marks = partition.log.producers.marks
-        batch = expire_batch(cutoff_ms, marks, self._env.host.wall_ms())
+        batch = expire_batch(cutoff_ms, marks, self._env.host.wall_ms(), key)
         await self._write(partition, batch, timeout_s)
 
-    async def append_and_wait(self, partition: Partition, run: Run, *, timeout_s: float) -> None:
+    async def append_and_wait(
+        self, partition: Partition, run: Run, *, timeout_s: float, client: str = ""
+    ) -> None:
         """As :meth:`append`; returns once the run is committed. Raises as :meth:`seal` too."""
         answer: Answer[ProduceResult] = Answer()
-        self.append(partition, run, timeout_s=timeout_s, done=answer.deliver)
+        self.append(partition, run, timeout_s=timeout_s, done=answer.deliver, client=client)
         await _outcome(partition, answer, timeout_s)
 
     async def _write(self, partition: Partition, batch: bytearray, timeout_s: float) -> None:

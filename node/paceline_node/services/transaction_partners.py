@@ -52,6 +52,8 @@ from paceline_node.transactions.keys import (
 from paceline_node.transactions.records import GroupRef, TopicPartition
 
 _COMMIT_S = 5.0
+_COORDINATOR = "transactions"
+"""Whom producers of staged records are counted for."""
 _GRACE_S = 1.0
 """An answer may take this much longer to arrive than the work may take."""
 
@@ -361,6 +363,7 @@ class TransactionPartners:
                 timeout_s=order.timeout_ms / 1000,
                 done=answer.deliver,
                 ticket=ticket,
+                client=_COORDINATOR,
             )
         finally:
             found.gate.drop(ticket)

@@ -39,6 +39,7 @@ class _Waiting:
     headers: Sequence[BatchHeader]
     timeout_s: float
     done: Done
+    client: str
 
 
 _Place = tuple[Partition, int, int]
@@ -74,6 +75,7 @@ class TransactionalProduce:
         acks: Acks,
         timeout_s: float,
         done: Done,
+        client: str = "",
     ) -> None:
         """As :meth:`Partition.produce`, for batches validated with
         :data:`TRANSACTIONAL_ATTRIBUTES`; ``done`` may be given any error, also one of those that
@@ -96,11 +98,13 @@ class TransactionalProduce:
         place = (partition, first.producer_id, first.producer_epoch)
         queue = self._waiting.get(place)
         if queue is None and partition.gate.is_open(partition.log.producers, first):
-            partition.produce(batches, headers, acks=acks, timeout_s=timeout_s, done=done)
+            partition.produce(
+                batches, headers, acks=acks, timeout_s=timeout_s, done=done, client=client
+            )
             return
         partition.check_serving()
         partition.fence.seen(partition.log.producers, headers)
-        item = _Waiting(batches, headers, timeout_s, done)
+        item = _Waiting(batches, headers, timeout_s, done, client)
         if queue is not None:
             if len(queue) >= _WAITING_MAX:
                 raise InvalidRequest(f"{partition}: {_WAITING_MAX} requests wait already")
@@ -146,6 +150,7 @@ def _append(
             timeout_s=item.timeout_s,
             done=item.done,
             ticket=ticket,
+            client=item.client,
         )
     except PacelineError as error:
         item.done(error)

@@ -47,6 +47,19 @@ class LimitSettings:
         "connections that hold most are ended.",
         low=16 * _MIB,
     )
+    partition_producers: int = setting(
+        50_000,
+        "Producers that a partition knows, half of them of one client at most. Where there are "
+        "more, idle ones of the clients that have most are forgotten.",
+        low=2,
+        high=10_000_000,
+    )
+    client_producers: int = setting(
+        250_000,
+        "Producers of one client (principal, or address) in all partitions that this node leads.",
+        low=1,
+        high=100_000_000,
+    )
     requests_per_connection: int = setting(
         256, "Requests of one connection that are worked on at a time.", low=1, high=100_000
     )

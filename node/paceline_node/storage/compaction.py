@@ -48,7 +48,7 @@ from paceline.wire.thinning import (
 )
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.key_map import KeyMap
-from paceline_node.storage.producers import WINDOW, ProducerKey, key_of
+from paceline_node.storage.producer_state import WINDOW, ProducerKey, key_of
 from paceline_node.storage.transactions import AbortedRanges
 
 _LENGTH_END = 12

@@ -15,6 +15,7 @@ written by :meth:`LogState.write_due`, a little at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from paceline.types import NO_EPOCH
 from paceline_node.env import Disk, File
@@ -199,7 +200,7 @@ class LogState:
         ``oldest``, have said: nobody knows better. Its own records, told once more behind it,
         change little. Raises OSError."""
         now = self.table.freeze(oldest)
-        state = FrozenTable(oldest, now.states, now.open)
+        state = replace(now, aborted=())
         await producer_file.write(self._disk, self._directory, Snapshot(NO_EPOCH, state))
         self.anchored(state)
 

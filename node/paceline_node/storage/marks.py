@@ -67,7 +67,7 @@ class LogMark:
 
     def _set(self, offset: int) -> None:
         self.offset = offset
-        self._marks.change(self, self._slot)
+        self._marks.change(self._slot, offset)
 
 
 class DurableMarks:
@@ -80,7 +80,6 @@ class DurableMarks:
         self._slots: dict[PartitionKey, int] = {}
         self._free: list[int] = []
         self._keys: dict[int, PartitionKey] = {}
-        self._owners: dict[int, LogMark] = {}
         self._dirty: set[int] = set()
         self._unsynced = False
         self._urgent = False
@@ -113,9 +112,8 @@ class DurableMarks:
             slot = self._free.pop() if self._free else len(self._image) // _SLOT_BYTES
             self._slots[key] = slot
             self._keys[slot] = key
-        mark = self._owners[slot] = LogMark(self, slot, offset)
-        self.change(mark, slot)
-        return mark
+        self.change(slot, offset)
+        return LogMark(self, slot, offset)
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """These partitions are not kept here any more; written at once, as what is lowered."""
@@ -123,19 +121,15 @@ class DurableMarks:
             slot = self._slots.pop(key, None)
             if slot is not None:
                 del self._keys[slot]
-                self._owners.pop(slot, None)
                 self._free.append(slot)
                 self._image[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = bytes(_SLOT_BYTES)
                 self._dirty.add(slot)
         self.lowered()
 
-    def change(self, mark: LogMark, slot: int) -> None:
-        """Note the mark in its slot; :meth:`flush` writes it. Nothing happens where the slot is the
-        log's no more: a log that was given up may be in a sync that has just ended."""
-        if self._owners.get(slot) is not mark:
-            return
+    def change(self, slot: int, offset: int) -> None:
+        """Note a slot's offset; :meth:`flush` writes it."""
         key = self._keys[slot]
-        body = _SLOT.pack(key[0].bytes, key[1], mark.offset)
+        body = _SLOT.pack(key[0].bytes, key[1], offset)
         start = slot * _SLOT_BYTES
         if start == len(self._image):
             self._image.extend(bytes(_SLOT_BYTES))

@@ -24,6 +24,8 @@ from paceline.wire.batch import (
 from paceline.wire.records import encode_values
 from paceline_node.storage.numbered import Number
 
+EVERYBODY = bytes(16)
+"""The producer key of a record that forgets silent producers, whoever they are."""
 _RECORD_OVERHEAD = 64
 """More than a record's varints and its batch's share of header can be."""
 
@@ -79,11 +81,16 @@ def build_batches(records: NumberedRecords, *, timestamp_ms: int) -> Iterator[Bu
 
 
 def expire_batch(
-    cutoff: int, timestamp_ms: int, namespace: ProducerNamespace = ProducerNamespace.CURSUS
+    cutoff: int,
+    timestamp_ms: int,
+    namespace: ProducerNamespace = ProducerNamespace.CURSUS,
+    *,
+    producer_key: bytes = EVERYBODY,
 ) -> bytearray:
     """The record, empty to readers, that forgets producers of a kind that have been silent for
     long. ``cutoff``: of those that number their records the time (ms) since when, of namespace NONE
-    (v2's own, whose clients choose their timestamps) the offset."""
+    (v2's own, whose clients choose their timestamps) the offset. ``producer_key`` names a slice of
+    them (``state_map.expiry_key``)."""
     return build_raw_batch(
         b"",
         record_count=0,
@@ -93,7 +100,7 @@ def expire_batch(
         extension=BatchExtension(
             PayloadKind.EXPIRE,
             namespace,
-            producer_key=bytes(16),
+            producer_key=producer_key,
             producer_epoch=-1,
             first_sequence=cutoff,
             last_sequence=cutoff,

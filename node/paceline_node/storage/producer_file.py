@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
@@ -32,16 +32,15 @@ from paceline.wire.batch_header import verify
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
 from paceline_node.storage.epochs import EpochCache
-from paceline_node.storage.producers import (
-    FrozenTable,
+from paceline_node.storage.producer_state import (
     ProducerState,
-    ProducerTable,
     State,
+    is_stream,
     numbers_of,
-    read_detail,
     row_to_state,
     state_to_row,
 )
+from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
 from paceline_node.storage.scan import SLICE_BATCHES
 from paceline_node.storage.segment import Boundary, Segment
 from paceline_node.storage.state_map import StateMap
@@ -294,6 +293,7 @@ class LoadingTable:
         self._states: StateMap[State] = StateMap()
         self._open: dict[int, int] = {}
         self._aborted: list[AbortedTransaction] = []
+        self._streams = 0
 
     def add(self, rows: Any) -> None:
         """Take over some states."""
@@ -301,6 +301,7 @@ class LoadingTable:
             for row in rows:
                 key, state = row_to_state(row)
                 self._states.put(key, state)
+                self._streams += is_stream(state)
                 if isinstance(state, ProducerState) and state.is_open:
                     self._open[int.from_bytes(key[1], "big")] = state.open_offset
         except (ValueError, TypeError) as error:
@@ -315,11 +316,12 @@ class LoadingTable:
 
     def frozen(self, offset: int) -> FrozenTable:
         """What was read, of a snapshot taken at ``offset``."""
-        return FrozenTable(offset, self._states.freeze(), self._open, tuple(self._aborted))
+        aborted = tuple(self._aborted)
+        return FrozenTable(offset, self._states.freeze(), self._open, aborted, self._streams)
 
 
 def _at(table: FrozenTable, offset: int) -> FrozenTable:
-    return FrozenTable(offset, table.states, table.open, table.aborted)
+    return replace(table, offset=offset)
 
 
 async def newest(

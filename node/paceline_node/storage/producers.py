@@ -26,15 +26,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgpack
 
-from paceline.errors import (
-    DuplicateSequence,
-    InvalidProducerEpoch,
-    OutOfOrderSequence,
-)
+from paceline.errors import InvalidProducerEpoch, OutOfOrderSequence
 from paceline.wire.batch_header import (
     BatchExtension,
     BatchHeader,
@@ -45,66 +41,31 @@ from paceline.wire.batch_header import (
 )
 from paceline.wire.end_marker import EndMarker, is_end_marker, read_end_marker
 from paceline_node.storage import numbered, segment_state
+from paceline_node.storage.evictions import Eviction, eviction_batch, read_eviction
 from paceline_node.storage.numbered import NumberedState
+from paceline_node.storage.producer_state import (
+    WINDOW,
+    Duplicate,
+    ProducerKey,
+    ProducerState,
+    State,
+    Written,
+    check_sequence,
+    is_stream,
+    key_of,
+    key_of_id,
+    known_after,
+    may_go,
+    state_to_row,
+)
 from paceline_node.storage.segment_state import SegmentMarks, WriterState
 from paceline_node.storage.state_map import FrozenMap, StateMap, expiry_slice
 from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
 
-WINDOW = 5
-"""Batches remembered per producer. Fewer than a client has in flight would turn its retries into
-out-of-order errors (redpanda issues 3038 and 3039)."""
-
 _JOURNAL = 8192
 _MARKS = 3
-_ROW_WITHOUT_KNOWN = 3
-_SEQUENCES = 2**31
-_KNOWN_MAX = _SEQUENCES // 2
-"""Sequences wrap: more than half a turn back cannot be told from ahead."""
 
-ProducerKey = tuple[int, bytes]
-
-
-class Written(NamedTuple):
-    """One remembered batch; sequences and offsets inclusive."""
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    last_offset: int
-
-
-class Duplicate(NamedTuple):
-    """The batch is in the log already, at these offsets (inclusive); do not append it again."""
-
-    base_offset: int
-    last_offset: int
-
-
-class ProducerState(NamedTuple):
-    """One producer; immutable, so that undoing an update is putting the former one back.
-
-    ``window`` is empty when a marker has raised the epoch since. ``last_offset`` is that of its
-    last batch or marker. ``open_offset`` is where its open transaction begins, -1 for none;
-    ``coordinator_epoch`` that of its last marker. ``known`` counts the sequences, up to the newest
-    one and without a gap, that are in the log for certain: those below may never have been.
-    """
-
-    epoch: int
-    last_timestamp: int
-    window: tuple[Written, ...]
-    last_offset: int
-    open_offset: int = -1
-    coordinator_epoch: int = -1
-    known: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a transaction is open."""
-        return self.open_offset >= 0
-
-
-State = ProducerState | NumberedState | WriterState | SegmentMarks
-Detail = BatchExtension | EndMarker
+Detail = BatchExtension | EndMarker | Eviction
 
 
 class _Undo(NamedTuple):
@@ -113,21 +74,11 @@ class _Undo(NamedTuple):
     former: State | None
 
 
-def key_of(header: BatchHeader) -> ProducerKey | None:
-    """The key of the batch's producer; None when the batch is not idempotent."""
-    if header.producer_id < 0 or header.base_sequence < 0:
-        return None
-    return _key(header.producer_id)
-
-
-def _key(producer_id: int) -> ProducerKey:
-    return (0, producer_id.to_bytes(16, "big"))
-
-
 def read_detail(data: Buffer, position: int, header: BatchHeader) -> Detail | None:
     """What the table needs of a batch besides its header. Raises CorruptMessage."""
     if header.is_extended:
-        return read_extension(data, position)
+        extension = read_extension(data, position)
+        return read_eviction(data, position, header, extension) or extension
     if is_end_marker(header):
         return read_end_marker(data, position)
     return None
@@ -136,12 +87,14 @@ def read_detail(data: Buffer, position: int, header: BatchHeader) -> Detail | No
 @dataclass(frozen=True, slots=True)
 class FrozenTable:
     """A table as it was when the log ended at ``offset``. ``open`` are its open transactions,
-    ``aborted`` the aborted ones (:class:`TransactionIndex`)."""
+    ``aborted`` the aborted ones (:class:`TransactionIndex`), ``streams`` counts states that are
+    never forgotten."""
 
     offset: int
     states: FrozenMap[State] = field(default_factory=FrozenMap)
     open: Mapping[int, int] = field(default_factory=dict)
     aborted: Sequence[AbortedTransaction] = ()
+    streams: int = 0
 
 
 class ProducerTable:
@@ -154,6 +107,7 @@ class ProducerTable:
         self._marks: list[FrozenTable] = [FrozenTable(0)]
         self._undoable_from = 0  # updates at or above this offset are all in the journal
         self._changed_at = -1  # by the batch at this offset, the last one
+        self._streams = 0
         self.transactions = TransactionIndex()
 
     def __len__(self) -> int:
@@ -172,6 +126,15 @@ class ProducerTable:
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
+    @property
+    def producer_count(self) -> int:
+        """How many of the states are producers, which may be forgotten; event streams may not."""
+        return len(self._states) - self._streams
+
+    def state(self, key: ProducerKey) -> State | None:
+        """What is known of any producer."""
+        return self._states.get(key)
+
     def get(self, key: ProducerKey) -> ProducerState | None:
         """A producer of v2 batches."""
         state = self._states.get(key)
@@ -179,7 +142,7 @@ class ProducerTable:
 
     def producer(self, producer_id: int) -> ProducerState | None:
         """As :meth:`get`, by the id in its batches."""
-        return self.get(_key(producer_id))
+        return self.get(key_of_id(producer_id))
 
     def numbered(self, key: ProducerKey) -> NumberedState | None:
         """A producer that numbers its records."""
@@ -201,14 +164,29 @@ class ProducerTable:
         """All writers of the segment."""
         return {key: state for key, state in self._states.items() if isinstance(state, WriterState)}
 
-    def idle_before(self, offset: int) -> Iterator[ProducerKey]:
-        """Producers of v2 batches that have written nothing at or above ``offset`` and have no
-        transaction open."""
-        yield from _idle_before(self._states.items(), offset)
-
     def states_of(self, number: int) -> Iterator[tuple[ProducerKey, State]]:
         """The states of one slice of the keys (``state_map.py``)."""
         return self._states.items_of(number)
+
+    @property
+    def shard_count(self) -> int:
+        """Pieces that the states lie in, one where there are few."""
+        return self._states.shard_count
+
+    def shard(self, number: int) -> Iterator[tuple[ProducerKey, State]]:
+        """The states in one of them."""
+        return self._states.shard(number)
+
+    def eviction(self, keys: Sequence[ProducerKey], timestamp_ms: int) -> bytearray:
+        """The record that forgets these producers, for the end of this log."""
+        if self._states.get(segment_state.MARKS_KEY) is None:
+            return eviction_batch(keys, timestamp_ms)
+        return eviction_batch(
+            keys,
+            timestamp_ms,
+            namespace=ProducerNamespace.SEGMENT_SEED,
+            base_position=self.marks.end_position,
+        )
 
     def check(self, header: BatchHeader) -> Duplicate | None:
         """Judge a batch before the leader appends it.
@@ -237,12 +215,14 @@ class ProducerTable:
                     f"with sequence {first}, expected 0"
                 )
             return None
-        return _check_sequence(header, state)
+        return check_sequence(header, state)
 
     def note(self, header: BatchHeader, detail: Detail | None, base_offset: int) -> None:
         """Note any batch at ``base_offset``; ``detail`` is what :func:`read_detail` gave for it."""
         if isinstance(detail, BatchExtension):
             self.update_extended(header, detail, base_offset)
+        elif isinstance(detail, Eviction):
+            self._evict(header, detail, base_offset)
         elif isinstance(detail, EndMarker):
             self.update_marker(header, detail, base_offset)
         else:
@@ -271,14 +251,14 @@ class ProducerTable:
             last_offset,
             opened,
             coordinator,
-            _known(former, header),
+            known_after(former, header),
         )
         self._put(key, state, base_offset)
 
     def update_marker(self, header: BatchHeader, marker: EndMarker, base_offset: int) -> None:
         """Note an end marker at ``base_offset``: it ends the producer's transaction, if one is
         open, and may raise its epoch."""
-        key = _key(header.producer_id)
+        key = key_of_id(header.producer_id)
         former = self.get(key)
         window: tuple[Written, ...] = ()
         epoch, known = header.producer_epoch, 0
@@ -309,7 +289,7 @@ class ProducerTable:
         if extension.namespace is ProducerNamespace.NONE:
             if extension.kind is PayloadKind.EXPIRE:
                 states, cutoff = self._named(extension), extension.first_sequence
-                self._forget(list(_idle_before(states, cutoff)), base_offset)
+                self._forget(list(idle_before(states, cutoff)), base_offset)
             return
         if extension.namespace is ProducerNamespace.CURSUS:
             if extension.kind is PayloadKind.EXPIRE:
@@ -325,6 +305,15 @@ class ProducerTable:
                 self._forget(list(segment_state.silent(states, cutoff)), base_offset)
             changes = segment_state.changes(header, extension, base_offset, self.marks)
             for key, state in changes:
+                self._put(key, state, base_offset)
+
+    def _evict(self, header: BatchHeader, eviction: Eviction, base_offset: int) -> None:
+        states = ((key, self._states.get(key)) for key in eviction.keys)
+        self._forget([key for key, state in states if may_go(state)], base_offset)
+        if eviction.extension.namespace in segment_state.DIALECTS:
+            for key, state in segment_state.changes(
+                header, eviction.extension, base_offset, self.marks
+            ):
                 self._put(key, state, base_offset)
 
     def _named(self, extension: BatchExtension) -> Iterable[tuple[ProducerKey, State]]:
@@ -345,6 +334,8 @@ class ProducerTable:
         self._changed_at = base_offset
 
     def _set(self, key: ProducerKey, state: State | None) -> None:
+        if key[0] == ProducerNamespace.CURSUS:
+            self._streams += is_stream(state) - is_stream(self._states.get(key))
         if state is None:
             self._states.remove(key)
         else:
@@ -359,7 +350,8 @@ class ProducerTable:
     def freeze(self, offset: int) -> FrozenTable:
         """The table as it is now, ``offset`` being the log's end."""
         index = self.transactions
-        return FrozenTable(offset, self._states.freeze(), dict(index.open), tuple(index.aborted))
+        aborted = tuple(index.aborted)
+        return FrozenTable(offset, self._states.freeze(), dict(index.open), aborted, self._streams)
 
     def mark(self, frozen: FrozenTable) -> None:
         """Keep ``frozen``, this table as it is at the log's end, for :meth:`truncate`."""
@@ -413,6 +405,7 @@ class ProducerTable:
         self.transactions.open.update(to.open)
         self.transactions.replace_aborted(aborted)
         self._states = StateMap(to.states)
+        self._streams = to.streams
 
     def clear(self, offset: int = 0) -> None:
         """Start anew for a log that is rebuilt from ``offset``."""
@@ -433,88 +426,9 @@ class ProducerTable:
         return packed
 
 
-def _idle_before(states: Iterable[tuple[ProducerKey, State]], offset: int) -> Iterator[ProducerKey]:
+def idle_before(states: Iterable[tuple[ProducerKey, State]], offset: int) -> Iterator[ProducerKey]:
+    """Producers of v2 batches that have written nothing at or above ``offset`` and have no
+    transaction open."""
     for key, state in states:
         if isinstance(state, ProducerState) and state.last_offset < offset and not state.is_open:
             yield key
-
-
-def _known(former: ProducerState | None, header: BatchHeader) -> int:
-    """How many sequences are in the log for certain behind one more batch."""
-    count = header.last_offset_delta + 1
-    if former is None or not former.window or former.epoch != header.producer_epoch:
-        return count
-    if header.base_sequence != (former.window[-1].last_sequence + 1) % _SEQUENCES:
-        return count
-    return min(former.known + count, _KNOWN_MAX)
-
-
-def _check_sequence(header: BatchHeader, state: ProducerState) -> Duplicate | None:
-    """The same producer and epoch: a duplicate, the next batch, or an error.
-
-    DuplicateSequence is an acknowledgement to clients, so it is said only of a batch all of whose
-    records are in the log for certain.
-    """
-    first = header.base_sequence
-    last = header.last_sequence
-    for written in state.window:
-        if written.first_sequence == first and written.last_sequence == last:
-            return Duplicate(written.base_offset, written.last_offset)
-    last_sequence = state.window[-1].last_sequence if state.window else -1
-    expected = (last_sequence + 1) % _SEQUENCES
-    if first == expected:
-        return None
-    place = f"producer {header.producer_id} epoch {header.producer_epoch}"
-    if (last_sequence - last) % _SEQUENCES <= (last_sequence - first) % _SEQUENCES < state.known:
-        raise DuplicateSequence(
-            f"{place}: sequences {first}..{last} lie before {expected} and are stored already"
-        )
-    raise OutOfOrderSequence(
-        f"{place}: sequences {first}..{last}, expected {expected}; the log holds the "
-        f"{state.known} before that for certain, and knows of no others"
-    )
-
-
-def state_to_row(key: ProducerKey, state: State) -> list[Any]:
-    if isinstance(state, ProducerState):
-        window = [list(entry) for entry in state.window]
-        return [*key, state.epoch, state.last_timestamp, window, *state[3:]]
-    if isinstance(state, NumberedState):
-        return [*key, *numbered.to_row(state)]
-    return [*key, *state]
-
-
-def row_to_state(row: Any) -> tuple[ProducerKey, State]:
-    namespace, key, *rest = row
-    if type(key) is not bytes or len(key) != 16:
-        raise ValueError("a row without a 16-byte key")
-    if namespace in segment_state.DIALECTS:
-        return segment_state.row_to_state(namespace, key, rest)
-    if namespace == ProducerNamespace.CURSUS:
-        return (namespace, key), numbered.from_row(rest)
-    epoch, last_timestamp, window, *after = rest
-    if namespace != 0 or len(window) > WINDOW:
-        raise ValueError("a row of no known producer")
-    numbers_of([epoch, last_timestamp], 2)
-    entries = tuple(Written(*numbers_of(entry, 4)) for entry in window)
-    if len(after) == _ROW_WITHOUT_KNOWN:
-        after = [*after, _in_a_row(entries)]
-    return (0, key), ProducerState(epoch, last_timestamp, entries, *numbers_of(after, 4))
-
-
-def _in_a_row(window: tuple[Written, ...]) -> int:
-    """Sequences that the last batches hold without a gap."""
-    known = 0
-    following: int | None = None
-    for written in reversed(window):
-        if following is not None and (written.last_sequence + 1) % _SEQUENCES != following:
-            break
-        known += (written.last_sequence - written.first_sequence) % _SEQUENCES + 1
-        following = written.first_sequence
-    return known
-
-
-def numbers_of(values: Any, count: int) -> Any:
-    if len(values) != count or any(type(value) is not int for value in values):
-        raise ValueError(f"{values}: expected {count} numbers")
-    return values

@@ -59,12 +59,21 @@ def truncate_batch(start: int, marks: SegmentMarks, timestamp_ms: int) -> bytear
     return _mark(PayloadKind.TRUNCATE, start, marks, timestamp_ms)
 
 
-def expire_batch(cutoff_ms: int, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
-    """The record that forgets writers whose last batch is older than ``cutoff_ms``."""
-    return _mark(PayloadKind.EXPIRE, cutoff_ms, marks, timestamp_ms)
+def expire_batch(
+    cutoff_ms: int, marks: SegmentMarks, timestamp_ms: int, key: bytes = NO_WRITER
+) -> bytearray:
+    """The record that forgets writers whose last batch is older than ``cutoff_ms``; ``key`` names
+    a slice of them (``state_map.expiry_key``)."""
+    return _mark(PayloadKind.EXPIRE, cutoff_ms, marks, timestamp_ms, key)
 
 
-def _mark(kind: PayloadKind, value: int, marks: SegmentMarks, timestamp_ms: int) -> bytearray:
+def _mark(
+    kind: PayloadKind,
+    value: int,
+    marks: SegmentMarks,
+    timestamp_ms: int,
+    key: bytes = NO_WRITER,
+) -> bytearray:
     """An empty batch that takes one offset."""
     return build_raw_batch(
         b"",
@@ -75,7 +84,7 @@ def _mark(kind: PayloadKind, value: int, marks: SegmentMarks, timestamp_ms: int)
         extension=BatchExtension(
             kind,
             ProducerNamespace.SEGMENT_SEED,
-            NO_WRITER,
+            key,
             NO_EPOCH,
             value,
             value,

@@ -113,6 +113,14 @@ class StateMap(Generic[V]):
             if slice_of(key) == number:
                 yield key, value
 
+    @property
+    def shard_count(self) -> int:
+        return len(self._shards)
+
+    def shard(self, number: int) -> Iterator[tuple[Key, V]]:
+        """The entries of one shard."""
+        yield from self._shards[number].items()
+
     def freeze(self) -> FrozenMap[V]:
         """What the map holds now, for as long as anybody wants it."""
         self._shared = bytearray(b"\x01") * len(self._shards)

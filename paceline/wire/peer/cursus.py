@@ -15,10 +15,11 @@ from paceline.wire.message import Message
 @dataclass(frozen=True, slots=True)
 class CursusFrame(Message):
     """``budget_ms`` is what is left of the request's time; ``classed`` whether the client has asked
-    for classes in errors."""
+    for classes in errors; ``account`` whom quotas count it for."""
 
     budget_ms: int
     classed: bool
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

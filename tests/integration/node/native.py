@@ -40,17 +40,21 @@ def request(api: int, body: Message, payload: bytes = b"", *, correlation: int =
 
 
 class NativeConnection:
-    """One connection; greeted on entering unless ``hello`` is None."""
+    """One connection; greeted on entering unless ``hello`` is None. ``source``: the address that
+    it comes from."""
 
-    def __init__(self, address: Address, *, hello: Hello | None = HELLO) -> None:
+    def __init__(
+        self, address: Address, *, hello: Hello | None = HELLO, source: str | None = None
+    ) -> None:
         self._address = address
+        self._source = source
         self._hello = hello
         self._reader = FrameReader()
         self._correlation = 0
         self._stream: trio.SocketStream | None = None
 
     async def __aenter__(self) -> NativeConnection:
-        self._stream = await trio.open_tcp_stream(*self._address)
+        self._stream = await trio.open_tcp_stream(*self._address, local_address=self._source)
         try:
             if self._hello is not None:
                 await self.call(NativeApi.HELLO, self._hello, HelloReply)

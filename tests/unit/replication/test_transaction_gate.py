@@ -21,6 +21,7 @@ from paceline_node.replication.transactions import (
     check_all,
     check_order,
 )
+from paceline_node.storage.producer_state import key_of_id
 from paceline_node.storage.producers import ProducerTable
 
 
@@ -165,9 +166,9 @@ def test_an_order_is_carried_out_once() -> None:
 def test_orders_are_remembered_as_long_as_the_log_knows_the_producer() -> None:
     gate = TransactionGate()
     gate.marked(order(), 41)
-    gate.forget_gone(in_transaction())
+    gate.forget([key_of_id(8), (1, key_of_id(7)[1])])
     assert gate.already(order()) == 41
-    gate.forget_gone(ProducerTable())
+    gate.forget([key_of_id(7)])
     assert gate.already(order()) is None
 
 

@@ -29,7 +29,8 @@ from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.producers import FrozenTable, ProducerKey, ProducerState
+from paceline_node.storage.producer_state import ProducerKey, ProducerState
+from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.removals import Removals
 from paceline_node.storage.verify import Problem, verify_log
 from tests.unit.storage.keyed import RULES, compact, keyed, keyed_log, last_values, visible

@@ -31,10 +31,12 @@ from paceline.wire.records import iter_values
 from paceline_node.storage import recovery, scan
 from paceline_node.storage.durability import Durability, SyncTicket
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.evictions import Eviction
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.producers import ProducerTable
+from paceline_node.storage.producer_state import ProducerKey, key_of_id
+from paceline_node.storage.producers import ProducerTable, read_detail
 from tests.unit.broken_rules import assert_found
 from tests.unit.storage.world import StillHost, batch, content, flush, new_log, reopen
 
@@ -120,6 +122,14 @@ class LogMachine(RuleBasedStateMachine):
         self.model.append(Kept(appended.base_offset, appended.last_offset + 1, bytes(data)))
         self.past.append(list(self.model))
 
+    @rule(producers=st.sets(st.sampled_from([1, 2]), min_size=1))
+    def forget(self, producers: set[int]) -> None:
+        """A record that forgets producers by name."""
+        data = self.log.producers.eviction([key_of_id(each) for each in producers], self.host.wall)
+        appended = self.log.append_leader(data, self.epoch, self.host.wall)
+        self.model.append(Kept(appended.base_offset, appended.last_offset + 1, bytes(data)))
+        self.past.append(list(self.model))
+
     @rule(shift=st.integers(0, 2))
     def replicate(self, shift: int) -> None:
         """The last batches come again from a leader, after a truncation."""
@@ -143,7 +153,9 @@ class LogMachine(RuleBasedStateMachine):
         epoch = max(1, self.log.epochs.last_epoch)
         for kept in replaced[:count]:
             sizes = {len(value) for _, value in iter_values(kept.data)}
-            other = batch(kept.end - kept.base, value=b"?" * max(sizes), timestamp=self.host.wall)
+            other = batch(
+                kept.end - kept.base, value=b"?" * max(sizes, default=1), timestamp=self.host.wall
+            )
             appended = self.log.append_leader(other, epoch, self.host.wall)
             self.model.append(Kept(appended.base_offset, appended.last_offset + 1, bytes(other)))
             self.past.append(list(self.model))
@@ -305,9 +317,15 @@ class LogMachine(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         table = ProducerTable()
+        forgotten: set[ProducerKey] = set()
         for kept in self.model:
-            for _, header in iter_batches(kept.data):
-                table.update(header, kept.base)
+            for at, header in iter_batches(kept.data):
+                detail = read_detail(kept.data, at, header)
+                table.note(header, detail, kept.base)
+                if isinstance(detail, Eviction):
+                    forgotten.update(detail.keys)
+        for key in forgotten:
+            assert (self.log.producers.get(key) is None) == (table.get(key) is None)
         for key, state in table:
             known = self.log.producers.get(key)
             assert known is not None

@@ -45,26 +45,6 @@ async def test_a_mark_rises_by_a_sync_and_falls_at_once() -> None:
     assert await DurableMarks(disk).open() == {key(0): 4}
 
 
-async def test_a_log_that_was_given_up_leaves_the_marks_of_others_alone() -> None:
-    """It may be in a sync that is under way, while its slot is given to another."""
-    disk = MemoryDisk()
-    marks = DurableMarks(disk)
-    await marks.open()
-    gone = marks.of(key(0), 10)
-    marks.forget([key(0)])
-    gone.reach(11)
-    other = marks.of(key(1), 5)
-    gone.reach(12)
-    gone.lower(3)
-    marks.forget([key(1)])
-    again = marks.of(key(0), 0)
-    other.reach(9)
-    again.reach(2)
-    marks.flush()
-    disk.kill()
-    assert await DurableMarks(disk).open() == {key(0): 2}
-
-
 async def test_marks_ride_in_some_syncs_and_after_a_fall_in_the_next() -> None:
     disk = MemoryDisk()
     marks = DurableMarks(disk)

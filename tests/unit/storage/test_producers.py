@@ -17,7 +17,8 @@ from paceline.errors import (
 from paceline.wire.batch import BatchHeader, read_header
 from paceline.wire.end_marker import EndMarker, build_end_marker
 from paceline_node.storage import producer_file
-from paceline_node.storage.producers import Duplicate, ProducerTable
+from paceline_node.storage.producer_state import Duplicate
+from paceline_node.storage.producers import ProducerTable
 from tests.unit.storage.world import batch
 
 LAST = 2**31 - 1

@@ -23,7 +23,7 @@ from paceline.wire.end_marker import (
 from paceline.wire.records import Record
 from paceline_node.storage import producer_file
 from paceline_node.storage.numbered_batches import expire_batch
-from paceline_node.storage.producers import ProducerTable, read_detail
+from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
 from paceline_node.storage.transactions import (
     AbortedRanges,
     AbortedTransaction,
@@ -243,8 +243,8 @@ def test_producers_that_wrote_nothing_since_an_offset_are_forgotten() -> None:
         world.batch(3, producer=(3, 0, 0)),  # offsets 3 to 5
         world.batch(1, producer=(4, 0, 0)),
     )
-    assert sorted(log.table.idle_before(6)) == [key_of_id(1), key_of_id(3)]
-    assert list(log.table.idle_before(2)) == []
+    assert sorted(idle_before(log.table, 6)) == [key_of_id(1), key_of_id(3)]
+    assert list(idle_before(log.table, 2)) == []
     log.append(forget_before(6))
     assert [log.table.producer(each) is None for each in (1, 2, 3, 4)] == [True, False, True, False]
     assert log.table.transactions.open == {2: 1}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from paceline_cluster.sim.oracle import Oracle
 from paceline_node.replication.partition import Partition
 from paceline_node.storage.numbered import NumberedState
-from paceline_node.storage.producers import ProducerKey, ProducerState, State
+from paceline_node.storage.producer_state import ProducerKey, ProducerState, State
 
 Memory = tuple[object, ...]
 
