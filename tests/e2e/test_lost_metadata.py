@@ -128,7 +128,7 @@ def _start_one_by_one(nodes: Nodes, order: tuple[int, ...]) -> None:
     ("damage", "orders"),
     [
         pytest.param("one copy lost", ORDERS[:2], marks=pytest.mark.slow),
-        ("one copy rotten", ORDERS[2:3]),
+        pytest.param("one copy rotten", ORDERS[2:3], marks=pytest.mark.slow),
         pytest.param("one copy rotten", ORDERS[3:4], marks=pytest.mark.slow),
         ("both copies lost", ORDERS[:1]),
         pytest.param("both copies lost", ORDERS[2:3], marks=pytest.mark.slow),

@@ -1,0 +1,176 @@
+"""``scripts/show-repair``: the oldest segment of a large log is repaired while a producer writes.
+
+The log is made by hand, so that its size costs nothing: every batch is the same megabyte of zeros,
+of which files keep the first bytes only. One byte of the leader's oldest segment is then changed
+on the disk, and a consumer comes upon it. Reported is how long the repair takes, the longest step
+that any task took of a node's loop meanwhile, and the longest that the producer waited for an
+acknowledgement.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import click
+
+from paceline.client.blocking import connect
+from paceline.wire.batch import build_value_batch
+from tests.e2e.cluster import Cluster, wait_until
+
+TOPIC = "large"
+GIB = 2**30
+SEGMENT_BYTES = GIB
+VALUE_BYTES = 1_000_000
+HEAD_BYTES = 4096
+"""Of each batch so much is written; the rest is a hole in the file, and reads as zeros."""
+AFTER_S = 10.0
+SETTLED_S = 65.0
+"""The longest steps are those of the last minute, and a start has some of its own."""
+_SLICE = re.compile(r'^paceline_loop_longest_slice_seconds\{(?:.*?)task="([^"]*)"\} (\S+)$', re.M)
+_LAG = re.compile(r"^paceline_loop_lag_seconds(?:\{\})? (\S+)$", re.M)
+
+
+def write_log(directory: Path, gib: int) -> int:
+    """Fill a partition's directory, whose node is down, with whole segments; their end offset."""
+    for path in directory.glob("0*.*"):
+        path.unlink()
+    now = int(time.time() * 1000)
+    batch = bytes(build_value_batch([bytes(VALUE_BYTES)], timestamp_ms=now))
+    # The leader epoch, and then the base offset, lie outside the checksum.
+    batch = batch[:12] + struct.pack(">i", 0) + batch[16:]
+    assert not any(batch[HEAD_BYTES:])
+    offset = 0
+    for _ in range(gib):
+        with (directory / f"{offset:020}.log").open("wb") as segment:
+            for position in range(0, SEGMENT_BYTES - len(batch), len(batch)):
+                segment.seek(position)
+                segment.write(struct.pack(">q", offset) + batch[8:HEAD_BYTES])
+                offset += 1
+            segment.truncate(position + len(batch))
+    return offset
+
+
+class Loops:
+    """The longest steps of every node's event loop, as its metrics tell."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.slices: dict[str, float] = {}
+        self.lag_s = 0.0
+
+    def look(self) -> None:
+        for node in range(3):
+            host, port = self._cluster.address(node, "http")
+            with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as answer:
+                text = answer.read().decode()
+            for task, seconds in _SLICE.findall(text):
+                name = f"node {node}: {task}"
+                self.slices[name] = max(self.slices.get(name, 0.0), float(seconds))
+            for seconds in _LAG.findall(text):
+                self.lag_s = max(self.lag_s, float(seconds))
+
+    def report(self) -> None:
+        click.echo(f"event loop: late by {self.lag_s * 1000:.0f} ms at most; longest steps:")
+        for name, seconds in sorted(self.slices.items(), key=lambda item: -item[1])[:8]:
+            click.echo(f"  {seconds * 1000:6.0f} ms  {name}")
+
+
+def leader_of(cluster: Cluster) -> int:
+    return int(cluster.describe(TOPIC)[0]["leader"])
+
+
+def is_in_sync(cluster: Cluster) -> bool:
+    words = ("topic", "describe", TOPIC, "--output", "json")
+    answer = cluster.run(*words, exit_code=None)  # refused until all logs are read
+    return answer.returncode == 0 and len(json.loads(answer.stdout)["partitions"][0]["isr"]) == 3
+
+
+def made(cluster: Cluster, gib: int) -> None:
+    """A cluster whose three replicas hold the large log."""
+    cluster.up("--nodes", "3", "--set", "log.retention_ms=-1")
+    words = ("topic", "create", TOPIC, "--partitions", "1", "--replication-factor", "3")
+    cluster.run(*words, "--config", f"segment.bytes={SEGMENT_BYTES}")
+    cluster.run("produce", TOPIC, "--acks", "all", stdin=b"first\n")
+    directories = [cluster.partition_dir(node, TOPIC, 0) for node in range(3)]
+    for node in range(3):
+        cluster.run("node", "kill", str(node))
+    for directory in directories:
+        end = write_log(directory, gib)
+    began = time.monotonic()
+    cluster.run("up", "--detach", "--dir", str(cluster.dir), exit_code=None, timeout_s=3600)
+    wait_until("all in sync", lambda: is_in_sync(cluster), timeout_s=3600, every_s=0.5)
+    click.echo(f"{end:,} records, {gib} GiB, in sync after {time.monotonic() - began:.0f} s")
+    time.sleep(SETTLED_S)
+
+
+def strike(cluster: Cluster, victim: int) -> Path:
+    """Change one byte in the middle of the oldest segment."""
+    path = sorted(cluster.partition_dir(victim, TOPIC, 0).glob("*.log"))[0]
+    with path.open("r+b") as segment:
+        segment.seek(SEGMENT_BYTES // 2)
+        assert segment.read(1) == b"\x00"
+        segment.seek(SEGMENT_BYTES // 2)
+        segment.write(b"\x01")
+    return path
+
+
+def is_struck(path: Path) -> bool:
+    with path.open("rb") as segment:
+        segment.seek(SEGMENT_BYTES // 2)
+        return segment.read(1) == b"\x01"
+
+
+def watch(cluster: Cluster) -> None:
+    """The story from the changed byte on."""
+    loops = Loops(cluster)
+    victim = leader_of(cluster)
+    host, port = cluster.address((victim + 1) % 3, "native")
+    with connect(f"{host}:{port}") as client, client.producer() as producer:
+        path = strike(cluster, victim)
+        began = time.monotonic()
+        words = ("consume", TOPIC, "--partition", "0", "--from", "500", "--count", "60")
+        reader = cluster.start(*words, stderr=cluster.base / "reader.errors")
+        longest_s, count, repaired_at = 0.0, 0, 0.0
+        while not repaired_at or time.monotonic() < repaired_at + AFTER_S:
+            asked = time.monotonic()
+            producer.send(TOPIC, b"x" * 1000, partition=0)
+            longest_s = max(longest_s, time.monotonic() - asked)
+            count += 1
+            if count % 200 == 0:
+                loops.look()
+            if not repaired_at and count % 20 == 0 and not is_struck(path):
+                repaired_at = time.monotonic()
+        reader.wait(600)
+    click.echo(
+        f"repaired after {repaired_at - began:.1f} s; node {victim} led, and leads no more:"
+        f" node {leader_of(cluster)} does"
+    )
+    click.echo(f"producer: {count:,} records, longest wait {longest_s * 1000:.0f} ms")
+    loops.report()
+
+
+@click.command()
+@click.argument("gib", type=click.IntRange(min=2), default=50)
+def main(gib: int) -> None:
+    """Repair the oldest segment of a log of GIB gibibytes while a producer writes."""
+    base = Path(tempfile.mkdtemp(prefix="paceline-repair-"))
+    cluster = Cluster(base)
+    try:
+        made(cluster, gib)
+        watch(cluster)
+        sys.stdout.write("verdict: repaired\n")
+    finally:
+        cluster.purge()
+        shutil.rmtree(base)
+
+
+if __name__ == "__main__":
+    main()
