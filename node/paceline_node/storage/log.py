@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from paceline.errors import OffsetOutOfRange, StorageError, StorageFull
 from paceline.wire.batch_header import BatchHeader
@@ -245,6 +245,7 @@ class Log:
         ):
             active = self._roll()
         try:
+            self._files.name_active()
             start = active.file.append([data])
         except OSError as error:
             raise self._write_error(error) from error
@@ -267,6 +268,14 @@ class Log:
         if is_full(error):
             return StorageFull(f"{self.identity}: {error.strerror}")
         return self._broken(error)
+
+    @contextlib.contextmanager
+    def _errors(self, judge: Callable[[OSError], StorageFull | StorageError]) -> Iterator[None]:
+        """Raise what ``judge`` makes of the disk's errors."""
+        try:
+            yield
+        except OSError as error:
+            raise judge(error) from error
 
     @contextlib.contextmanager
     def disk_errors(self) -> Iterator[None]:
@@ -294,10 +303,9 @@ class Log:
         if sealed.is_empty:
             return sealed
         self.seal_files(sealed)
-        try:
-            return self._files.add(sealed.next_offset)
-        except OSError as error:
-            raise self._write_error(error) from error
+        with self._errors(self._write_error):
+            self._files.add(sealed.next_offset)
+        return self._files.active
 
     def seal_files(self, segment: Segment) -> None:
         """Write what recovery uses instead of reading ``segment``, the active one."""
@@ -305,10 +313,9 @@ class Log:
         self.take_snapshot()
 
     def write_indexes(self, segment: Segment) -> None:
-        try:
+        with self._errors(self._write_error):
+            self._files.name_active()
             self._durability.sync_and_close(segment.write_indexes(self._disk))
-        except OSError as error:
-            raise self._write_error(error) from error
 
     def take_snapshot(self) -> None:
         if self.damaged:
@@ -358,25 +365,21 @@ class Log:
         """Remove everything at or above ``offset`` (a follower whose log forks from its leader's).
 
         An offset inside a batch removes the whole batch. Epochs, producers and the durable offset
-        follow; what cannot be read for that is in ``damaged`` then. Raises ValueError below the log
-        start (that is a :meth:`begin_at`); StorageFull, CorruptMessage (nothing removed);
-        StorageError.
+        follow; what cannot be read for that is ``damaged`` then. Raises ValueError below the log
+        start (see :meth:`begin_at`); StorageFull, CorruptMessage (nothing removed); StorageError.
         """
         if offset >= self.log_end_offset:
             return
         if offset < self.log_start_offset:
             raise ValueError(f"{self}: cannot truncate to {offset}, below the log start")
         self._check_usable()
-        try:
+        with self._errors(self._write_error):
             boundary = self._files.at(offset).boundary_at_offset(offset)
+            table_cuts.prepare(self.producers, self._files.all, boundary.offset)
             prepared = self._files.prepare(boundary)
-        except OSError as error:
-            raise self._write_error(error) from error
         self.mark.lower(boundary.offset)
-        try:
+        with self._errors(self._broken):
             self._files.cut_back(boundary, prepared)
-        except OSError as error:
-            raise self._broken(error) from error
         self._forget_from(boundary.offset)
 
     def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None:
@@ -384,15 +387,11 @@ class Log:
         in this log's directory says so, durably (or it is of offset 0). Raises as truncate."""
         self._check_usable()
         offset = state.offset
-        try:
+        with self._errors(self._write_error):
             prepared = self._files.prepare_anew(offset)
-        except OSError as error:
-            raise self._write_error(error) from error
         self.mark.lower(offset)
-        try:
+        with self._errors(self._broken):
             self._files.begin_anew(offset, prepared)
-        except OSError as error:
-            raise self._broken(error) from error
         self._forget_from(0, spared=offset)
         self.epochs.clear()
         self.state.begun(state, is_kept=is_kept)
@@ -438,10 +437,8 @@ class Log:
         bases = self._files.bases
         count = sum(base <= self._written_start for base in bases[1:])
         count = self.state.removable(bases, count, self.log_start_offset)
-        try:
+        with self._errors(self._broken):
             self._files.remove_oldest(count)
-        except OSError as error:
-            raise self._broken(error) from error
         self.epochs.truncate_start(self.oldest_offset)
         self.producers.forget_below(self.log_start_offset)
         if count:
@@ -463,11 +460,9 @@ class Log:
             self.note_damage(*lost)
 
     def drop_snapshots_above(self, offset: int, *, spared: int = -1) -> None:
-        try:
+        with self._errors(self._broken):
             if self.state.drop_above(offset, spared=spared):
                 self._durability.touch_directory()
-        except OSError as error:
-            raise self._broken(error) from error
 
     # --- damage -------------------------------------------------------------------------------
 
@@ -511,10 +506,8 @@ class Log:
         self._swap(old, compacted, path)
 
     def _swap(self, old: Sequence[Segment], new: Segment, path: str) -> None:
-        try:
+        with self._errors(self._broken):
             self._files.swap(old, new, path)
-        except OSError as error:
-            raise self._broken(error) from error
         self.version += 1
         with contextlib.suppress(StorageFull):
             self.write_indexes(new)

@@ -373,6 +373,16 @@ class ProducerTable:
             del self._marks[0]
         self.transactions.forget_below(offset)
 
+    def known_before(self, offset: int) -> int:
+        """What :meth:`truncate` would return."""
+        if self._can_undo(offset):
+            return offset
+        floor, *others = self._marks
+        return max((mark.offset for mark in others if mark.offset <= offset), default=floor.offset)
+
+    def _can_undo(self, offset: int) -> bool:
+        return offset >= self._undoable_from or self._changed_at < offset
+
     def truncate(self, offset: int) -> int:
         """Forget batches at or above ``offset``, which must not lie below the oldest mark.
 
@@ -382,12 +392,10 @@ class ProducerTable:
         floor, *others = self._marks
         self._marks = [floor, *(mark for mark in others if mark.offset <= offset)]
         self.transactions.truncate(offset)
-        if offset >= self._undoable_from:
+        if self._can_undo(offset):
             while self._journal and self._journal[-1].base_offset >= offset:
                 undo = self._journal.pop()
                 self._set(undo.key, undo.former)
-            return offset
-        if self._changed_at < offset:
             return offset
         marks = self._marks
         start = marks[-1].offset

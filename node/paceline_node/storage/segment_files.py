@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from paceline_node.env import Disk, File
+from paceline_node.env import Disk, File, is_full
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.durability import Durability
 from paceline_node.storage.log_file import Unreadable
@@ -35,6 +35,7 @@ class SegmentFiles:
         self._retired: list[File] = []
         self._closing: list[File] = []
         self._announced: str | None = None
+        self._is_nameless = False  # the active file, which is empty then
 
     @property
     def all(self) -> Sequence[Segment]:
@@ -100,6 +101,7 @@ class SegmentFiles:
 
     def prepare_anew(self, base_offset: int) -> File:
         """The file of :meth:`begin_anew`, as :meth:`prepare` makes it."""
+        self.name_active()
         path = self._path(base_offset) + TEMPORARY
         self._disk.remove(path)
         return self._disk.create(path)
@@ -121,13 +123,26 @@ class SegmentFiles:
 
     def begin_anew(self, base_offset: int, prepared: File) -> None:
         """Remove all segments, newest first, and begin an empty one: a new file even under an old
-        name, so that old and new bytes never share one."""
+        name, so that old and new bytes never share one. Without room for its name it goes by the
+        one it has, and :meth:`name_active` is to be tried before anything is written to it."""
         self._drop_announced()
         while self._segments:
             self._remove(self._segments.pop())
-        path = self._path(base_offset)
-        self._disk.rename(path + TEMPORARY, path)
         self._begin(base_offset, prepared)
+        self._is_nameless = True
+        try:
+            self.name_active()
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+    def name_active(self) -> None:
+        """Give the active file the name that recovery knows, where that found no room."""
+        if self._is_nameless:
+            path = self._path(self.active.base_offset)
+            self._disk.rename(path + TEMPORARY, path)
+            self._durability.touch_directory()
+            self._is_nameless = False
 
     def remove_oldest(self, count: int) -> None:
         """Remove ``count`` segments, oldest first; the active one is never among them."""

@@ -20,6 +20,15 @@ Lost = tuple[Segment, list[tuple[Hole, str]]]
 """All holes of one segment, with their reasons."""
 
 
+def prepare(table: ProducerTable, segments: Sequence[Segment], end: int) -> None:
+    """See that :func:`forget_from` will be able to read what it has to: files may rest, and find no
+    descriptor then. Raises OSError."""
+    start = table.known_before(end)
+    for segment in segments:
+        if segment.base_offset < end and segment.next_offset > start:
+            segment.file.fileno()
+
+
 def forget_from(
     table: ProducerTable, segments: Sequence[Segment], known: Sequence[DamagedRange], end: int
 ) -> Lost | None:

@@ -11,6 +11,7 @@ import pytest
 
 from paceline.errors import StorageFull
 from paceline_node.env import is_full
+from paceline_node.storage.descriptors import Descriptors
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -88,6 +89,71 @@ async def test_without_room_for_the_new_file_nothing_is_given_up(way, code: int)
     assert (log.log_start_offset, log.log_end_offset) == (start, start + 2)
     assert log.epochs.entries == [(4, start)]
     log.abandon()
+
+
+@WAYS
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+async def test_without_room_for_the_new_name_nothing_is_taken(way, code: int) -> None:  # type: ignore[no-untyped-def]
+    """What was given up is gone by then; the disk is sound, so the node must not end for it."""
+    disk = MemoryDisk()
+    log = await filled(disk)
+    disk.fail_next("rename", code=code)
+    way(log)
+    start = log.log_end_offset
+    assert log.failed is None
+    for _ in range(3):
+        disk.fail_next("rename", code=code)
+        with pytest.raises(StorageFull, match=os.strerror(code)):
+            log.append_leader(batch(2), 4, 1_000)
+    assert (log.log_end_offset, log.failed) == (start, None)
+    disk.fail_next("rename", code=code)
+    with pytest.raises(StorageFull):
+        log.begin_at(FrozenTable(2 * ELSEWHERE), is_kept=True)
+    assert log.append_leader(batch(2), 4, 1_000).base_offset == start
+    await flush(log, disk)
+    await log.checkpoint()
+    log.abandon()
+    disk.power_cut(random.Random(1))
+    log = await reopen(disk, mark=start + 2)
+    assert (log.log_start_offset, log.log_end_offset) == (start, start + 2)
+    assert log.damaged == ()
+    log.abandon()
+
+
+async def test_a_cut_that_must_read_without_a_descriptor_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its producers wrote lies in files that rest: nothing is cut before they are had."""
+    disk = RealDisk(str(tmp_path), most_open=4)
+    log = await filled(disk)
+    whole = content(log)
+    await log.close()
+    log = await reopen(disk, clean=True, mark=END)
+    others = [disk.create(f"other-{number}") for number in range(20)]
+    cut = log.segments[-1].base_offset
+
+    oldest, have = log.segments[0].file.path, Descriptors.open
+
+    def none_left(self: Descriptors, path: str, flags: int, mode: int = 0o644) -> int:
+        if path.endswith(oldest):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return have(self, path, flags, mode)
+
+    with monkeypatch.context() as starved:
+        starved.setattr(Descriptors, "open", none_left)
+        with pytest.raises(StorageFull, match="Too many open files"):
+            log.truncate(cut)
+    assert log.failed is None
+    assert content(log) == whole
+    log.truncate(cut)
+    other = await new_log(MemoryDisk())
+    other.append_follower(memoryview(whole)[: len(content(log))])
+    assert log.producers.snapshot() == other.producers.snapshot()
+    for each in others:
+        each.close()
+    other.abandon()
+    log.abandon()
+    disk.close()
 
 
 @WAYS
