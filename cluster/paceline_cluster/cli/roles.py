@@ -10,6 +10,7 @@ import click
 from paceline.client import Client
 from paceline.types import NodeId
 from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
@@ -51,6 +52,55 @@ def set_(
             "role": name,
             "leader": done.leader,
             "leader_epoch": done.leader_epoch,
+        }
+
+    data = with_client(find(directory, bootstrap), work)
+    printer.result(data, Table(tuple(data), [tuple(data.values())]))
+
+
+@role.command()
+@click.argument("topic", shell_complete=complete_topics)
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--node", type=click.IntRange(0), required=True, metavar="ID", help="Whose replica.")
+@click.option(
+    "--unclean",
+    is_flag=True,
+    help="Of a partition without a leader: let a replica lead that is not complete.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@client_options
+@output_option
+def elect(
+    topic: str,
+    partition: int,
+    node: int,
+    unclean: bool,
+    yes: bool,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    printer: Printer,
+) -> None:
+    """Let a node's replica lead a partition, once; it must be in sync.
+
+    With --unclean a partition whose complete replicas are all gone or damaged starts over with
+    what this one has. Acknowledged records that only others have are lost then, also when those
+    come back: start them first, if that is possible. Refused while a complete replica is there.
+    """
+    if unclean:
+        loss = (
+            f"{topic}/{partition} starts over with what node {node} has of it: acknowledged "
+            "records that only other replicas have, or that are damaged on it, are lost for good"
+        )
+        confirm(f"{loss}. Let it lead?", loss, yes=yes)
+
+    async def work(client: Client) -> dict[str, Any]:
+        done = await client.admin.elect_leader(topic, partition, NodeId(node), unclean=unclean)
+        return {
+            "topic": topic,
+            "partition": partition,
+            "leader": done.leader,
+            "leader_epoch": done.leader_epoch,
+            "unclean": unclean,
         }
 
     data = with_client(find(directory, bootstrap), work)

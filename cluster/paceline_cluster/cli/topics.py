@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from paceline.errors import error_for
 from paceline.types import TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
+from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
@@ -249,7 +249,7 @@ def trim(
     """Delete the oldest records of a topic, on all replicas. Offsets do not change."""
     what = "all records" if before is None else f"the records before offset {before}"
     where = name if partition is None else f"{name}/{partition}"
-    _confirm(f"Delete {what} of {where}?", f"trim deletes {what} of {where}", yes=yes)
+    confirm(f"Delete {what} of {where}?", f"trim deletes {what} of {where}", yes=yes)
 
     async def work(client: Client) -> list[tuple[int, int]]:
         found = (await client.admin.topic(name)).partitions
@@ -284,7 +284,7 @@ def delete(
     printer: Printer,
 ) -> None:
     """Delete a topic with all its records."""
-    _confirm(
+    confirm(
         f"Delete {name} with all its records?", "delete removes all records of the topic", yes=yes
     )
 
@@ -293,14 +293,6 @@ def delete(
         return {"name": name, "deleted": True}
 
     _show(with_client(find(directory, bootstrap), work), printer)
-
-
-def _confirm(question: str, warning: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{warning}; confirm it with --yes")
-    click.confirm(question, abort=True, err=True)
 
 
 def _show(data: dict[str, Any], printer: Printer) -> None:

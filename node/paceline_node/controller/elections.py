@@ -59,12 +59,16 @@ def distrust(draft: Draft, node: NodeId) -> None:
         distrust_in(draft, node, partition)
 
 
-def distrust_in(draft: Draft, node: NodeId, partition: Partition) -> Partition:
-    """As :func:`distrust`, in one partition."""
-    if node not in partition.isr and node not in partition.elr:
+def distrust_in(
+    draft: Draft, node: NodeId, partition: Partition, *, is_emptied: bool = False
+) -> Partition:
+    """As :func:`distrust`, in one partition; ``is_emptied``: it lacks all that it acknowledged."""
+    known = (*partition.isr, *partition.elr, *(partition.lkelr if is_emptied else ()))
+    if node not in known:
         return partition
     isr = _without(partition.isr, node)
-    return draft.change(partition, Change(isr=isr, untrusted=frozenset((node,))))
+    emptied = frozenset((node,)) if is_emptied else frozenset()
+    return draft.change(partition, Change(isr=isr, untrusted=frozenset((node,)), emptied=emptied))
 
 
 def unfence(draft: Draft, node: NodeId) -> None:
@@ -263,12 +267,22 @@ def _elect_uncleanly(draft: Draft, partition: Partition, node: NodeId, place: st
             f"{place}: node {complete[0]} is alive and complete; clear its mark or fence instead"
         )
     if node == NO_NODE:
-        pool = [n for n in partition.replicas if draft.electable(n)]
-        # One that was complete and lost a range still has more than one that never was.
-        pool.sort(key=lambda n: (n not in partition.lkelr, n in partition.damaged))
-        node = next(iter(pool), NO_NODE)
+        node = _most_promising(draft, partition)
     if node == NO_NODE or not draft.electable(node):
         raise EligibleLeadersNotAvailable(f"{place}: no live replica to elect")
     elected = elect_unclean(partition, node)
     draft.put(elected)
     return elected
+
+
+def _most_promising(draft: Draft, partition: Partition) -> NodeId:
+    """Who has most, as far as is known here: a damaged one may have lost a range or all it had, and
+    one with an empty disk has registered since the others did."""
+
+    def rank(node: NodeId) -> tuple[bool, bool, int]:
+        broker = draft.broker(node)
+        epoch = 0 if broker is None else int(broker.broker_epoch)
+        return node in partition.damaged, node not in partition.lkelr, epoch
+
+    pool = [node for node in partition.replicas if draft.electable(node)]
+    return min(pool, key=rank, default=NO_NODE)

@@ -43,16 +43,17 @@ class Electorate(Protocol):
 class Change:
     """What a caller wants of a partition; None leaves a value as it is.
 
-    ``untrusted`` members lose their place in the ELR (they go to the LKELR). ``leader`` is elected
-    by force and must be electable and in the new ISR. ``passed_over`` is not elected this time,
-    electable or not. ``damaged`` are the replicas that are so from now on. ``bump`` raises the
-    partition epoch even if nothing else changes (a refused proposal, 3.6). ``resign`` makes the
-    present leader step down even if nobody can take over. ``replicas`` with ``adding`` and
-    ``removing`` are those of a reassignment.
+    ``untrusted`` members lose their place in the ELR. They go to the LKELR, but for those that are
+    ``emptied``: these hold nothing any more. ``leader`` is elected by force and must be electable
+    and in the new ISR. ``passed_over`` is not elected this time, electable or not. ``damaged`` are
+    the replicas that are so from now on. ``bump`` raises the partition epoch even if nothing else
+    changes (a refused proposal, 3.6). ``resign`` makes the present leader step down even if nobody
+    can take over. ``replicas`` with ``adding`` and ``removing`` are those of a reassignment.
     """
 
     isr: Sequence[NodeId] | None = None
     untrusted: frozenset[NodeId] = frozenset()
+    emptied: frozenset[NodeId] = frozenset()
     min_isr: int | None = None
     leader: NodeId | None = None
     passed_over: NodeId | None = None
@@ -177,7 +178,10 @@ def _membership(
     lkelr = tuple(
         node
         for node in replicas
-        if (node in complete or node in partition.lkelr) and node not in isr and node not in elr
+        if (node in complete or node in partition.lkelr)
+        and node not in isr
+        and node not in elr
+        and node not in change.emptied
     )
     return _Membership(partition.leader, isr, elr, lkelr)
 

@@ -121,7 +121,9 @@ def _follows(request: RegisterBrokerRequest, known: Broker) -> bool:
 
 def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_place: bool) -> None:
     node = request.node_id
-    if draft.broker(node) is not None:
+    known = draft.broker(node)
+    is_emptied = known is not None and known.directory_id != request.directory_id
+    if known is not None:
         draft.change_broker(node, fenced=True)
     damaged = {(ref.topic_id, ref.partition) for ref in request.damaged}
     for partition in draft.partitions():
@@ -132,7 +134,7 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
                 partition, Change(damaged=(*partition.damaged, node), bump=True)
             )
         if not keeps_place or is_damaged:
-            elections.distrust_in(draft, node, partition)
+            elections.distrust_in(draft, node, partition, is_emptied=is_emptied)
         elif node in partition.isr:
             elections.leave_isr(draft, node, partition)
     _hold_damaged(draft, node, request.damaged)

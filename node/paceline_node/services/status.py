@@ -147,5 +147,5 @@ class StatusService:
             degraded=self._lifecycle.degraded,
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
-            damaged=damage_view.describe(hosted),
+            damaged=damage_view.describe(self._node_id, hosted),
         )

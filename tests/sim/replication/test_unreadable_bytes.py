@@ -195,9 +195,9 @@ async def test_a_sole_replica_says_what_is_lost_and_goes_on(
             assert sound is not None
             assert value in bytes(sound.read())
         assert not node.failures
-        (told,) = damage_view.describe([leader])
+        (told,) = damage_view.describe(leader.leader, [leader])
         assert told.startswith("t/0 offsets 4..6: cannot be read (Input/output error); no other")
         assert told.endswith("paceline topic trim t --partition 0 --before 7")
         leader.trim(7)
-        assert not damage_view.describe([leader])
+        assert not damage_view.describe(leader.leader, [leader])
         await cluster.wait(lambda: not cluster.registration("t").damaged)

@@ -200,10 +200,25 @@ def test_with_its_newest_records_in_doubt_it_waits_for_the_operator() -> None:
     assert bench.partition().leader == NO_NODE
 
 
-def test_an_operator_who_names_nobody_gets_the_one_with_most() -> None:
+def test_an_operator_who_names_nobody_gets_a_whole_replica() -> None:
+    """Nobody here knows whether the damaged one, complete before, lost a range or all it had."""
     bench = three(min_isr=1)
     assert bench.propose((0,)) == ErrorCode.NONE
     report(bench, 0, hole=False)
     bench.ask(ElectLeader("orders", 0, NO_NODE, unclean=True))
     partition = bench.partition()
-    assert (partition.leader, partition.isr, partition.damaged) == (0, (0,), (0,))
+    assert (partition.leader, partition.isr, partition.damaged) == (1, (1,), (0,))
+
+
+def test_an_operator_who_names_nobody_gets_none_with_an_empty_disk() -> None:
+    bench = three(min_isr=1)
+    assert bench.propose((0,)) == ErrorCode.NONE
+    for node in (1, 0):
+        bench.fence(node)
+    for node in (0, 1):
+        bench.wipe(node)
+        bench.register(node)
+        bench.heartbeat(node)
+    assert (bench.partition().leader, bench.partition().lkelr) == (NO_NODE, ())
+    bench.ask(ElectLeader("orders", 0, NO_NODE, unclean=True))
+    assert bench.partition().leader == 2
