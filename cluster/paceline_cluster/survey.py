@@ -14,7 +14,7 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline.types import NO_NODE
-from paceline.wire.native.data import StatusReply
+from paceline.wire.native.data import RangeStanding, StatusReply
 from paceline_cluster import processes
 from paceline_cluster.nodecalls import ask_status, ask_to_stop
 from paceline_cluster.processes import ProcessState
@@ -93,6 +93,12 @@ class Survey:
             ),
             *damaged,
         ]
+
+    def ranges(self) -> list[tuple[int, RangeStanding]]:
+        """What replicas lost, and what becomes of it, by node. What was given up keeps no cluster
+        from being healthy."""
+        answers = [(view.id, view.status) for view in self.nodes if view.status is not None]
+        return [(node, each) for node, status in answers for each in status.ranges]
 
     def is_ready(self) -> bool:
         """Whether every node answers and the quorum and all partitions have leaders."""

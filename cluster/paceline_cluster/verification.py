@@ -87,7 +87,10 @@ async def verify_directories(
             places += await _places(path, disks)
         for done, place in enumerate(places, start=1):
             report = await verify_log(
-                place.disk, place.path, recovery_point=await _recovery_point(place)
+                place.disk,
+                place.path,
+                recovery_point=await _offset(place, Offsets.RECOVERY),
+                log_start=await _offset(place, Offsets.LOG_START),
             )
             verdict.logs.append((place, report))
             root = Path(place.disk.root)
@@ -118,12 +121,8 @@ def _is_partition(path: Path) -> bool:
     return (path / PARTITION_FILE).is_file() or any(path.glob(f"*{SEGMENT_SUFFIX}"))
 
 
-async def _recovery_point(place: Place) -> int:
-    """Up to where the directory promises that the log is whole."""
-    return await _offset(place, Offsets.RECOVERY)
-
-
 async def _offset(place: Place, which: Offsets) -> int:
+    """What the directory has written down of the log; 0 when it says nothing."""
     for found in await layout.list_partitions(place.disk):
         if found.path == place.path and found.identity is not None:
             offsets = await layout.read_offsets(place.disk, which) or {}

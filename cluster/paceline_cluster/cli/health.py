@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -49,13 +50,25 @@ def health(
     printer: Printer,
 ) -> int:
     """Say whether the cluster is healthy: all nodes answer, a controller is known, every
-    partition is led and has all its replicas in sync. Exit code 69 when it is not."""
+    partition is led and has all its replicas in sync. Exit code 69 when it is not.
+
+    Ranges of offsets that a node's disk lost are named with what becomes of them: 'damaged',
+    'repairing', or 'given-up' where the log start lies behind them.
+    """
     ref = find(directory, bootstrap)
     seen = trio.run(_wait_healthy, ref, timeout) if exit_when_healthy else trio.run(look, ref)
     reasons = seen.reasons()
-    data = {"healthy": not reasons, "reasons": reasons, "controller": seen.controller}
-    rows = [(reason,) for reason in reasons] or [("healthy",)]
-    printer.result(data, Table(("health",), rows))
+    lost = [{"node": node, **asdict(each)} for node, each in seen.ranges()]
+    data = {
+        "healthy": not reasons,
+        "reasons": reasons,
+        "controller": seen.controller,
+        "ranges": lost,
+    }
+    tables = [Table(("health",), [(reason,) for reason in reasons] or [("healthy",)])]
+    if lost:
+        tables.append(Table(tuple(lost[0]), [tuple(each.values()) for each in lost]))
+    printer.result(data, *tables)
     return Exit.UNAVAILABLE if reasons else Exit.OK
 
 

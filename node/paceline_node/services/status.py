@@ -148,4 +148,5 @@ class StatusService:
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
             damaged=damage_view.describe(self._node_id, hosted),
+            ranges=damage_view.ranges(self._node_id, hosted),
         )

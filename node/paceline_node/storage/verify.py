@@ -16,7 +16,7 @@ from functools import partial
 from paceline.errors import CorruptMessage
 from paceline.wire.batch import BatchHeader, TruncatedBatch, batch_crc, read_header
 from paceline_node.env import Disk, File
-from paceline_node.storage import epoch_file, producer_file
+from paceline_node.storage import damage, epoch_file, producer_file
 from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import OffsetIndex
@@ -37,6 +37,8 @@ class Problem(enum.Enum):
 
     DAMAGED = "damaged"
     MISSING = "missing"
+    GIVEN_UP = "given-up"
+    REPAIRING = "repairing"
     DIVERGED = "diverged"
     METADATA = "metadata"
     TORN_TAIL = "torn-tail"
@@ -46,8 +48,20 @@ class Problem(enum.Enum):
 
     @property
     def is_error(self) -> bool:
-        """False for what the next start of the node cuts off or rebuilds by itself."""
-        return self not in (Problem.TORN_TAIL, Problem.EPOCH_TABLE, Problem.INDEX)
+        """False for what the next start of the node cuts off or rebuilds by itself, and for what is
+        told besides."""
+        return self not in _NOTES
+
+
+_NOTES = frozenset(
+    (
+        Problem.TORN_TAIL,
+        Problem.EPOCH_TABLE,
+        Problem.INDEX,
+        Problem.GIVEN_UP,
+        Problem.REPAIRING,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +95,24 @@ class LogReport:
 async def verify_directory(disk: Disk) -> list[LogReport]:
     """Verify every log of a data directory, by path. Raises OSError."""
     points = await read_offsets(disk, Offsets.RECOVERY) or {}
+    starts = await read_offsets(disk, Offsets.LOG_START) or {}
     reports = []
     for directory in await list_partitions(disk):
         identity = directory.identity
-        point = points.get((identity.topic_id, identity.partition), 0) if identity else 0
-        reports.append(await verify_log(disk, directory.path, recovery_point=point))
+        key = (identity.topic_id, identity.partition) if identity else None
+        point, start = (points.get(key, 0), starts.get(key, 0)) if key else (0, 0)
+        report = await verify_log(disk, directory.path, recovery_point=point, log_start=start)
+        reports.append(report)
     return reports
 
 
-async def verify_log(disk: Disk, path: str, *, recovery_point: int = 0) -> LogReport:
+async def verify_log(
+    disk: Disk, path: str, *, recovery_point: int = 0, log_start: int = 0
+) -> LogReport:
     """Verify one log. Below ``recovery_point`` the epoch table must agree with the batches; above
-    it the table may lag behind after a crash. Raises OSError."""
-    check = _LogCheck(disk, path, recovery_point)
+    it the table may lag behind after a crash. What is lost below ``log_start`` was given up. Raises
+    OSError."""
+    check = _LogCheck(disk, path, recovery_point, log_start)
     await check.run()
     return check.report()
 
@@ -102,6 +122,7 @@ class _LogCheck:
     disk: Disk
     path: str
     recovery_point: int
+    log_start: int
     identity: PartitionIdentity | None = None
     expected: int = 0
     first: int = 0
@@ -121,6 +142,7 @@ class _LogCheck:
             self._add(Problem.METADATA, self.path, -1, str(error))
         await self._read_tables()
         await self._read_snapshots()
+        await self._read_known_damage()
         bases = segment_bases(self.disk, self.path)
         self.first = self.expected = bases[0] if bases else 0
         self.segment = SegmentCheck(is_whole=self.first == 0)
@@ -151,6 +173,17 @@ class _LogCheck:
             self.table = await epoch_file.read(self.disk, self.path) or EpochCache()
         except CorruptMessage as error:
             self._add(Problem.EPOCH_TABLE, f"{self.path}/{epoch_file.NAME}", -1, str(error))
+
+    async def _read_known_damage(self) -> None:
+        """What the node itself has found, and repairs as soon as there is a leader that has it."""
+        try:
+            known = await damage.read(self.disk, self.path)
+        except CorruptMessage as error:
+            self._add(Problem.METADATA, f"{self.path}/{damage.NAME}", -1, str(error))
+            return
+        for each in damage.above(known, self.log_start):
+            message = f"up to offset {each.end}: the node knows, and repairs it: {each.reason}"
+            self._add(Problem.REPAIRING, self.path, each.start, message)
 
     async def _read_snapshots(self) -> None:
         for offset in producer_file.offsets(self.disk.list(self.path)):
@@ -228,6 +261,8 @@ class _LogCheck:
     def _hole(self, path: str, hole: Hole, reason: str) -> None:
         if hole.end != _EVERYTHING:
             problem = Problem.MISSING if hole.position == hole.end_position else Problem.DAMAGED
+            if hole.end <= self.log_start:
+                problem = Problem.GIVEN_UP
             self._add(problem, path, hole.start, f"up to offset {hole.end}: {reason}")
         elif hole.start < self.recovery_point:
             self._add(Problem.DAMAGED, path, hole.start, reason)

@@ -441,6 +441,22 @@ class Status(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class RangeStanding(Message):
+    """Offsets ``start..end`` (exclusive) that a replica on the answering node lost.
+
+    ``state``: ``damaged`` (waits for somebody to be repaired from, or for an operator),
+    ``repairing`` (is fetched from the leader), ``given-up`` (the log start lies behind it).
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StatusReply(Message):
     """State of one node.
 
@@ -448,7 +464,8 @@ class StatusReply(Message):
     why it is not plainly running. ``role``: ``leader``, ``follower``, ``candidate`` (voters) or
     ``learner``. Partition counts are over the whole cluster as in this node's image;
     ``leading``/``hosting`` count this node's own. ``controller`` -1 while none is known.
-    ``damaged``: a sentence for each range that cannot be read on this node.
+    ``damaged``: a sentence for each range that cannot be read on this node; ``ranges`` has those
+    and the ones that were given up.
     """
 
     node_id: NodeId
@@ -475,6 +492,7 @@ class StatusReply(Message):
     pid: int = 0
     learners: tuple[NodeId, ...] = ()
     damaged: tuple[str, ...] = ()
+    ranges: tuple[RangeStanding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,8 +54,10 @@ async def test_a_sole_replica_that_lost_records_leads_on_by_an_operators_word(
         await nodes.start(0)
 
         told = await paceline(nodes, "health", exit_code=69)
-        reasons = " ".join(json.loads(told.stdout)["reasons"])
-        assert "paceline role elect t 0 --node 0 --unclean" in reasons
+        said = json.loads(told.stdout)
+        assert "paceline role elect t 0 --node 0 --unclean" in " ".join(said["reasons"])
+        [lost] = said["ranges"]
+        assert (lost["node"], lost["topic"], lost["state"]) == (0, "t", "damaged")
         clean = await paceline(nodes, "role", "elect", *PARTITION, "--node", "0", exit_code=69)
         assert b"node 0: replica is damaged" in clean.stderr
         unsure = await paceline(nodes, *led[:-1], exit_code=64)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from paceline.types import NodeId
-from paceline.wire.native.data import BrokerInfo, StatusReply
+from paceline.wire.native.data import BrokerInfo, RangeStanding, StatusReply
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.survey import NodeView, Survey
 
@@ -100,6 +100,13 @@ def test_ready_but_not_healthy(changed: dict[str, Any], reason: str) -> None:
     seen = _survey(replace(ALL_WELL, image_offset=11, **changed))
     assert seen.is_ready()
     assert seen.reasons() == [reason]
+
+
+def test_lost_ranges_are_named_by_node_and_those_given_up_hurt_nobody() -> None:
+    given_up = RangeStanding("orders", 0, 5, 8, "given-up", "the log start lies behind it")
+    seen = _survey(ALL_WELL, replace(ALL_WELL, ranges=(given_up,)))
+    assert seen.ranges() == [(1, given_up)]
+    assert seen.is_healthy()
 
 
 def test_counts_come_from_the_newest_metadata() -> None:

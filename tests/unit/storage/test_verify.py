@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline_node.storage import layout, verify
+from paceline_node.storage import damage, layout, verify
 from paceline_node.storage.compare import compare_replicas
+from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.layout import Offsets
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -67,6 +68,25 @@ async def test_bytes_that_the_disk_cannot_give() -> None:
     shown: list[DumpedBatch] = []
     assert await dump_segment(disk, segment.path(), shown.append)
     assert not shown
+
+
+async def test_what_was_given_up_and_what_is_being_repaired_is_told_as_such() -> None:
+    disk = MemoryDisk()
+    log = await written(disk)
+    first, second = log.segments[:2]
+    for segment in (first, second):
+        disk.make_unreadable(segment.path(), 0, 1)
+    start = second.base_offset
+    known = DamagedRange(start, second.next_offset, "found by a reader")
+    await damage.write(disk, PATH, [DamagedRange(0, start, "before the trim"), known])
+    report = await verify_log(disk, PATH, recovery_point=48, log_start=start)
+    found = [each for each in problems(report) if each[0] is not Problem.INDEX]
+    assert found == [
+        (Problem.REPAIRING, start),
+        (Problem.GIVEN_UP, 0),
+        (Problem.DAMAGED, start),
+    ]
+    assert [each.problem for each in report.findings if each.problem.is_error] == [Problem.DAMAGED]
 
 
 async def test_a_cut_tail() -> None:
