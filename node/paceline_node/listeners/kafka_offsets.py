@@ -214,9 +214,10 @@ class KafkaOffsets:
     def _refused(
         self, request: wire.OffsetFetchRequest, code: int, call: Call
     ) -> wire.OffsetFetchResponse:
-        if call.version >= _WITH_NULL_FOR_ALL:
-            return wire.OffsetFetchResponse(error_code=code)
+        """The error of the whole, as Kafka tells it from version 2 on, and at each partition that
+        was named: aiokafka looks there alone, and takes none for "nothing is stored"."""
         return wire.OffsetFetchResponse(
+            error_code=code if call.version >= _WITH_NULL_FOR_ALL else 0,
             topics=tuple(
                 wire.OffsetFetchResponseTopic(
                     name=topic.name,
@@ -231,7 +232,7 @@ class KafkaOffsets:
                     ),
                 )
                 for topic in request.topics or ()
-            )
+            ),
         )
 
     async def _group(

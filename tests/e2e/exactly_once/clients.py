@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from paceline.client import Client
@@ -40,5 +41,8 @@ class Kind:
 
 
 CLIENTS: dict[str, Kind] = {
-    "native": Kind("native", lambda course: python_command("native", course)),
+    "aiokafka": Kind("coordinator", partial(python_command, "aio")),
+    "confluent-kafka": Kind("coordinator", partial(python_command, "rdkafka")),
+    "kafka-python": Kind("coordinator", partial(python_command, "kafka_python")),
+    "native": Kind("native", partial(python_command, "native")),
 }

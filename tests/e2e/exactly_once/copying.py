@@ -11,7 +11,7 @@ import json
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,10 @@ from tests.e2e.exactly_once.judge import Copy, encode
 CALL_S = 60.0
 """How long a client may go on trying one step."""
 TRANSACTION_TIMEOUT_S = 60
+SESSION_S = 6
+"""Of group members: a killed one holds its successor up for so long, and each move of the group's
+coordinator begins it anew."""
+_REPEATS = 10
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,6 @@ class Adapter(ABC):
     copier, and ends it."""
 
     failures: tuple[type[BaseException], ...]
-    begins_anew_after_abort = False
 
     def __init__(self, course: Course) -> None:
         self.course = course
@@ -105,7 +108,7 @@ class Adapter(ABC):
         return False
 
     def may_repeat(self, error: BaseException) -> bool:
-        """Whether the client says that a commit that failed so is to be said again."""
+        """Whether the client says that an end that failed so is to be said again."""
         return False
 
 
@@ -136,8 +139,6 @@ async def _go_on(adapter: Adapter, journal: Journal) -> bool:
         if told is Told.UNKNOWN:
             return False
         if told is Told.ABORTED:
-            if adapter.begins_anew_after_abort:
-                return False
             await adapter.rewind()
     return True
 
@@ -155,10 +156,10 @@ async def _transact(
         await adapter.send_offsets({at: end for at, (_, end) in slices.items()})
         if on_purpose:
             await adapter.flush()
-            await adapter.abort()
+            await _repeated(adapter, adapter.abort)
             told = Told.ABORTED
         else:
-            await _commit(adapter)
+            await _repeated(adapter, adapter.commit)
             told = Told.COMMITTED
     except adapter.failures as error:
         told, why = await _give_up(adapter, error)
@@ -166,16 +167,17 @@ async def _transact(
     return told
 
 
-async def _commit(adapter: Adapter) -> None:
-    for _ in range(20):
+async def _repeated(adapter: Adapter, end: Callable[[], Awaitable[None]]) -> None:
+    """A commit or an abort, again as often as the client asks for that."""
+    for _ in range(_REPEATS):
         try:
-            await adapter.commit()
+            await end()
         except adapter.failures as error:
             if not adapter.may_repeat(error):
                 raise
         else:
             return
-    await adapter.commit()
+    await end()
 
 
 async def _give_up(adapter: Adapter, error: BaseException) -> tuple[Told, str]:
@@ -183,7 +185,7 @@ async def _give_up(adapter: Adapter, error: BaseException) -> tuple[Told, str]:
     why = _text(error)
     if adapter.may_abort(error):
         try:
-            await adapter.abort()
+            await _repeated(adapter, adapter.abort)
         except adapter.failures as another:
             return Told.UNKNOWN, f"{why}; then {_text(another)}"
         return Told.ABORTED, why

@@ -20,6 +20,7 @@ from paceline.errors import ConnectionLost, PacelineError, RequestTimedOut
 from paceline.types import TopicPartition
 from tests.e2e.exactly_once.copying import (
     CALL_S,
+    SESSION_S,
     TRANSACTION_TIMEOUT_S,
     Adapter,
     Read,
@@ -61,7 +62,7 @@ class Native(Adapter):
             client.consumer(
                 course.input,
                 group=course.group,
-                membership=GroupSettings(auto_commit_s=None),
+                membership=GroupSettings(auto_commit_s=None, session_timeout_s=SESSION_S),
                 listener=self._moves,
             )
         )

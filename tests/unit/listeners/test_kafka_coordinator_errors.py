@@ -197,6 +197,22 @@ async def test_every_client_asks_again(api: CoordinatorApi, error: ErrorCode) ->
         assert code in repeated, (client, code)
 
 
+@pytest.mark.parametrize("version", [1, 2, 7])
+async def test_a_refused_fetch_of_offsets_says_so_at_each_partition(version: int) -> None:
+    """aiokafka looks for errors there alone: without partitions it takes nothing for committed, and
+    begins anew at the start of the topic."""
+    failing = cast(Any, Failing(error_for(ErrorCode.NOT_COORDINATOR, "moved")))
+    topic = offsets.OffsetFetchRequestTopic(name="o", partition_indexes=(0, 3))
+    request = offsets.OffsetFetchRequest(group_id="g", topics=(topic,))
+    told = await KafkaOffsets(failing).fetch(request, call(version))
+    assert told.error_code == (ELSEWHERE if version > 1 else 0)
+    [found] = told.topics
+    assert [(each.partition_index, each.error_code) for each in found.partitions] == [
+        (0, ELSEWHERE),
+        (3, ELSEWHERE),
+    ]
+
+
 @pytest.mark.parametrize("api", list(CoordinatorApi), ids=lambda each: each.name)
 def test_only_produce_tells_of_a_time_out(api: CoordinatorApi) -> None:
     """... nor of the replicas of a coordinator's own topic."""
