@@ -1,13 +1,17 @@
 """The copier with kafka-python.
 
-Its producer (3.0.12) keeps the offsets of an aborted transaction and sends them with the next, so
-after each abort there has to be another.
+Two faults of its producer (3.0.12) need another producer, with the same id:
+
+- It keeps the offsets of an aborted transaction and sends them with the next.
+- It forgets a request to a coordinator that refuses the connection (`await_ready` raises where its
+  caller expects False), and whoever waits for the answer does so for ever. So nothing is waited for
+  without a limit here, and what was in doubt then is unknown.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import kafka
 import trio
@@ -24,6 +28,11 @@ from tests.e2e.exactly_once.copying import (
 )
 
 _CLOSE_S = 5
+_PATIENCE_S = 20.0
+
+
+class Forgotten(Exception):
+    """The producer has not answered."""
 
 
 class Moves(kafka.ConsumerRebalanceListener):
@@ -39,7 +48,7 @@ class Moves(kafka.ConsumerRebalanceListener):
 
 
 class KafkaPython(Adapter):
-    failures = (KafkaError,)
+    failures = (KafkaError, Forgotten)
 
     async def open(self) -> None:
         course = self.course
@@ -54,7 +63,7 @@ class KafkaPython(Adapter):
             session_timeout_ms=SESSION_S * 1000,
             heartbeat_interval_ms=SESSION_S * 1000 // 3,
         )
-        self._producer.init_transactions()
+        await _within(self._producer.init_transactions)
         self._consumer.subscribe([course.input], listener=self._moves)
 
     def _new_producer(self) -> kafka.KafkaProducer:
@@ -65,9 +74,16 @@ class KafkaPython(Adapter):
         )
 
     async def close(self) -> None:
-        self._producer.close(timeout=_CLOSE_S)
+        self._close_producer()
         try:
             self._consumer.close()
+        except KafkaError as error:
+            print("closing:", repr(error), file=sys.stderr, flush=True)
+
+    def _close_producer(self) -> None:
+        """With what it has forgotten it waits in vain."""
+        try:
+            self._producer.close(timeout=_CLOSE_S)
         except KafkaError as error:
             print("closing:", repr(error), file=sys.stderr, flush=True)
 
@@ -97,28 +113,34 @@ class KafkaPython(Adapter):
         self._producer.send(self.course.output, value, partition=partition)
 
     async def send_offsets(self, offsets: Mapping[int, int]) -> None:
-        self._producer.send_offsets_to_transaction(
-            {
-                TopicPartition(self.course.input, at): OffsetAndMetadata(to, "", -1)
-                for at, to in offsets.items()
-            },
-            self._member,
-        )
+        places = {
+            TopicPartition(self.course.input, at): OffsetAndMetadata(to, "", -1)
+            for at, to in offsets.items()
+        }
+        await _within(self._producer.send_offsets_to_transaction, places, self._member)
 
     async def flush(self) -> None:
-        self._producer.flush()
+        await _within(self._producer.flush)
 
     async def commit(self) -> None:
-        self._producer.commit_transaction()
+        await _within(self._producer.commit_transaction)
 
     async def abort(self) -> None:
-        self._producer.abort_transaction()
-        self._producer.close(timeout=_CLOSE_S)
+        await _within(self._producer.abort_transaction)
+        self._close_producer()
         self._producer = self._new_producer()
-        self._producer.init_transactions()
+        await _within(self._producer.init_transactions)
 
     def may_abort(self, error: BaseException) -> bool:
-        return not isinstance(error, ProducerFencedError)
+        return not isinstance(error, ProducerFencedError | Forgotten)
+
+
+async def _within(call: Callable[..., object], *arguments: object) -> None:
+    """Have a producer do something, unless it takes too long. Raises Forgotten."""
+    with trio.move_on_after(_PATIENCE_S) as scope:
+        await trio.to_thread.run_sync(call, *arguments, abandon_on_cancel=True)
+    if scope.cancelled_caught:
+        raise Forgotten(f"{call.__name__} did not return within {_PATIENCE_S:.0f} s")
 
 
 if __name__ == "__main__":
