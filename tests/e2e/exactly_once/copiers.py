@@ -12,8 +12,6 @@ import trio
 
 HANG_S = 240.0
 """So long without a word in its journal, and a copier hangs: it shows where its threads are."""
-DUMP = signal.SIGUSR1
-"""A Python copier shows its threads then (faulthandler)."""
 _DUMP_S = 5.0
 _LOOK_AGAIN_S = 0.2
 
@@ -22,8 +20,16 @@ class Copier:
     """One process after another with the same journal, until one is done. ``problems``: what no
     copier should do."""
 
-    def __init__(self, name: str, command: Sequence[str], journal: Path, errors: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        dump: signal.Signals,
+        journal: Path,
+        errors: Path,
+    ) -> None:
         self.name = name
+        self._dump = dump
         self.has_ended = False
         self.kills = 0
         self.problems: list[str] = []
@@ -77,7 +83,7 @@ class Copier:
     async def _hangs(self) -> None:
         assert self._process is not None
         self.problems.append(f"{self.name} hung for {HANG_S:.0f} s: {self._errors} shows where")
-        self._process.send_signal(DUMP)
+        self._process.send_signal(self._dump)
         await trio.sleep(_DUMP_S)
         self.kill()
         await trio.to_thread.run_sync(self._process.wait)

@@ -128,7 +128,9 @@ class Run:
             )
             errors = plan.folder / f"{name}.err"
             self._courses[name] = course
-            self._copiers[name] = Copier(name, command, Path(course.journal), errors)
+            self._copiers[name] = Copier(
+                name, command, CLIENTS[name].dump, Path(course.journal), errors
+            )
 
     async def _copy(self, fleet: Fleet) -> None:
         """Until every copier is done, while the nemesis strikes."""
