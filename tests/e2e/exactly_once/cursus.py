@@ -29,6 +29,10 @@ class Cursus(Adapter):
         self._transactions = Coordinator(addresses, f"transactional_id={course.name}")
         self._groups = Coordinator(addresses, f"group={course.group}")
         self._sequence = 0
+        self._own: list[int] = []
+        self._positions: dict[int, int] = {}
+        self._waiting: dict[int, list[Read]] = {}
+        self._connections: dict[int, SyncConnection] = {}
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -39,12 +43,13 @@ class Cursus(Adapter):
         producer = f"txn-{sha256(course.name.encode()).hexdigest()[:16]}"
         self._who = f"transactional_id={course.name} producerId={producer} epoch={epoch}"
         self._group = f"topic={course.input} group={course.group}"
-        self._connections: dict[int, SyncConnection] = {}
         await self._join()
 
     async def _join(self) -> None:
         joined = await self._groups.say(f"JOIN_GROUP {self._group} member={self.course.name}")
         self._member = " ".join(joined.split()[1:3])
+        shared = joined.partition("assignments=[")[2].partition("]")[0]
+        self._own = [int(each) for each in shared.replace(",", " ").split()]
         await self.rewind()
 
     async def close(self) -> None:
@@ -60,8 +65,7 @@ class Cursus(Adapter):
         except Refused:
             await self._join()
             return []
-        partition = min(self._positions, key=self._positions.__getitem__)
-        for at in (partition, *(set(self._positions) - {partition})):
+        for at in sorted(self._own, key=self._positions.__getitem__):
             if not self._waiting.get(at):
                 self._waiting[at] = await trio.to_thread.run_sync(self._consume, at)
             reads, self._waiting[at] = self._waiting[at][:most], self._waiting[at][most:]
