@@ -89,6 +89,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": str(warehouse),
             "spark.local.dir": str(warehouse),
             "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": "1",
             # Little of what runs once or twice is worth compiling: not by Spark, and not by Java's
             # second compiler. Both cores have other things to do than collecting garbage.
             "spark.sql.codegen.wholeStage": "false",

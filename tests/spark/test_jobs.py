@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -208,94 +204,6 @@ def test_a_topic_made_anew_is_not_mixed_into_its_archive(
     root = tmp_path / "another"
     code, report = archive("c2")
     assert (code, report["rows"]) == (JobExit.DONE, 20)
-
-
-def test_each_window_is_written_once(job: Job, topics: Topics, tmp_path: Path) -> None:
-    source, target, dead = topics.make(), topics.make("windows", 2), topics.make("dead", 1)
-    base = 1_700_000_000_000 // 60_000 * 60_000
-
-    def write(minute: int, count: int) -> None:
-        with topics.client.producer() as producer:
-            for number in range(count):
-                value = {
-                    "who": f"u{number % 2}",
-                    "at": base + minute * 60_000 + number,
-                    "x": number,
-                }
-                producer.send(source, json.dumps(value).encode(), partition=number % 2)
-
-    windows = (
-        *("windows", "--topics", source, "--to", target, "--time", "$.at", "--key", "$.who"),
-        *("--agg", "count,sum:$.x", "--watermark", "1s", "--dead-letter", dead),
-        *("--checkpoint", tmp_path / "c"),
-    )
-    write(0, 10)
-    write(1, 4)
-    write(3, 1)
-    topics.write(source, ["not json"], partition=0)
-
-    def done() -> bool:
-        return len(topics.read(target)) == 4 and topics.read(dead) == ["not json"]
-
-    with stopped_once("windows and bad rows are written", done):
-        code, _ = job(*windows, "--trigger", "100ms")
-    assert code == JobExit.DONE
-    assert early_windows(job, topics, source, tmp_path) == {
-        (base, "u0"): 5,
-        (base, "u1"): 5,
-        (base + 60_000, "u0"): 2,
-        (base + 60_000, "u1"): 2,
-        (base + 180_000, "u0"): 1,
-    }
-    write(9, 1)
-    write(0, 1)
-    code, report = job(*windows)
-    assert (code, report["rows"], report["late_rows_dropped"]) == (JobExit.DONE, 2, 1)
-    found = sorted(
-        (each["window_start"] - base, each["key"], each["count"], each["sum_x"])
-        for each in map(json.loads, topics.read(target))
-    )
-    assert found == [
-        (0, "u0", 5, 20.0),
-        (0, "u1", 5, 25.0),
-        (60_000, "u0", 2, 2.0),
-        (60_000, "u1", 2, 4.0),
-        (180_000, "u0", 1, 0.0),
-    ]
-    assert topics.read(dead) == ["not json"]
-
-
-def early_windows(job: Job, topics: Topics, source: str, base: Path) -> dict[tuple[int, str], int]:
-    """Counts by window and key as the last version of each says; written in several batches."""
-    target = topics.make("early", 1)
-    code, _ = job(
-        *("windows", "--topics", source, "--to", target, "--time", "$.at", "--key", "$.who"),
-        *("--early", "--checkpoint", base / "early", "--option", "maxOffsetsPerTrigger=6"),
-        *("--state", "rocksdb"),
-    )
-    assert code == JobExit.DONE
-    state = base / "early" / "windows" / "state"
-    assert list(state.rglob("*.sst")) or list(state.rglob("*.zip")), "kept by RocksDB"
-    versions = list(map(json.loads, topics.read(target)))
-    last = {(each["window_start"], each["key"]): each["count"] for each in versions}
-    assert len(versions) > len(last), "a window that grew was written again"
-    return last
-
-
-@contextmanager
-def stopped_once(what: str, holds: Callable[[], bool]) -> Iterator[None]:
-    """Send SIGTERM to this process, whose job takes it, once ``holds`` does."""
-
-    def wait() -> None:
-        try:
-            wait_until(what, holds)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with ThreadPoolExecutor(1) as executor:
-        waiting = executor.submit(wait)
-        yield
-        waiting.result()
 
 
 def test_java_is_not_in_our_process_group(spark: SparkSession) -> None:

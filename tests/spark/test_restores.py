@@ -1,42 +1,99 @@
-"""What comes back from an archive, and what an audit says of it."""
+"""What comes back from an archive, and what is said when it is compared."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from paceline.client import Position
+from paceline.client import Position, blocking
+from paceline.spark.jobs.comparing import compare, look_up
 from paceline.spark.jobs.report import JobExit
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
 from paceline.types import TopicPartition
 from tests.spark.queries import Job, Topics
 
-pytestmark = pytest.mark.usefixtures("spark")
 ODD_TIMES = (-1, -2, -62_135_596_800_001, 253_402_300_800_000, 9_300_000_000_000_000, 1)
-
-
 ODD_NAMES = ("\udcff", "\udcfe", "a\udc80", "\ufffd", "a")
 """Bytes of names that are not UTF-8 come as surrogates."""
+LATE = {"message_timestamp_after_max_ms": str(2**63 - 1)}
 
 
-def test_any_time_and_any_name_come_back(job: Job, topics: Topics, tmp_path: Path) -> None:
-    """Times without a date ended the job, or came back as the time of the restore; bytes of
-    headers' names came back as U+FFFD."""
-    topic = topics.make(partitions=1, **LATE)
-    target = topics.make("restored", 1, **LATE)
-    with topics.client.producer() as producer:
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """Topics, their copies, and what compares them."""
+
+    spark: SparkSession
+    topics: Topics
+    one: str
+    two: str
+    odd: str
+    shared: str
+    by_key: str
+    odd_copy: str
+
+    def compared(self, topic: str, target: str, *, by_key: bool = False) -> dict[str, int]:
+        """What ``audit --compare`` finds, without what it finds on replicas."""
+        options = {"paceline.bootstrap.servers": self.topics.bootstrap}
+        source = look_up(self.topics.bootstrap, topic)
+        found = compare(self.spark, options, source, target, by_key=by_key)
+        return dict(Counter(row["finding"] for row in found.collect()))
+
+
+@pytest.fixture(scope="module")
+def restored(
+    spark: SparkSession,
+    client: blocking.Client,
+    bootstrap: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Restored:
+    """Three topics of one archive: two restored into one, one of these by key too."""
+    topics, base = Topics(client, bootstrap, "restores"), tmp_path_factory.mktemp("restores")
+    job, root = Job(base, bootstrap), base / "archive"
+    found = Restored(
+        spark,
+        topics,
+        one=topics.make("one", 2),
+        two=topics.make("two", 2),
+        odd=topics.make("odd", 1, **LATE),
+        shared=topics.make("shared", 2),
+        by_key=topics.make("by-key", 3),
+        odd_copy=topics.make("odd-copy", 1, **LATE),
+    )
+    with client.producer() as producer:
+        for topic in (found.one, found.two):
+            for number in range(60):
+                producer.submit(topic, b"%d" % number, key=b"k%d" % (number % 9))
         for number, stamp in enumerate(ODD_TIMES):
             headers = [(name, b"%d" % number) for name in ODD_NAMES[number:]]
-            producer.send(topic, b"%d" % stamp, timestamp_ms=stamp, headers=headers)
-    root = tmp_path / "archive"
+            producer.send(found.odd, b"%d" % stamp, timestamp_ms=stamp, headers=headers)
+    archived = ",".join((found.one, found.two, found.odd))
+    code, _ = job("archive", "--topics", archived, "--to", root, "--checkpoint", base / "c")
+    assert code == JobExit.DONE
+    copies = {found.one: found.shared, found.two: found.shared, found.odd: found.odd_copy}
+    _restore(job, root, base / "same", copies)
+    _restore(job, root, base / "keys", {found.one: found.by_key}, "--partitions", "by-key")
+    return found
+
+
+def _restore(job: Job, root: Path, checkpoint: Path, copies: dict[str, str], *more: str) -> None:
+    named = [word for item in copies.items() for word in ("--topic-map", "=".join(item))]
     code, _ = job(
-        "archive", "--topics", topic, "--to", root, "--checkpoint", tmp_path / "archiving"
+        *("restore", "--from-archive", root, *named, *more),
+        *("--checkpoint", checkpoint, "--append"),
     )
     assert code == JobExit.DONE
-    assert restore(job, root, tmp_path, topic, target) == JobExit.DONE
-    with topics.client.consumer(target, stop=Position.LATEST) as consumer:
+
+
+def test_any_time_and_any_name_come_back(restored: Restored) -> None:
+    """Times without a date ended the job, or came back as the time of the restore; bytes of
+    headers' names came back as U+FFFD."""
+    topic, target, client = restored.odd, restored.odd_copy, restored.topics.client
+    with client.consumer(target, stop=Position.LATEST) as consumer:
         found = [
             (int(each.value or b""), each.timestamp_ms, each.headers[:-1]) for each in consumer
         ]
@@ -44,54 +101,23 @@ def test_any_time_and_any_name_come_back(job: Job, topics: Topics, tmp_path: Pat
         (stamp, stamp, tuple((name, b"%d" % number) for name in ODD_NAMES[number:]))
         for number, stamp in enumerate(ODD_TIMES)
     ]
-    assert compared(job, topic, target) == {}
-    with topics.client.producer() as producer:
+    with client.producer() as producer:
         for name in ("\udcfe", "\udcff"):
             origin = (ORIGIN_HEADER, b"%s/0/%d" % (topic.encode(), len(ODD_TIMES)))
             to = topic if name == "\udcfe" else target
             headers = [(name, b""), *([origin] if to == target else [])]
             producer.send(to, b"x", timestamp_ms=1, headers=headers)
-    assert compared(job, topic, target) == {"RECORD_CHANGED": 1}
+    assert restored.compared(topic, target) == {"RECORD_CHANGED": 1}, "and all else is equal"
 
 
-LATE = {"message_timestamp_after_max_ms": str(2**63 - 1)}
-
-
-def restore(job: Job, root: Path, base: Path, topic: str, target: str, *more: object) -> int:
-    code, _ = job(
-        *("restore", "--from-archive", root, "--topic-map", f"{topic}={target}", "--append"),
-        *("--checkpoint", base / f"{topic}-{target}", *more),
-    )
-    return code
-
-
-def compared(job: Job, topic: str, target: str, *more: object) -> dict[str, Any]:
-    _, report = job("audit", "--topics", topic, "--compare", target, *more)
-    findings: dict[str, Any] = report["findings"]
-    return findings
-
-
-def test_restores_of_every_kind_are_compared(job: Job, topics: Topics, tmp_path: Path) -> None:
+def test_restores_of_every_kind_are_compared(restored: Restored) -> None:
     """Two sources in one topic, one of them trimmed since; by key; and into a wrong partition."""
-    one, two = topics.make("one", 2), topics.make("two", 2)
-    shared, by_key = topics.make("shared", 2), topics.make("by-key", 3)
-    for topic in (one, two):
-        with topics.client.producer() as producer:
-            for number in range(60):
-                producer.send(topic, b"%d" % number, key=b"k%d" % (number % 9))
-    root = tmp_path / "archive"
-    code, _ = job(
-        "archive", "--topics", f"{one},{two}", "--to", root, "--checkpoint", tmp_path / "c"
-    )
-    assert code == JobExit.DONE
-    assert restore(job, root, tmp_path, one, shared) == JobExit.DONE
-    assert restore(job, root, tmp_path, two, shared) == JobExit.DONE
-    assert restore(job, root, tmp_path, one, by_key, "--partitions", "by-key") == JobExit.DONE
-    assert compared(job, two, shared) == {}
+    topics, one, two = restored.topics, restored.one, restored.two
+    assert restored.compared(one, restored.shared) == {}
     topics.client.admin.trim(TopicPartition(two, 0), 5)
-    assert compared(job, two, shared) == {}
-    assert compared(job, one, by_key, "--partitions", "by-key") == {}
-    assert compared(job, one, by_key).keys() == {"PARTITION_CHANGED"}
+    assert restored.compared(two, restored.shared) == {}
+    assert restored.compared(one, restored.by_key, by_key=True) == {}
+    assert restored.compared(one, restored.by_key).keys() == {"PARTITION_CHANGED"}
 
     with topics.client.producer() as producer:
         place = b"%s/1/0" % one.encode()
@@ -100,7 +126,7 @@ def test_restores_of_every_kind_are_compared(job: Job, topics: Topics, tmp_path:
         wrong = topics.make("wrong", 2)
         producer.send(wrong, **original, partition=0, headers=headers)
         producer.send(wrong, b"x", partition=0, headers=[(ORIGIN_HEADER, b"no place")])
-    findings = compared(job, one, wrong)
+    findings = restored.compared(one, wrong)
     assert findings.pop("RECORD_LOST") == 59
     assert findings == {"PARTITION_CHANGED": 1, "RECORD_UNKNOWN": 1}
 

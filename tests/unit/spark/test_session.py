@@ -65,9 +65,37 @@ def test_a_home_without_the_zip_that_workers_would_compile() -> None:
     try:
         assert (home / "bin" / "spark-submit").is_file()
         assert not (home / "python").exists()
+        check_worker_python(environment["PYSPARK_PYTHON"])
     finally:
         shutil.rmtree(home)
     for chosen in ({"SPARK_HOME": "/opt/spark"}, {"PYSPARK_PYTHON": f"{sys.executable}-other"}):
         given = dict(chosen)
         set_quick_home(given)
         assert given == chosen
+
+
+def check_worker_python(worker: str) -> None:
+    """It leaves out jars, and knows which daemon is meant."""
+    told = {**os.environ, "PYTHONPATH": "/a dir:/core.jar:/b", "PYTHONPROFILEIMPORTTIME": "1"}
+
+    def run(*words: str) -> tuple[str, str]:
+        done = subprocess.run([worker, *words], env=told, input=b"", capture_output=True)
+        return done.stdout.decode("latin-1"), done.stderr.decode()
+
+    said, _ = run("-c", "import sys; print(sys.path[1:3], sys.argv)", "x  y")
+    assert said == "['/a dir', '/b'] ['-c', 'x  y']\n"
+    port, imported = run("-m", "pyspark.daemon", "pyspark.worker")  # ends with its input
+    assert len(port) == 4
+    assert "paceline.spark.planner" in imported
+
+
+def test_the_daemon_of_workers_imports_nothing_that_starts_a_thread() -> None:
+    """What it forks would not have them."""
+    code = (
+        "import os, sys, paceline.spark.workers; "
+        "print('pyarrow' in sys.modules, len(os.listdir('/proc/self/task')))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == ["False", "1"]
