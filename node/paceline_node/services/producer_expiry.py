@@ -7,6 +7,7 @@ same producers at the same place of the log: never by a clock of its own (SETTLE
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -28,6 +29,8 @@ from paceline_node.storage.producers import idle_before
 from paceline_node.storage.state_map import SLICES, expiry_key
 
 _TIMEOUT_S = 30.0
+_MARKS_A_TTL = 4
+"""How often it is noted how far a log is committed: so much longer may a producer be silent."""
 
 States = Iterable[tuple[ProducerKey, State]]
 
@@ -49,9 +52,6 @@ class ProducerKind(Protocol):
     ) -> None:
         """Write the record that forgets them; ``key`` is its producer key, which says of which
         slice. Raises PacelineError."""
-
-    def is_done(self, partition: Partition) -> None:
-        """All that :meth:`cutoff` named are forgotten."""
 
 
 class ProducerExpiry:
@@ -93,8 +93,6 @@ class ProducerExpiry:
         except PacelineError as error:
             # Nothing depends on when it happens: the next round tries again.
             self._log.warning("producers not expired", partition=str(partition), error=str(error))
-            return
-        kind.is_done(partition)
 
 
 class _ByTime:
@@ -106,9 +104,6 @@ class _ByTime:
 
     def cutoff(self, partition: Partition) -> int | None:
         return self._env.host.wall_ms() - self._ttl_ms
-
-    def is_done(self, partition: Partition) -> None:
-        """Nothing is remembered of it."""
 
 
 class SegmentWriters(_ByTime):
@@ -151,37 +146,46 @@ class NumberedProducers(_ByTime):
 
 
 class _Mark(NamedTuple):
-    """Where a log ended at a time, in one leadership."""
+    """How far a log was committed at a time: what lies below was written before."""
 
     at: float
     end_offset: int
-    leader_epoch: int
 
 
 class PlainProducers:
     """Those of v2 batches: idempotent and transactional producers.
 
     Their clients choose their timestamps, which may lie far back, so silence is told by offsets:
-    whoever has written nothing above where the log ended ``ttl_s`` ago. That is remembered for one
-    leadership; after each change of leader it takes ``ttl_s`` again.
+    whoever has written nothing above what was committed ``ttl_s`` ago. That is remembered on every
+    replica, so a new leader need not wait anew; only a node's restart forgets it.
     """
 
     def __init__(self, env: Env, table: PartitionTable, *, ttl_s: float) -> None:
         self._env = env
         self._table = table
         self._ttl_s = ttl_s
-        self._marks: dict[Partition, _Mark] = {}
+        self._marks: dict[Partition, deque[_Mark]] = {}
 
     def led_here(self) -> Iterator[Partition]:
-        led = [partition for partition in self._table.partitions if partition.is_leader]
-        self._marks = {each: self._marks[each] for each in led if each in self._marks}
+        former, self._marks = self._marks, {}
+        led = []
+        for partition in self._table.partitions:
+            if len(partition.log.producers):
+                marks = self._marks[partition] = former.get(partition) or deque()
+                self._mark(partition, marks)
+                if partition.is_leader:
+                    led.append(partition)
         return iter(led)
 
+    def _mark(self, partition: Partition, marks: deque[_Mark]) -> None:
+        now = self._env.now()
+        if not marks or now - marks[-1].at >= self._ttl_s / _MARKS_A_TTL:
+            marks.append(_Mark(now, partition.high_watermark))
+        while len(marks) > 1 and now - marks[1].at >= self._ttl_s:
+            marks.popleft()
+
     def cutoff(self, partition: Partition) -> int | None:
-        mark = self._marks.get(partition)
-        if mark is None or mark.leader_epoch != partition.leader_epoch:
-            self.is_done(partition)
-            return None
+        mark = self._marks[partition][0]
         return mark.end_offset if self._env.now() - mark.at >= self._ttl_s else None
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
@@ -193,10 +197,6 @@ class PlainProducers:
         now_ms = self._env.host.wall_ms()
         batch = expire_batch(cutoff, now_ms, ProducerNamespace.NONE, producer_key=key)
         await _store(partition, batch, timeout_s)
-
-    def is_done(self, partition: Partition) -> None:
-        mark = _Mark(self._env.now(), partition.log_end_offset, partition.leader_epoch)
-        self._marks[partition] = mark
 
 
 async def _store(partition: Partition, batch: bytearray, timeout_s: float) -> None:

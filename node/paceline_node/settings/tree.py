@@ -143,8 +143,8 @@ class LogSettings:
     )
     producer_ttl_ms: int = setting(
         _DAY_MS,
-        "Silence after which an idempotent or transactional producer is forgotten; up to twice as "
-        "long, and longer where leaders change.",
+        "Silence after which an idempotent or transactional producer is forgotten; up to a quarter "
+        "longer, and longer where the leader was restarted meanwhile.",
         low=1000,
     )
     producer_check_ms: int = setting(
