@@ -40,8 +40,9 @@ from paceline.wire.batch_header import (
     stamp,
     verify,
 )
-from paceline.wire.compression import compress
+from paceline.wire.compression import MAX_DECOMPRESSED_BYTES, compress
 from paceline.wire.records import Record, encode_values
+from paceline.wire.unpacked import unpacks_beyond
 
 __all__ = [
     "APPEND_TIME",
@@ -220,12 +221,13 @@ def validate_client_batches(
 ) -> list[BatchHeader]:
     """The headers of the batches in ``buffer``, each of which a client may send as it is.
 
-    Looks at heads and CRCs, never at records. ``max_batch_bytes`` bounds the length field of a
-    batch of several records; a single record may be as large as the record cap. Raises
-    CorruptMessage (length, CRC), MessageTooLarge, UnsupportedCompression, and InvalidRecord for
-    everything that is whole but not allowed (SETTLED B3): foreign magic, unknown or reserved
-    attribute bits, control batches, counts and producer fields that do not fit, no batch at all,
-    more than :data:`MAX_CLIENT_BATCHES`.
+    Looks at heads, CRCs and what compressed payloads say of their size, never at records.
+    ``max_batch_bytes`` bounds the length field of a batch of several records; a single record may
+    be as large as the record cap. Raises CorruptMessage (length, CRC), MessageTooLarge (also of
+    records that no reader would unpack), UnsupportedCompression, and InvalidRecord for everything
+    that is whole but not allowed (SETTLED B3): foreign magic, unknown or reserved attribute bits,
+    control batches, counts and producer fields that do not fit, no batch at all, more than
+    :data:`MAX_CLIENT_BATCHES`.
     """
     headers = list(
         checked_batches(
@@ -268,8 +270,18 @@ def checked_batches(
         if header.attributes & COMPRESSION_MASK > _LAST_CODEC:
             raise UnsupportedCompression(f"batch at byte {position}: codec {header.compression}")
         check_crc(buffer, position, header)
+        end_of_batch = position + header.batch_length + LENGTH_OVERHEAD
+        if header.attributes & COMPRESSION_MASK and unpacks_beyond(
+            header.compression,
+            memoryview(buffer)[position + HEADER_BYTES : end_of_batch],
+            MAX_DECOMPRESSED_BYTES,
+        ):
+            raise MessageTooLarge(
+                f"batch at byte {position}: {header.record_count} records unpack to more than "
+                f"{MAX_DECOMPRESSED_BYTES} bytes, which no reader takes: put fewer into a batch"
+            )
         yield header
-        position += header.batch_length + LENGTH_OVERHEAD
+        position = end_of_batch
 
 
 def _is_allowed(header: BatchHeader, allowed_attributes: int) -> bool:
