@@ -9,8 +9,9 @@ For a new one, where there are too many, others are forgotten by a record in the
 
 * A client that has too many loses its own: the least recently used one first, if it is idle. Idle
   is who has no transaction open, nothing that is not committed, and has written nothing for
-  ``IDLE_S``, as long as clients try by default; or who ended with a marker, since whatever comes
-  of it again needs the coordinator's word.
+  ``IDLE_S``, as long as clients try by default; or who ended with a marker ``ENDED_S`` ago, since
+  whatever comes of it again needs the coordinator's word. Until then its state tells a coordinator
+  that lost its power from one that has it, so nobody's need is large enough.
 * In a full partition the client that has most gives way, and for one that has less than it, also
   those that wrote a moment ago. Otherwise idle ones do: its own, then anybody's of clients that
   have no fewer.
@@ -36,6 +37,10 @@ from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.segment_state import DATA_KINDS, NO_WRITER
 
 IDLE_S = 300.0
+ENDED_S = 60.0
+"""No request between nodes is under way for so long."""
+COORDINATOR = "transactions"
+"""Whom producers count for that a coordinator speaks of, and no client."""
 _LOOKED_AT = 128
 """Producers of one client that are looked at for idle ones, beginning with the least recent."""
 _CLIENTS_LOOKED_AT = 8
@@ -169,10 +174,11 @@ class ProducerQuota:
 
     def admit_marker(self, key: ProducerKey) -> None:
         """A transaction is about to be ended, of a producer that may never have written here. It
-        is not refused: whoever ended a transaction may be forgotten at once."""
+        is not refused: nothing else would ever end the transaction."""
         over = self._producers.producer_count + 1 - self._limits.per_partition
         if over > 0 and self._producers.state(key) is None:
             self._evict_here(over, None)
+        self._use(key, self._owners.get(key, COORDINATOR), self._now())
 
     def _use(self, key: ProducerKey, client: str, now: float) -> None:
         owner = self._owners.get(key)
@@ -276,7 +282,9 @@ class ProducerQuota:
         if gone < count and client is not None:
             gone += self._evict_own(count - gone, client)
         if gone < count:
-            gone += self._evict(islice(self._idle_of(None, patient=True), wanted - gone))
+            for nobody in (None, COORDINATOR):
+                found = self._idle_of(nobody, patient=True)
+                gone += self._evict(islice(found, max(0, wanted - gone)))
         if gone < count:
             least = (
                 key
@@ -328,14 +336,13 @@ class ProducerQuota:
         state = self._producers.state(key)
         if not may_go(state) or state.last_offset >= self._committed():
             return False
-        if not patient or _is_ended(state):
-            return True
-        return self._of[self._owners[key]][key] + IDLE_S <= self._now()
+        silent_s = self._now() - self._of[self._owners[key]][key]
+        return silent_s >= _needed_s(state, patient=patient)
 
     def _sampled(self, *, patient: bool) -> Iterator[ProducerKey]:
         """Of those that have not written in this leadership the ones that wrote first."""
         committed = self._committed()
-        is_young = patient and self._now() - self._since < IDLE_S
+        silent_s = self._now() - self._since
         found: list[tuple[int, ProducerKey]] = []
         count = self._producers.shard_count
         for _ in range(min(count, _SAMPLED_SHARDS)):
@@ -343,7 +350,7 @@ class ProducerQuota:
             for key, state in islice(self._producers.shard(self._shard), _SAMPLED_OF_SHARD):
                 if key in self._owners or not may_go(state) or state.last_offset >= committed:
                     continue
-                if not is_young or _is_ended(state):
+                if silent_s >= _needed_s(state, patient=patient):
                     found.append((state.last_offset, key))
         for _, key in nsmallest(_AT_ONCE, found):
             yield key
@@ -366,10 +373,9 @@ def writers_of(data: Buffer, headers: Iterable[BatchHeader]) -> Iterator[Produce
         position += header.size_bytes
 
 
-def _is_ended(state: State) -> bool:
-    """Whether the last thing that is known of a producer is the end of a transaction."""
-    return (
-        isinstance(state, ProducerState)
-        and state.coordinator_epoch >= 0
-        and (not state.window or state.window[-1].last_offset < state.last_offset)
-    )
+def _needed_s(state: State, *, patient: bool) -> float:
+    """For how long a producer must have been silent to be forgotten."""
+    if not isinstance(state, ProducerState) or state.coordinator_epoch < 0:
+        return IDLE_S if patient else 0.0
+    is_ended = not state.window or state.window[-1].last_offset < state.last_offset
+    return ENDED_S if is_ended or not patient else IDLE_S

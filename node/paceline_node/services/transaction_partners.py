@@ -38,6 +38,7 @@ from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.partition import ProduceResult
+from paceline_node.replication.producer_quota import COORDINATOR
 from paceline_node.replication.table import PartitionTable
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
@@ -52,8 +53,6 @@ from paceline_node.transactions.keys import (
 from paceline_node.transactions.records import GroupRef, TopicPartition
 
 _COMMIT_S = 5.0
-_COORDINATOR = "transactions"
-"""Whom producers of staged records are counted for."""
 _GRACE_S = 1.0
 """An answer may take this much longer to arrive than the work may take."""
 
@@ -363,7 +362,7 @@ class TransactionPartners:
                 timeout_s=order.timeout_ms / 1000,
                 done=answer.deliver,
                 ticket=ticket,
-                client=_COORDINATOR,
+                client=COORDINATOR,
             )
         finally:
             found.gate.drop(ticket)

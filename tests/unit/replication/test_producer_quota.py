@@ -15,6 +15,7 @@ from paceline.wire.batch_header import read_header
 from paceline.wire.end_marker import EndMarker, build_end_marker
 from paceline.wire.records import Record
 from paceline_node.replication.producer_quota import (
+    ENDED_S,
     IDLE_S,
     ProducerLimits,
     ProducerQuota,
@@ -136,11 +137,28 @@ def test_what_is_open_or_not_committed_is_kept(leader: Leader, clock: list[float
         leader.write("a", 5)
 
 
-def test_ended_transactions_need_no_time(leader: Leader) -> None:
+def test_ended_transactions_need_less_time(leader: Leader, clock: list[float]) -> None:
     for each in range(40):
         leader.write("spark", each, opens=True)
         leader.end_transaction(each)
+        clock[0] += ENDED_S / 4
     assert leader.known() == {36, 37, 38, 39}
+
+
+def test_who_ended_a_moment_ago_is_kept_whoever_asks(leader: Leader, clock: list[float]) -> None:
+    """Else a batch from a coordinator of before would open a transaction that nobody ends."""
+    for each in range(4):
+        leader.write("a", each, opens=True)
+        leader.write("b", 10 + each, opens=True)
+        leader.end_transaction(each)
+        leader.end_transaction(10 + each)
+    with pytest.raises(TooManyProducers):
+        leader.write("new", 100)
+    leader.lose_and_regain()
+    with pytest.raises(TooManyProducers):
+        leader.write("another", 100)
+    clock[0] += ENDED_S
+    leader.write("another", 100)
 
 
 def test_whoever_has_most_gives_way_in_a_full_partition(leader: Leader) -> None:
@@ -209,15 +227,19 @@ def test_a_client_has_a_bound_over_all_partitions(
     leaders[3].write("wide", 34)
 
 
-def test_markers_are_never_refused(leader: Leader) -> None:
+def test_markers_are_never_refused(leader: Leader, clock: list[float]) -> None:
     for each in range(40):
         leader.end_transaction(each)
+    assert len(leader.known()) == 40
+    clock[0] += ENDED_S
+    leader.end_transaction(40)
     assert len(leader.known()) == 8
+    clock[0] += ENDED_S
     for each in range(4):
         leader.write("a", 100 + each, opens=True)
         leader.write("b", 200 + each, opens=True)
     leader.end_transaction(300)
-    assert len(leader.known()) == 9
+    assert len(leader.known()) == 9, "all others are open"
 
 
 def test_those_that_expired_are_nobodys(leader: Leader) -> None:
@@ -243,6 +265,7 @@ class QuotaMachine(RuleBasedStateMachine):
         self.shares = ProducerShares(LIMITS)
         self.leaders = [Leader(self.shares, self.clock) for _ in range(2)]
         self.open: list[set[int]] = [set(), set()]
+        self.ended: list[set[int]] = [set(), set()]
         self.used: list[dict[int, float]] = [{}, {}]
         self.owner: list[dict[int, str]] = [{}, {}]
 
@@ -267,6 +290,7 @@ class QuotaMachine(RuleBasedStateMachine):
                 assert self.shares.count(client) <= LIMITS.per_client
             owner[producer] = client
             self.used[where][producer] = self.clock[0]
+            self.ended[where].discard(producer)
             if opens:
                 self.open[where].add(producer)
         for place, each in enumerate(self.leaders):
@@ -275,6 +299,7 @@ class QuotaMachine(RuleBasedStateMachine):
                 if gone != producer or place != where:
                     self.owner[place].pop(gone, None)
                     self.used[place].pop(gone, None)
+                    self.ended[place].discard(gone)
 
     def check_forgotten(
         self, place: int, where: int, client: str, sizes: dict[str, int], used: dict[int, float]
@@ -282,9 +307,10 @@ class QuotaMachine(RuleBasedStateMachine):
         for gone in self.leaders[place].forgotten:
             assert gone not in self.open[place], f"{gone} has a transaction open"
             whose = self.owner[place].get(gone)
-            is_idle = used.get(gone, 0.0) + IDLE_S <= self.clock[0]
-            if whose is None or is_idle or gone not in used:
+            needed = ENDED_S if gone in self.ended[place] else IDLE_S
+            if used.get(gone, 0.0) + needed <= self.clock[0] or whose is None:
                 continue
+            assert gone not in self.ended[place], f"{gone} ended its transaction a moment ago"
             assert place == where, "for what happens elsewhere only idle ones go"
             assert sizes[whose] > sizes[client], f"{whose} had no more than {client}"
 
@@ -295,7 +321,8 @@ class QuotaMachine(RuleBasedStateMachine):
             producer = data.draw(st.sampled_from(sorted(self.open[where])))
             self.leaders[where].end_transaction(producer)
             self.open[where].discard(producer)
-            self.used[where].pop(producer, None)  # may go at once
+            self.ended[where].add(producer)
+            self.used[where][producer] = self.clock[0]
 
     @rule(seconds=st.sampled_from([1.0, IDLE_S / 2, IDLE_S]))
     def wait(self, seconds: float) -> None:
@@ -309,7 +336,7 @@ class QuotaMachine(RuleBasedStateMachine):
     @invariant()
     def bounds_hold(self) -> None:
         for leader in self.leaders:
-            assert len(leader.known()) <= LIMITS.per_partition
+            assert len(leader.known()) <= LIMITS.per_partition  # but for markers of unknown ones
         for client in "abcd":
             counts = [leader.quota.count(client) for leader in self.leaders]
             assert self.shares.count(client) == sum(counts)
