@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
 import trio.testing
 
+from paceline.errors import NotEnoughReplicas
+from paceline.types import LeaderEpoch
+from paceline.wire.batch_header import read_header
+from paceline.wire.peer.transactions import AppendStaged, MarkersWritten, WriteMarkers
 from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import Family, TransactionKey
-from tests.unit.transactions.desk import P0, Desk
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.records import Staged, TopicPartition
+from tests.unit.transactions.desk import P0, P1, Desk
 
 
 class Stuck:
@@ -65,3 +72,70 @@ async def test_transactions_under_way_are_not_looked_through_at_each_write() -> 
         await trio.testing.wait_all_tasks_blocked()
         assert (stuck.asked, walks) == (101, 2)
         nursery.cancel_scope.cancel()
+
+
+class Nodes:
+    """A cluster in which P1 has a leader that refuses to append behind its first batch, until it is
+    told otherwise. ``sent``: the first sequences of all batches that were sent, by partition."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, list[int]] = {0: [], 1: []}
+        self.marked: list[TopicPartition] = []
+        self.refuses = True
+        self.image = self
+        self.leader, self.leader_epoch = 1, LeaderEpoch(3)
+
+    def partition(self, topic: str, number: int) -> Nodes:
+        return self
+
+    def find_topic(self, topic: str) -> Any:
+        return SimpleNamespace(partitions={0: self, 1: self})
+
+    async def append_staged(self, node: int, order: AppendStaged, batch: bytearray) -> None:
+        await trio.lowlevel.checkpoint()
+        sequence = read_header(batch).base_sequence
+        self.sent[order.partition].append(sequence)
+        if order.partition == 1 and sequence > 0 and self.refuses:
+            raise NotEnoughReplicas("one in-sync replica, 2 required")
+
+    async def write_markers(self, node: int, order: WriteMarkers) -> MarkersWritten:
+        await trio.lowlevel.checkpoint()
+        self.marked += [TopicPartition(each.topic, each.partition) for each in order.partitions]
+        count = len(order.partitions)
+        return MarkersWritten((0,) * count, ("",) * count)
+
+
+class Agreeing:
+    """The machines; what is asked of them is so."""
+
+    async def perform(self, *_: object, **__: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """But for the one batch that is refused there, once a second."""
+    nodes = Nodes()
+    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
+    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    ends.attach(cast(Any, Agreeing()), cast(Any, nodes))
+    staged = tuple(
+        Staged(where.topic, where.partition, -1, 5, None, bytes(500_000))
+        for where in (P0, P1)
+        for _ in range(4)
+    )
+    key = TransactionKey(Family.CURSUS, "t")
+    ending = Ending(key, 1, ProducerIdentity(7, 0), True, staged, (P0, P1), (), (), 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends._mark, ending, (P0, P1), LeaderEpoch(1))
+        await trio.sleep(60)
+        assert nodes.sent[0] == [0, 1, 2, 3]
+        assert nodes.marked == [P0]
+        first, *again = nodes.sent[1]
+        assert (first, set(again)) == (0, {1})
+        assert 50 < len(again) < 80
+        nodes.refuses = False
+    assert nodes.sent[0] == [0, 1, 2, 3]
+    assert nodes.sent[1][-3:] == [1, 2, 3]
+    assert nodes.marked == [P0, P1]
