@@ -36,6 +36,7 @@ R = TypeVar("R", bound=Struct)
 _KEYS = {api.request: api.key for api in APIS.values()}
 _SIZE_BYTES = 4
 _FETCH_BYTES = 64 * 1024
+_ASK_AGAIN = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 def raise_for(code: int, what: str) -> None:
@@ -45,9 +46,10 @@ def raise_for(code: int, what: str) -> None:
 
 
 def is_commit_open(error: PacelineError) -> bool:
-    """Whether offsets may have been committed: who is told that there is no coordinator asks again,
-    and is told so, too, where the coordinator could not wait for its topic any longer."""
-    return error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE or is_open(error)
+    """Whether offsets may have been committed. Kafka has no number for that: who is told that there
+    is no coordinator, or another, asks again, and is told so, too, where this one could not wait
+    for its topic any longer, or ceased to coordinate after it had written."""
+    return error.code in _ASK_AGAIN or is_open(error)
 
 
 class KafkaLink(Connection):
