@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from paceline_cluster.sim.committed import BatchId, CommittedLog
+from paceline_cluster.sim.committed import BatchId, CommittedLog, is_sound
+from paceline_node.storage.memory import MemoryDisk
+from tests.unit.storage.world import batch, flush, new_log
 
 ONE, TWO, THREE = (BatchId(n, n + 1, 0, 100 + n) for n in range(3))
 
@@ -44,3 +46,18 @@ def test_what_a_damaged_leader_committed_unseen_is_what_the_first_sound_replica_
     assert committed.conflict([BatchId(4, 5, 0, 9)]) is None
     assert committed.conflict([BatchId(4, 5, 0, 8)]) is not None
     assert committed.conflict([BatchId(2, 4, 0, 9)]) is not None  # the third is known
+
+
+async def test_a_log_with_another_leader_epoch_is_not_sound() -> None:
+    disk = MemoryDisk()
+    log = await new_log(disk)
+    for _ in range(3):
+        log.append_leader(batch(), 2, 1_000)
+    await flush(log, disk)
+    assert is_sound(log)
+    path = log.segments[0].path()
+    rotten = bytearray(disk.content(path))
+    rotten[13] ^= 16  # the first batch's leader epoch, which no checksum covers
+    disk.overwrite(path, bytes(rotten))
+    assert not is_sound(log)
+    log.abandon()
