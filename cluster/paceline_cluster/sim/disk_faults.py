@@ -17,7 +17,7 @@ from paceline_cluster.sim.fault_model import kind_of
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.oracle import Oracle
 from paceline_node.storage import incarnation
-from paceline_node.storage.layout import TOPICS, partition_path
+from paceline_node.storage.layout import TOPICS, PartitionKey, partition_path
 from paceline_node.storage.memory import CALLS
 from paceline_node.storage.memory_file import MemoryNode
 
@@ -29,8 +29,6 @@ _LOGS = 0.35
 _CLIENTS = 0.6
 """How often it is a partition of a topic of clients."""
 _INTERNAL = f"{TOPICS}/__"
-_STRAY = f"{TOPICS}/stray-"
-"""Logs set aside: nobody reads them any more."""
 _METADATA = "metadata"
 
 IsThere = Callable[[], bool]
@@ -287,19 +285,34 @@ class DiskFaults:
         kind = kind_of(path)
         if path == _METADATA or (kind is not None and kind.essential):
             machine.has_lost_itself = True
-        lives = machine.lives
-        if path.startswith(_STRAY) or (kind is not None and kind.derived):
-            seen = is_there
-            is_there = lambda: machine.lives == lives and seen()  # noqa: E731
+        key = self._partition_of(path)
+        if key is not None:
+            self._oracle.damaged.add((machine.number, key))
+            is_there = self._while_kept(machine, key, is_there)
+        if (key is None and path.startswith(TOPICS)) or (kind is not None and kind.derived):
+            is_there = _in_this_life(machine, is_there)
         self._budget.lost(machine, is_there, path)
+
+    def _while_kept(self, machine: Machine, key: PartitionKey, seen: IsThere) -> IsThere:
+        """Of what was deleted while a node was away it keeps the files, and reads none."""
+        return lambda: self._oracle.is_kept(machine, key) and seen()
+
+    def _partition_of(self, path: str) -> PartitionKey | None:
+        """The partition that keeps the file; None for other files, and those nobody reads."""
         newest = self._oracle.metadata.newest
         if newest is None or not path.startswith(TOPICS):
-            return
+            return None
         directory = "/".join(path.split("/")[:2])
         for topic in newest.topics.values():
             for number in topic.partitions:
                 if partition_path(topic.name, topic.topic_id, number) == directory:
-                    self._oracle.damaged.add((machine.number, (topic.topic_id, number)))
+                    return topic.topic_id, number
+        return None
+
+
+def _in_this_life(machine: Machine, seen: IsThere) -> IsThere:
+    lives = machine.lives
+    return lambda: machine.lives == lives and seen()
 
 
 def _has_any(node: MemoryNode, bytes_at: Sequence[tuple[int, int]]) -> bool:

@@ -334,7 +334,7 @@ class Oracle:
         for number, key in sorted(self.damaged):
             if number != machine.number:
                 continue
-            if self._is_kept(machine, key):
+            if self.is_kept(machine, key):
                 partition = None if broker is None else broker.replicas.table.find(key)
                 if partition is None:
                     return f"the log of partition {key[1]} of {key[0]}, which is not there"
@@ -345,7 +345,7 @@ class Oracle:
             self.damaged.discard((number, key))
         return None
 
-    def _is_kept(self, machine: Machine, key: PartitionKey) -> bool:
+    def is_kept(self, machine: Machine, key: PartitionKey) -> bool:
         """Whether the machine is to have a replica still."""
         newest = self.metadata.newest
         registered = None if newest is None else find_partition(newest, *key)

@@ -32,6 +32,7 @@ from paceline.types import TopicId
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
 from paceline_node.storage.layout import PartitionKey
+from paceline_node.storage.log_file import Salvage
 
 NAME = "durable.marks"
 RIDE_S = 0.25
@@ -67,7 +68,7 @@ class LogMark:
 
     def _set(self, offset: int) -> None:
         self.offset = offset
-        self._marks.change(self._slot, offset)
+        self._marks.change(self, self._slot)
 
 
 class DurableMarks:
@@ -80,29 +81,32 @@ class DurableMarks:
         self._slots: dict[PartitionKey, int] = {}
         self._free: list[int] = []
         self._keys: dict[int, PartitionKey] = {}
+        self._owners: dict[int, LogMark] = {}
         self._dirty: set[int] = set()
         self._unsynced = False
         self._urgent = False
         self._rode_at = float("-inf")
 
     async def open(self) -> dict[PartitionKey, int]:
-        """Open or make the file; the marks that it holds. Raises OSError."""
+        """Open or make the file; the marks that it holds. What cannot be read, or has rotted, is
+        written anew. Raises OSError."""
         try:
             self._file = await self._disk.open(NAME)
         except FileNotFoundError:
             self._file = self._disk.create(NAME)
             await self._disk.fsync_dir("")
         size = self._file.size() // _SLOT_BYTES * _SLOT_BYTES
-        self._image = bytearray(await self._file.read(size, 0)) if size else bytearray()
+        self._image = bytearray(await Salvage(self._file).read(size, 0) if size else b"")
         found: dict[PartitionKey, int] = {}
         for slot in range(len(self._image) // _SLOT_BYTES):
             read = self._read(slot)
             if read is None or read[0] in found:
-                self._free.append(slot)
+                self._empty(slot)
                 continue
             key, found[key] = read
             self._slots[key] = slot
             self._keys[slot] = key
+        self.flush()
         return found
 
     def of(self, key: PartitionKey, offset: int) -> LogMark:
@@ -112,8 +116,9 @@ class DurableMarks:
             slot = self._free.pop() if self._free else len(self._image) // _SLOT_BYTES
             self._slots[key] = slot
             self._keys[slot] = key
-        self.change(slot, offset)
-        return LogMark(self, slot, offset)
+        mark = self._owners[slot] = LogMark(self, slot, offset)
+        self.change(mark, slot)
+        return mark
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         """These partitions are not kept here any more; written at once, as what is lowered."""
@@ -121,15 +126,22 @@ class DurableMarks:
             slot = self._slots.pop(key, None)
             if slot is not None:
                 del self._keys[slot]
-                self._free.append(slot)
-                self._image[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = bytes(_SLOT_BYTES)
-                self._dirty.add(slot)
+                self._owners.pop(slot, None)
+                self._empty(slot)
         self.lowered()
 
-    def change(self, slot: int, offset: int) -> None:
-        """Note a slot's offset; :meth:`flush` writes it."""
+    def _empty(self, slot: int) -> None:
+        self._free.append(slot)
+        self._image[slot * _SLOT_BYTES : (slot + 1) * _SLOT_BYTES] = bytes(_SLOT_BYTES)
+        self._dirty.add(slot)
+
+    def change(self, mark: LogMark, slot: int) -> None:
+        """Note the mark in its slot; :meth:`flush` writes it. Nothing happens where the slot is the
+        log's no more: a log that was given up may be in a sync that has just ended."""
+        if self._owners.get(slot) is not mark:
+            return
         key = self._keys[slot]
-        body = _SLOT.pack(key[0].bytes, key[1], offset)
+        body = _SLOT.pack(key[0].bytes, key[1], mark.offset)
         start = slot * _SLOT_BYTES
         if start == len(self._image):
             self._image.extend(bytes(_SLOT_BYTES))

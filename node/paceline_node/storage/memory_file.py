@@ -79,7 +79,10 @@ class MemoryNode:
         return end - position
 
     def _readable_again(self, first: int, end: int) -> None:
-        """What is written anew goes to a spare sector; what is cut off is read by nobody."""
+        """What is written anew goes to a spare sector; what is cut off is read by nobody, nor is
+        what of a sector lies behind the end."""
+        if end >= len(self.content):
+            end = max((high for _, high in self.unreadable), default=end)
         if self.unreadable:
             self.unreadable = [
                 part

@@ -6,6 +6,8 @@ import errno
 import random
 from uuid import UUID
 
+import pytest
+
 from paceline.types import TopicId
 from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.marks import NAME, RIDE_S, DurableMarks
@@ -43,6 +45,46 @@ async def test_a_mark_rises_by_a_sync_and_falls_at_once() -> None:
     again.of(key(0), 10).lower(4)
     disk.kill()
     assert await DurableMarks(disk).open() == {key(0): 4}
+
+
+async def test_a_log_that_was_given_up_leaves_the_marks_of_others_alone() -> None:
+    """It may be in a sync that is under way, while its slot is given to another."""
+    disk = MemoryDisk()
+    marks = DurableMarks(disk)
+    await marks.open()
+    gone = marks.of(key(0), 10)
+    marks.forget([key(0)])
+    gone.reach(11)
+    other = marks.of(key(1), 5)
+    gone.reach(12)
+    gone.lower(3)
+    marks.forget([key(1)])
+    again = marks.of(key(0), 0)
+    other.reach(9)
+    again.reach(2)
+    marks.flush()
+    disk.kill()
+    assert await DurableMarks(disk).open() == {key(0): 2}
+
+
+@pytest.mark.parametrize("sector", [0, 1])
+async def test_what_cannot_be_read_is_written_anew(sector: int) -> None:
+    disk = MemoryDisk()
+    marks = DurableMarks(disk)
+    await marks.open()
+    for number in range(300):
+        marks.of(key(number), number)
+    marks.flush()
+    disk.make_unreadable(NAME, 512 * sector, 512 * sector + 512)
+    disk.kill()
+    again = DurableMarks(disk)
+    found = await again.open()
+    assert found == {key(number): number for number in range(300) if key(number) in found}
+    assert len(found) >= 300 - 128  # a page of them is lost
+    node = disk.node(NAME)
+    assert node is not None
+    assert not node.unreadable
+    again.close()
 
 
 async def test_marks_ride_in_some_syncs_and_after_a_fall_in_the_next() -> None:

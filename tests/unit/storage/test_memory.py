@@ -190,3 +190,18 @@ async def test_wipe() -> None:
     await file_with(disk, b"abc")
     disk.wipe()
     assert disk.list("") == []
+
+
+async def test_a_bad_sector_is_good_again_once_all_the_file_has_of_it_was_written() -> None:
+    disk = MemoryDisk()
+    file = disk.create("log")
+    file.append([b"x" * 700])
+    disk.make_unreadable("log", 512, 1024)
+    file.pwrite(b"y" * 100, 512)
+    with pytest.raises(OSError, match="Input/output error"):
+        file.pread(88, 612)
+    file.pwrite(b"y" * 88, 612)
+    assert file.pread(188, 512) == b"y" * 188
+    node = disk.node("log")
+    assert node is not None
+    assert not node.unreadable
