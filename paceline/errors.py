@@ -264,7 +264,7 @@ class ElectionNotNeeded(PacelineError):
     code = ErrorCode.ELECTION_NOT_NEEDED
 
 
-# --- idempotent producers -------------------------------------------------------------------------
+# --- idempotent producers, transactions -----------------------------------------------------------
 
 
 class OutOfOrderSequence(PacelineError):
@@ -281,9 +281,6 @@ class InvalidProducerEpoch(PacelineError):
 
 class UnknownProducerId(PacelineError):
     code = ErrorCode.UNKNOWN_PRODUCER_ID
-
-
-# --- transactions ---------------------------------------------------------------------------------
 
 
 class InvalidTransactionState(PacelineError):
@@ -358,7 +355,13 @@ class SinkConflict(PacelineError):
     code = ErrorCode.SINK_CONFLICT
 
 
-# --- groups ---------------------------------------------------------------------------------------
+class SinkForgotten(PacelineError):
+    """Nobody knows any more whether the sink has committed this batch, planned long ago."""
+
+    code = ErrorCode.SINK_FORGOTTEN
+
+
+# --- groups and segments --------------------------------------------------------------------------
 
 
 class NotCoordinator(RetriableError):
@@ -453,9 +456,6 @@ class GroupFull(PacelineError):
     """A limit on groups or on members of one is reached."""
 
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
-
-
-# --- segments -------------------------------------------------------------------------------------
 
 
 class SegmentSealed(PacelineError):

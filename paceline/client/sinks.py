@@ -56,14 +56,17 @@ class Sinks:
         partition: int = 0,
         attempt: int = 0,
         timeout_s: float = 900.0,
+        planned_ms: int = -1,
     ) -> AttemptBegun:
         """Open a transaction, aborted unless committed or touched within ``timeout_s``. A ``run``
-        not seen before takes the sink over from the former one.
+        not seen before takes the sink over from the former one. ``planned_ms``: when the batch was
+        planned first, which may be in an earlier run.
 
-        Raises AlreadyCommitted (write nothing), SinkFenced, SinkConflict,
-        InvalidTransactionTimeout.
+        Raises AlreadyCommitted (write nothing), SinkFenced, SinkConflict, SinkForgotten (planned
+        longer ago than sinks are remembered, and this one is not), InvalidTransactionTimeout.
         """
-        request = BeginAttempt(sink, query, run, batch, partition, attempt, int(timeout_s * 1000))
+        timeout_ms = int(timeout_s * 1000)
+        request = BeginAttempt(sink, query, run, batch, partition, attempt, timeout_ms, planned_ms)
         return await self._call(sink, NativeApi.BEGIN_ATTEMPT, request, AttemptBegun)
 
     async def touch(self, sink: str, *, run: str, batch: int) -> int:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from paceline.client import blocking
-from paceline.errors import AlreadyCommitted, PacelineError
-from paceline.spark.options import SinkOptions
+from paceline.errors import AlreadyCommitted, PacelineError, SinkForgotten
+from paceline.spark.options import Forgotten, SinkOptions
 from paceline.spark.sink_ids import TaskId, WriteId
 from paceline.wire.native.data import ProducerIdentity
 
@@ -27,13 +27,24 @@ class OpenAttempt:
     identity: ProducerIdentity
 
 
-def begin(client: blocking.Client, options: SinkOptions, task: TaskId) -> OpenAttempt | None:
-    """Open a task attempt's transaction; None when its batch is committed already.
+FORGOTTEN = (
+    "{}. If its rows are there, go on with option onForgottenSink=skip; if they are not, or may be "
+    "there twice, with onForgottenSink=write; it is for this one batch"
+)
+
+
+def begin(
+    client: blocking.Client, options: SinkOptions, task: TaskId, planned_ms: int = -1
+) -> OpenAttempt | None:
+    """Open a task attempt's transaction; None when its batch is committed already. ``planned_ms``:
+    when the batch was planned, maybe by an earlier run; -1 if that is not known.
 
     Raises SinkFenced when a later run of the query has taken over, SinkConflict when the sink's
-    batches are another query's.
+    batches are another query's, SinkForgotten when nobody knows whether the batch was committed.
     """
     write = task.write
+    if options.forgotten is Forgotten.WRITE:
+        planned_ms = -1
     try:
         begun = client.sinks.begin(
             write.sink,
@@ -43,8 +54,14 @@ def begin(client: blocking.Client, options: SinkOptions, task: TaskId) -> OpenAt
             partition=task.partition,
             attempt=task.attempt,
             timeout_s=options.transaction_timeout_ms / 1000,
+            planned_ms=planned_ms,
         )
     except AlreadyCommitted:
+        return None
+    except SinkForgotten as error:
+        if options.forgotten is Forgotten.FAIL:
+            raise SinkForgotten(FORGOTTEN.format(error)) from error
+        LOG.warning("left out, as onForgottenSink=skip says: %s", error)
         return None
     identity = ProducerIdentity(begun.producer_id, begun.producer_epoch)
     return OpenAttempt(begun.transaction, identity)

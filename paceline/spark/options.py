@@ -141,6 +141,14 @@ class Guarantee(enum.Enum):
     AT_LEAST_ONCE = "at_least_once"
 
 
+class Forgotten(enum.Enum):
+    """What to do with a batch of which nobody knows whether it was committed."""
+
+    FAIL = "fail"
+    WRITE = "write"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True)
 class SinkOptions:
     """All that a writer needs to know."""
@@ -156,6 +164,7 @@ class SinkOptions:
     version: int
     dead_letter_topic: str
     max_record_bytes: int
+    forgotten: Forgotten
 
 
 @dataclass(frozen=True)
@@ -268,6 +277,12 @@ _TABLE = (
     _Option("maxRequestBytes", Use.WRITE, values.size, 16 << 20),
     _Option("txnAppId", Use.WRITE, _text, ""),
     _Option("txnVersion", Use.WRITE, _COUNT, -1),
+    _Option(
+        "onForgottenSink",
+        Use.WRITE,
+        partial(values.one_of, choices={each.value: each for each in Forgotten}),
+        Forgotten.FAIL,
+    ),
     _Option(
         "onBadRow",
         Use.WRITE,
@@ -440,4 +455,5 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
         version=chosen["txnVersion"],
         dead_letter_topic=chosen["deadLetterTopic"] if chosen["onBadRow"] else "",
         max_record_bytes=min(chosen["maxRequestBytes"], 16 << 20),
+        forgotten=chosen["onForgottenSink"],
     )

@@ -52,9 +52,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, checkpoint: str = "") -> None:
         self._options = options
         self._checkpoint = checkpoint
+        self._planned = sink_ids.last_planned(checkpoint)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        return write_task(self._options, sink_ids.stream_task(self._sink), iterator)
+        task = sink_ids.stream_task(self._sink)
+        return write_task(self._options, task, iterator, self._planned.get(task.write.batch, -1))
 
     @property
     def _sink(self) -> str:
@@ -90,17 +92,28 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def write_task(
-    options: SinkOptions, task: TaskId, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    task: TaskId,
+    batches: Iterator[pa.RecordBatch],
+    planned_ms: int = -1,
 ) -> TaskMessage:
     """Write a task's rows. With exactly_once nothing of it is visible before :func:`commit`: the
-    input may have been cut short without a word (spec spark 3, L2)."""
+    input may have been cut short without a word (spec spark 3, L2). ``planned_ms``: as
+    :func:`exactly_once.begin` takes it."""
     message = TaskMessage(task.write)
     first = _first_filled(batches)
     if first is None:
         return message
     with connect(options.link, "sink") as client:
         if options.guarantee is Guarantee.EXACTLY_ONCE:
-            _write_in_transaction(client, options, task, message, first, batches)
+            attempt = exactly_once.begin(client, options, task, planned_ms)
+            if attempt is None:
+                # Committed before: Spark wants its rows taken all the same.
+                message.skipped = first.num_rows + sum(batch.num_rows for batch in batches)
+            else:
+                _write_in_transaction(
+                    client, options, attempt, message, task.partition, first, batches
+                )
             return message
         output = client.sequenced_writer()
         if options.guarantee is Guarantee.IDEMPOTENT:
@@ -115,29 +128,25 @@ def write_task(
 def _write_in_transaction(
     client: blocking.Client,
     options: SinkOptions,
-    task: TaskId,
+    attempt: exactly_once.OpenAttempt,
     message: TaskMessage,
+    first_partition: int,
     first: pa.RecordBatch,
     batches: Iterator[pa.RecordBatch],
 ) -> None:
-    attempt = exactly_once.begin(client, options, task)
-    if attempt is None:
-        # Committed before: Spark wants its rows taken all the same.
-        message.skipped = first.num_rows + sum(batch.num_rows for batch in batches)
-        return
     message.transaction = attempt.name
     try:
-        with exactly_once.kept_alive(client, task.write, options):
+        with exactly_once.kept_alive(client, message.write, options):
             writer = TaskWriter(
                 client.sequenced_writer(transactional_id=attempt.name, transaction_family=SINK),
                 attempt.identity,
                 options,
-                first_partition=task.partition,
+                first_partition=first_partition,
                 transactional=True,
             )
             message.written = _write_rows(writer, options, first, batches)
     except BaseException:
-        exactly_once.abort_attempt(client, task.write, attempt)
+        exactly_once.abort_attempt(client, message.write, attempt)
         raise
 
 

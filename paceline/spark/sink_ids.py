@@ -81,6 +81,18 @@ def query_of(checkpoint: str) -> str:
         return ""
 
 
+def last_planned(checkpoint: str) -> dict[int, int]:
+    """The batch that the query with this checkpoint has planned last, and when that was, in ms. It
+    is the one that is done again after a stop; empty where that is not to be read here."""
+    folder = Path(checkpoint.removeprefix("file://"), "offsets")
+    try:
+        batch = max(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
+        lines = (folder / str(batch)).read_text(encoding="utf-8").splitlines()
+        return {batch: int(json.loads(lines[1])["batchTimestampMs"])}
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return {}
+
+
 def task_of_batch(write: WriteId) -> TaskId:
     """Of the running task of a batch write."""
     from pyspark import TaskContext

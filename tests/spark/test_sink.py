@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -200,6 +201,31 @@ def test_each_row_is_there_once_whatever_fails(
     topics.write(source, numbered(300, 350))
     pipe(spark, tmp_path, topics, source, sink, tasks=1)
     assert sorted(topics.read(sink)) == numbered(0, 350)
+
+    forget_last_commit(tmp_path)
+    as_if_stopped_for_long(tmp_path / "checkpoint")
+    topics.write(source, numbered(350, 360))
+    with pytest.raises(StreamingQueryException, match="go on with option onForgottenSink=skip"):
+        pipe(spark, tmp_path, topics, source, sink, tasks=1)
+    assert sorted(topics.read(sink)) == numbered(0, 350)
+    pipe(spark, tmp_path, topics, source, sink, tasks=1, onForgottenSink="skip")
+    assert sorted(topics.read(sink)) == numbered(0, 360), "only that batch is left out"
+
+
+def as_if_stopped_for_long(checkpoint: Path) -> None:
+    """The last batch was planned long ago, and the cluster knows nothing of its sink any more."""
+    metadata = checkpoint / "metadata"
+    last = max(
+        (path for path in (checkpoint / "offsets").iterdir() if path.name.isdecimal()),
+        key=lambda path: int(path.name),
+    )
+    metadata.write_text(json.dumps({"id": str(uuid.uuid4())}))
+    head, facts, *offsets = last.read_text().splitlines()
+    told = json.loads(facts)
+    told["batchTimestampMs"] -= 100 * 86_400_000
+    last.write_text("\n".join((head, json.dumps(told), *offsets)))
+    for path in (metadata, last):
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
 def test_a_named_batch_write_is_written_once(spark: SparkSession, topics: Topics) -> None:

@@ -30,6 +30,7 @@ OURS: Mapping[ErrorCode, ErrorCode] = MappingProxyType(
         ErrorCode.TRANSACTION_TOO_LARGE: ErrorCode.POLICY_VIOLATION,
         ErrorCode.ALREADY_COMMITTED: ErrorCode.INVALID_REQUEST,
         ErrorCode.SINK_CONFLICT: ErrorCode.INVALID_REQUEST,
+        ErrorCode.SINK_FORGOTTEN: ErrorCode.INVALID_REQUEST,
         ErrorCode.SINK_FENCED: ErrorCode.PRODUCER_FENCED,
     }
 )

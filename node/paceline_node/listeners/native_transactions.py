@@ -114,6 +114,7 @@ class NativeTransactions:
             request.batch,
             request.partition,
             request.attempt,
+            request.planned_ms,
         )
         begun = await self._transactions.begin_attempt(principal, attempt, request.timeout_ms)
         return wire.AttemptBegun(begun.name, *begun.identity)

@@ -21,6 +21,7 @@ from paceline.errors import (
     InvalidTransactionState,
     SinkConflict,
     SinkFenced,
+    SinkForgotten,
     TransactionTooLarge,
 )
 from paceline_node.coordination.machine import Entry
@@ -38,12 +39,15 @@ from paceline_node.transactions.records import (
 )
 
 _NAME_BYTES_MAX = 512
+_MARGIN = 10
+"""A tenth of the time for which sinks are remembered is left to clocks that differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """Who begins to write. ``query`` is empty for a write that is not a streaming query's;
-    ``batch`` is from 0 on; ``partition`` and ``number`` (the attempt's) are for people to read."""
+    ``batch`` is from 0 on; ``partition`` and ``number`` (the attempt's) are for people to read.
+    ``planned_ms``: when the batch was planned first, by the writer's clock; -1 if nobody knows."""
 
     sink: str
     query: str
@@ -51,6 +55,7 @@ class Attempt:
     batch: int
     partition: int
     number: int
+    planned_ms: int = -1
 
 
 class SinkTransaction(NamedTuple):
@@ -71,8 +76,8 @@ class SinkTransactions:
         uses.
 
         A run not seen before takes the sink over: what the former one has open is aborted. Raises
-        AlreadyCommitted, SinkFenced, SinkConflict, InvalidTransactionTimeout, TransactionTooLarge,
-        InvalidRequest.
+        AlreadyCommitted, SinkFenced, SinkConflict, SinkForgotten, InvalidTransactionTimeout,
+        TransactionTooLarge, InvalidRequest.
         """
         self._context.check_timeout(timeout_ms)
         _check_names(attempt)
@@ -108,6 +113,7 @@ class SinkTransactions:
     def _taken_over(self, sink: Sink | None, attempt: Attempt) -> tuple[Sink, list[Entry]]:
         wall_ms = self._context.wall_ms()
         if sink is None:
+            self._check_remembered(attempt, wall_ms)
             if len(self._context.store.sinks) >= self._context.limits.ids_max:
                 unused = evicted_sinks(self._context.store, wall_ms, self._context.limits)
                 if not unused:
@@ -139,6 +145,18 @@ class SinkTransactions:
         )
         open_now = self._open(attempt.sink)
         return taken, self._aborts(open_now, "another run took the sink over")
+
+    def _check_remembered(self, attempt: Attempt, wall_ms: int) -> None:
+        """Raise SinkForgotten where this batch may have been committed, and that forgotten. A sink
+        changes when it commits, so a batch younger than what is remembered was not."""
+        kept_ms = int(self._context.limits.sinks_kept_s * 1000)
+        age_ms = wall_ms - attempt.planned_ms
+        if attempt.planned_ms >= 0 and age_ms >= kept_ms - kept_ms // _MARGIN:
+            raise SinkForgotten(
+                f"sink {attempt.sink} is not known, and batch {attempt.batch} was planned "
+                f"{age_ms // 1000} s ago: it may have been committed then, and forgotten since "
+                f"(transactions.sinks_kept_ms is {kept_ms})"
+            )
 
     def touch(self, sink: str, run: str, batch: int) -> int:
         """Renew the time-out of all open transactions of that batch; how many there are. Raises

@@ -154,6 +154,8 @@ class BeginAttempt(Message):
     ALREADY_COMMITTED (10030): the batch is committed, write nothing. SINK_FENCED (10031): a later
     run has taken over. SINK_CONFLICT (10032): another query's batches lie under this sink. A run
     not seen before takes the sink over, and what the former one has open is aborted.
+    ``planned_ms`` is when the batch was planned first, -1 where nobody knows: SINK_FORGOTTEN
+    (10034) where the sink is not known and may have been forgotten since.
     """
 
     sink: str
@@ -163,6 +165,7 @@ class BeginAttempt(Message):
     partition: int
     attempt: int
     timeout_ms: int
+    planned_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from paceline.errors import (
     InvalidTransactionState,
     SinkConflict,
     SinkFenced,
+    SinkForgotten,
     TransactionTooLarge,
 )
 from paceline_node.transactions.keys import Family, TransactionKey
@@ -30,8 +31,9 @@ def begin(
     partition: int = 0,
     number: int = 0,
     sink: str = "sink",
+    planned_ms: int = -1,
 ) -> SinkTransaction:
-    attempt = Attempt(sink, query, run, batch, partition, number)
+    attempt = Attempt(sink, query, run, batch, partition, number, planned_ms)
     return desk.engine.sinks.begin(attempt, 60_000, next(desk.spares))
 
 
@@ -209,6 +211,24 @@ def test_a_sink_is_forgotten_long_after_its_last_change() -> None:
     assert desk.engine.sinks.state("sink") is not None
     desk.advance(30)
     assert desk.engine.sinks.state("sink") is None
+    desk.check_fold()
+
+
+def test_a_batch_that_may_have_been_committed_and_forgotten_is_not_taken_for_new() -> None:
+    """A query that was stopped for long wrote its last batch again."""
+    desk = Desk(TransactionLimits(sinks_kept_s=100, expiry_check_s=10))
+    planned_ms = desk.wall_ms()
+    commit(desk, first := begin(desk, planned_ms=planned_ms))
+    desk.finish(key_of(first))
+    desk.advance(80)
+    with pytest.raises(AlreadyCommitted):
+        begin(desk, run="run-2", planned_ms=planned_ms)
+    begin(desk, sink="another", run="run-2", planned_ms=planned_ms)  # never committed then
+    desk.advance(40)
+    assert desk.engine.sinks.state("sink") is None
+    with pytest.raises(SinkForgotten, match=r"batch 0 was planned 120 s ago: .*_kept_ms is 100000"):
+        begin(desk, run="run-2", planned_ms=planned_ms)
+    begin(desk, run="run-2", batch=7, planned_ms=desk.wall_ms())
     desk.check_fold()
 
 
