@@ -19,7 +19,8 @@ def _nothing(_: random.Random) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Speech:
-    """What one protocol's connection may say. ``hello`` comes first. ``cheap`` and ``costly`` never
+    """What one protocol's connection may say. ``opening`` is answered before anything else is said,
+    then comes ``hello``. ``cheap`` and ``costly`` never
     end: requests with short and with large answers. ``begun`` is all of a large message but its
     end; ``lies`` are beginnings that promise more than comes; ``bombs`` end: each is a request of
     much in little."""
@@ -30,6 +31,7 @@ class Speech:
     costly: Talk
     begun: Callable[[], bytes]
     lies: tuple[bytes, ...]
+    opening: bytes = b""
     hello: bytes = b""
     bombs: Talk = _nothing
 
@@ -94,7 +96,8 @@ SPEECHES = (
         speech_native.over_websocket(speech_native.costly),
         speech_native.begun_in_pieces,
         (b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0", b"\x02\x80\0\0\0\0" * 1000),
-        hello=speech_native.UPGRADE,
+        opening=speech_native.UPGRADE,
+        hello=speech_native.message(speech_native.HELLO_BYTES),
         bombs=speech_native.over_websocket(speech_native.bombs),
     ),
     Speech(

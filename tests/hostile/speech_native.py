@@ -118,7 +118,7 @@ def over_websocket(
 UPGRADE = (
     b"GET /native HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-) + message(HELLO_BYTES)
+)
 
 
 def begun_in_pieces() -> bytes:

@@ -42,6 +42,10 @@ async def _connection(aim: Aim) -> AsyncIterator[trio.SocketStream]:
     with trio.fail_after(_CONNECT_S):
         stream = await trio.open_tcp_stream(host, port, local_address=aim.source)
     try:
+        if aim.speech.opening:
+            with trio.fail_after(_ANSWER_S):
+                await stream.send_all(aim.speech.opening)
+                await stream.receive_some(1024)
         yield stream
     finally:
         await trio.aclose_forcefully(stream)

@@ -18,6 +18,7 @@ from paceline_node.listeners.cursus_produce import CursusProduce, ProduceLimits
 from paceline_node.listeners.cursus_reads import CursusReads
 from paceline_node.listeners.cursus_topics import CursusTopics
 from paceline_node.listeners.cursus_transactions import CursusTransactions
+from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.event_streams import EventStreams
 from paceline_node.services.routing import LeaderRouting
@@ -41,6 +42,7 @@ def make_cursus(
     routing: LeaderRouting,
     metrics: Metrics,
     compressors: Sequence[CursusCompressor],
+    memory: ClientMemory,
 ) -> CursusListener:
     """The listener with all that answers its requests."""
     cursus = settings.cursus
@@ -62,10 +64,18 @@ def make_cursus(
     idle_s = cursus.idle_timeout_ms / 1000 or None
     listener = CursusListener(
         env,
-        CursusSettings(frozenset(COMMANDS), _FEATURES, compressors, idle_s),
+        CursusSettings(
+            frozenset(COMMANDS),
+            _FEATURES,
+            compressors,
+            idle_s,
+            stall_s=settings.limits.stall_ms / 1000,
+            stream_stall_s=cursus.stream_stall_ms / 1000,
+        ),
         produce,
         reads,
         metrics,
+        memory,
     )
     _serve_topics(
         listener,

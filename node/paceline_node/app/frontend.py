@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 
@@ -50,7 +49,7 @@ from paceline_node.listeners.v1_groups import V1Groups
 from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
-from paceline_node.memory import ClientMemory
+from paceline_node.memory import ClientMemory, Holding
 from paceline_node.observe.instruments import Family
 from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample, Total
 from paceline_node.peers.accepting import AcceptGate, OpenConnections
@@ -129,7 +128,9 @@ class Frontend:
         self._pravega = PravegaRoom(env, meta.node_id, surface, routing, tables, metrics)
         self._segment = self._make_segment(env, replicas)
         self._v1 = self._make_v1(env, Router(env, store, routing))
-        self._cursus = make_cursus(env, settings, surface, routing, metrics, compressors)
+        self._cursus = make_cursus(
+            env, settings, surface, routing, metrics, compressors, self._memory
+        )
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
         peering.server.register(PeerApi.V1_LINE, self._v1.serve_forwarded)
@@ -183,8 +184,15 @@ class Frontend:
                 **NativeGroups(surface.groups, surface.transaction_offsets).handlers(),
                 **NativeTransactions(surface.transactions).handlers(),
             },
-            NativeLimits(limits.frame_bytes, limits.requests_per_connection, limits.outbox_bytes),
+            NativeLimits(
+                limits.frame_bytes,
+                limits.requests_per_connection,
+                limits.outbox_bytes,
+                stall_s=limits.stall_ms / 1000,
+                idle_s=limits.native_idle_ms / 1000 or float("inf"),
+            ),
             self._metrics,
+            deadlines=replicas.deadlines,
             burst=replicas.burst,
             after_burst=replicas.tell_followers,
             turns=surface.turns,
@@ -197,7 +205,10 @@ class Frontend:
             env,
             surface,
             self._fetch,
-            KafkaLimits(max_frame_bytes=self._settings.limits.frame_bytes),
+            KafkaLimits(
+                max_frame_bytes=self._settings.limits.frame_bytes,
+                stall_s=self._settings.limits.stall_ms / 1000,
+            ),
             self._metrics,
             CoordinatorRequests(meta.node_id, surface.groups, surface.topics, self._metrics),
             after_append=replicas.tell_followers,
@@ -216,13 +227,18 @@ class Frontend:
         records = V1Records(env, surface.records, surface.topics, router, limits)
         return V1Listener(
             env,
-            V1Settings(v1.max_line_bytes, lambda: self._live.current.v1.admin_commands.value),
+            V1Settings(
+                v1.max_line_bytes,
+                lambda: self._live.current.v1.admin_commands.value,
+                self._settings.limits.stall_ms / 1000,
+            ),
             records,
             V1Replicas(env, surface.records, records, router),
             V1Admin(surface.topics),
             surface.roles,
             V1Groups(env, surface.groups, records, router, coordinator_wait_s=limits.leader_wait_s),
             self._metrics,
+            self._memory,
         )
 
     def _make_segment(self, env: Env, replicas: ReplicaManager) -> SegmentListener:
@@ -273,13 +289,11 @@ class Frontend:
         return BrowserCheck(hosts=[*http.allowed_hosts, *advertised], origins=http.allowed_origins)
 
     def _make_http(self) -> HttpServer:
-        async def native_over_websocket(stream: trio.abc.Stream, name: str) -> None:
-            client = Client(name, is_loopback=False)
-            with (
-                trio.CancelScope() as scope,
-                self._memory.holding("http", client.address, scope.cancel) as held,
-            ):
-                await self._native.serve(stream, replace(client, memory=held))
+        async def native_over_websocket(
+            stream: trio.abc.Stream, name: str, memory: Holding
+        ) -> None:
+            client = Client(name, is_loopback=False, memory=memory)
+            await self._native.serve(stream, client)
 
         pages = standard_pages(self._metrics, self._surface.status.reasons, self._permit)
         return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
@@ -304,6 +318,7 @@ class Frontend:
             browsers=self._browsers(),
             limits=self._http_limits(),
             count=count,
+            memory=self._memory,
         )
 
     def _permit(self) -> None:
@@ -323,6 +338,7 @@ class Frontend:
             head_s=self._settings.http.request_timeout_ms / 1000,
             message_bytes=self._settings.limits.frame_bytes,
             idle_s=self._settings.limits.idle_ms / 1000,
+            stall_s=self._settings.limits.stall_ms / 1000,
         )
 
     def _connections(self) -> Iterator[Sample]:

@@ -72,4 +72,6 @@ class PravegaRoom:
             self._surface.topics,
             leader_wait_s=_CALL_S,
         )
-        return PravegaListener(self._env, calls.procedures(), GrpcLimits(), self._metrics)
+        return PravegaListener(
+            self._env, calls.procedures(), GrpcLimits(), self._metrics, self._surface.turns
+        )

@@ -20,11 +20,14 @@ import trio
 
 from paceline.errors import AuthorizationFailed
 from paceline_node.http.lazy import load
+from paceline_node.memory import ClientMemory, Holding
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
+from paceline_node.peers.crowd import address_of
 from paceline_node.security.origins import BrowserCheck
 
 _READ_BYTES = 16 * 1024
+_UNBOUNDED = 1 << 62
 _CLOSE_S = 1.0
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -41,15 +44,16 @@ class Page:
 PageMaker = Callable[[], Awaitable[Page]]
 Count = Callable[[str, HTTPStatus, float], None]
 """Told of each answer: the path asked for (clients choose it freely), the status, seconds."""
-StreamHandler = Callable[[trio.abc.Stream, str], Awaitable[None]]
-"""Serves one WebSocket's frames as a byte stream, which it closes; the text names the client."""
+StreamHandler = Callable[[trio.abc.Stream, str, Holding], Awaitable[None]]
+"""Serves one WebSocket's frames as a byte stream, which it closes; the text names the client, and
+the holding is what the client is charged with."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
     """``head_s``: seconds for a request's head, also the idle time between requests.
     ``idle_s``: silence after which a connection is closed for a new one, if all places are
-    taken."""
+    taken. ``stall_s``: seconds for the rest of a WebSocket's message."""
 
     connections: int = 1024
     head_bytes: int = 16 * 1024
@@ -57,6 +61,7 @@ class HttpLimits:
     send_s: float = 30.0
     message_bytes: int = 64 * 1024 * 1024
     idle_s: float = float("inf")
+    stall_s: float = 60.0
 
 
 def _uncounted(path: str, status: HTTPStatus, seconds: float) -> None:
@@ -75,7 +80,9 @@ class HttpServer:
         browsers: BrowserCheck | None = None,
         limits: HttpLimits | None = None,
         count: Count = _uncounted,
+        memory: ClientMemory | None = None,
     ) -> None:
+        self._memory = memory or ClientMemory(_UNBOUNDED)
         self._count = count
         self._pages = dict(pages)
         self._sockets = dict(sockets or {})
@@ -182,13 +189,20 @@ class HttpServer:
         await load("paceline_node.http.upgrade")
         from paceline_node.http.upgrade import ReplayStream, serve_websocket
 
-        await serve_websocket(
-            ReplayStream(*connection.from_request_on()),
-            handler,
-            name=f"websocket {head.path}",
-            max_message_bytes=self._limits.message_bytes,
-            handshake_s=self._limits.head_s,
-        )
+        address = connection.address
+        with (
+            trio.CancelScope() as scope,
+            self._memory.holding("http", address, scope.cancel) as held,
+        ):
+            await serve_websocket(
+                ReplayStream(*connection.from_request_on()),
+                handler,
+                held,
+                name=f"{address}:websocket {head.path}",
+                max_message_bytes=self._limits.message_bytes,
+                handshake_s=self._limits.head_s,
+                stall_s=self._limits.stall_s,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +283,11 @@ class _Connection:
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             with suppress(*_GONE):
                 await self._send(page, "GET", more=False)
+
+    @property
+    def address(self) -> str:
+        """Whose connection it is."""
+        return address_of(self._stream)
 
     def from_request_on(self) -> tuple[bytes, trio.abc.Stream]:
         """What has been read from the current request's first byte on, and the stream behind it."""

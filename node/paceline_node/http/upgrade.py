@@ -13,8 +13,11 @@ import trio
 import trio_websocket
 
 from paceline.wire.frame import LENGTH_BYTES
+from paceline_node.memory import Holding, Portion
 
 _CLOSE_S = 1.0
+_MUCH_BYTES = 64 * 1024
+_SLOWEST_BYTES_S = 64 * 1024
 
 
 class ReplayStream(trio.abc.Stream):
@@ -42,14 +45,59 @@ class ReplayStream(trio.abc.Stream):
         await self._stream.aclose()
 
 
+class ChargedStream(trio.abc.Stream):
+    """The bytes below a WebSocket. What has come of messages that nobody has taken is charged to
+    ``memory``: the library puts pieces together, and keeps what is whole. Where more than 64 KiB
+    are there, the rest must come within ``stall_s`` and a second for every 64 KiB."""
+
+    def __init__(self, stream: trio.abc.Stream, memory: Holding, stall_s: float) -> None:
+        self._stream = stream
+        self._memory = memory
+        self._waiting = Portion(memory)
+        self._stall_s = stall_s
+        self._begun_at = trio.current_time()
+
+    def taken(self, size: int) -> None:
+        """A message of so many bytes is no longer the library's. What is left that is not much was
+        heads and pings."""
+        left = self._waiting.held_bytes - size
+        self._waiting.set(left if left > _MUCH_BYTES else 0)
+        self._begun_at = trio.current_time()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        held_bytes = self._waiting.held_bytes
+        if held_bytes <= _MUCH_BYTES:
+            data = await self._stream.receive_some(max_bytes)
+            if not held_bytes:
+                self._begun_at = trio.current_time()
+        else:
+            await self._memory.room()
+            due = self._begun_at + self._stall_s + held_bytes / _SLOWEST_BYTES_S
+            data = b""  # as if it had ended
+            with trio.move_on_at(due):
+                data = await self._stream.receive_some(max_bytes)
+        self._waiting.set(self._waiting.held_bytes + len(data))
+        return data
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 class WebSocketStream(trio.abc.Stream):
     """A WebSocket's binary messages, each one frame, as a byte stream.
 
     A text message, or one that is not exactly one frame, breaks the stream.
     """
 
-    def __init__(self, websocket: trio_websocket.WebSocketConnection) -> None:
+    def __init__(self, websocket: trio_websocket.WebSocketConnection, below: ChargedStream) -> None:
         self._websocket = websocket
+        self._below = below
         self._incoming = memoryview(b"")
         self._outgoing = bytearray()
 
@@ -59,6 +107,7 @@ class WebSocketStream(trio.abc.Stream):
                 message = await self._websocket.get_message()
             except trio_websocket.ConnectionClosed:
                 return b""
+            self._below.taken(len(message))
             self._incoming = memoryview(_one_frame(message))
         size = len(self._incoming) if max_bytes is None else max_bytes
         data = bytes(self._incoming[:size])
@@ -99,25 +148,28 @@ def _one_frame(message: str | bytes) -> bytes:
 
 async def serve_websocket(
     stream: trio.abc.Stream,
-    handler: Callable[[trio.abc.Stream, str], Awaitable[None]],
+    handler: Callable[[trio.abc.Stream, str, Holding], Awaitable[None]],
+    memory: Holding,
     *,
     name: str,
     max_message_bytes: int,
     handshake_s: float,
+    stall_s: float,
 ) -> None:
     """Finish the upgrade on ``stream``, whose first bytes are the request, and run the handler.
 
     A handshake that fails or is too slow, and a client that goes away, end quietly; the stream is
     the caller's to close.
     """
+    below = ChargedStream(stream, memory, stall_s)
     try:
         async with trio.open_nursery() as nursery:
             websocket = None
             with trio.move_on_after(handshake_s):
-                websocket = await _accept(nursery, stream, max_message_bytes)
+                websocket = await _accept(nursery, below, max_message_bytes)
             if websocket is not None:
                 try:
-                    await handler(WebSocketStream(websocket), name)
+                    await handler(WebSocketStream(websocket, below), name, memory)
                 finally:
                     with trio.move_on_after(_CLOSE_S, shield=True):
                         await websocket.aclose()

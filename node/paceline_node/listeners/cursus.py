@@ -22,7 +22,7 @@ from paceline.wire.cursus.commands import INTERNAL, Command, parse_command
 from paceline.wire.cursus.compression import CursusCompressor, codec_of
 from paceline.wire.cursus.errors import ERROR_CLASSES, CursusError
 from paceline.wire.cursus.frames import MAX_FRAME_BYTES
-from paceline.wire.cursus.inbound import read_frame
+from paceline.wire.cursus.inbound import CommandText, read_frame
 from paceline.wire.cursus.replies import ok, refusal_of
 from paceline.wire.cursus.requests import Request
 from paceline.wire.frame import Frame
@@ -41,7 +41,8 @@ from paceline_node.listeners.cursus_session import (
     text,
 )
 from paceline_node.listeners.cursus_streams import StreamTable
-from paceline_node.listeners.serving import Client
+from paceline_node.listeners.serving import Client, forwarded
+from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.peers.server import Session, Slot
 from paceline_node.security.principals import Principal, Proof, node_principal
@@ -53,6 +54,9 @@ _THREAD_BYTES = 128 * 1024
 as can be once it is unpacked (SETTLED B11)."""
 _REQUEST_TIMED_OUT = CursusError("request_timed_out", 'reason="outcome unknown"')
 _VERSION = 1
+_UNPACKED_AT_ONCE = 4
+_RECORD_BYTES = 200
+"""What a record takes besides its payload and its key."""
 
 Handler = Callable[[Request, CursusCall], Awaitable[Reply]]
 R = TypeVar("R", bound=Request)
@@ -61,13 +65,17 @@ R = TypeVar("R", bound=Request)
 @dataclass(frozen=True, slots=True)
 class CursusSettings:
     """``commands`` are the words that are served. ``compressors`` are tried on frames that are
-    otherwise nothing; ``idle_s`` None: a connection may be silent for ever."""
+    otherwise nothing; ``idle_s`` None: a connection may be silent for ever. ``stall_s``,
+    ``stream_stall_s``: within what frames that have begun must arrive, and what is sent be
+    taken."""
 
     commands: frozenset[str]
     features: tuple[str, ...]
     compressors: Sequence[CursusCompressor] = ()
     idle_s: float | None = None
     max_frame_bytes: int = MAX_FRAME_BYTES
+    stall_s: float = 60.0
+    stream_stall_s: float = 600.0
 
 
 class CursusListener:
@@ -80,12 +88,15 @@ class CursusListener:
         produce: CursusProduce,
         reads: CursusReads,
         metrics: Metrics,
+        memory: ClientMemory,
     ) -> None:
         self._env = env
         self._settings = settings
+        self._memory = memory
         self._produce = produce
         self._reads = reads
         self._streams = StreamTable.empty()
+        self._unpacking = trio.CapacityLimiter(_UNPACKED_AT_ONCE)
         self._words = settings.commands | INTERNAL
         names = {word: word.lower() for word in (*self._words, BATCH)}
         self._meters = metrics.requests_by("cursus", names)
@@ -114,8 +125,19 @@ class CursusListener:
         """Serve one connection to its end; owns and closes ``stream``. A broken connection is the
         client's affair and ends quietly."""
         session = CursusSession(client.principal, account=client.account)
-        source = FrameSource(stream, client.memory, max_frame_bytes=self._settings.max_frame_bytes)
-        sink = FrameSink(stream, client.memory)
+        settings = self._settings
+        source = FrameSource(
+            stream,
+            client.memory,
+            max_frame_bytes=settings.max_frame_bytes,
+            stall_s=settings.stall_s,
+        )
+        sink = FrameSink(
+            stream,
+            client.memory,
+            stall_s=settings.stall_s,
+            stream_stall_s=settings.stream_stall_s,
+        )
         async with stream, trio.open_nursery() as nursery:
             nursery.start_soon(_write, sink, nursery.cancel_scope)
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -127,7 +149,7 @@ class CursusListener:
         body = await self._next_frame(source)
         while body is not None:
             arrived = self._env.now()
-            found = await self._understand(body, session, sink)
+            found = await self._understand(body, session, source, sink)
             if isinstance(found, Command) and isinstance(found.request, requests.Exit):
                 await sink.send(text(ok()))
                 return
@@ -151,29 +173,37 @@ class CursusListener:
         return None
 
     async def _understand(
-        self, body: bytes, session: CursusSession, sink: FrameSink
+        self, body: bytes, session: CursusSession, source: FrameSource, sink: FrameSink
     ) -> CursusBatch | Command | None:
         """What a frame says; None when it was refused."""
         try:
-            return self._authenticated(await self._parse(body), session)
+            found, size = await self._parse(body)
+            source.unpacked(size)
+            return self._authenticated(found, session)
         except CursusError as error:
             await sink.send(text(error.line(classed=session.classed)))
             return None
 
-    async def _parse(self, body: bytes) -> CursusBatch | Command:
+    async def _parse(self, body: bytes) -> tuple[CursusBatch | Command, int]:
+        """What a frame says, and how many bytes that is, unpacked."""
         words, compressors = self._words, self._settings.compressors
-        if len(body) <= _THREAD_BYTES and codec_of(body) is Compression.NONE:
+        is_packed = codec_of(body) is not Compression.NONE
+        if len(body) <= _THREAD_BYTES and not is_packed:
             try:
-                found = read_frame(body, words)
+                return _command_or_batch(read_frame(body, words)), len(body)
             except CursusError:
                 if not compressors:
                     raise
-                found = await self._env.host.run_blocking(
-                    lambda: read_frame(body, words, compressors)
-                )
-        else:
-            found = await self._env.host.run_blocking(lambda: read_frame(body, words, compressors))
-        return found if isinstance(found, CursusBatch) else parse_command(found)
+                is_packed = True
+        if not is_packed and not compressors:
+            found = await self._env.host.run_blocking(lambda: read_frame(body, words))
+            return _command_or_batch(found), len(body)
+        # How much it unpacks to is not known before: few at a time.
+        async with self._unpacking:
+            found, size = await self._env.host.run_blocking(
+                lambda: _weighed(read_frame(body, words, compressors))
+            )
+        return _command_or_batch(found), size
 
     def _authenticated(
         self, found: CursusBatch | Command, session: CursusSession
@@ -292,18 +322,19 @@ class CursusListener:
         budget_s = min(ask.budget_ms / 1000, REQUEST_BUDGET_S)
         features = frozenset({"structured_errors_v1"} if ask.classed else ())
         principal = node_principal(session.peer)
-        body = bytes(frame.payload)
         call_session = CursusSession(principal, features, ask.account or str(principal))
-        try:
-            found = await self._parse(body)
-            call = self._call(
-                found, call_session, body, self._env.now(), budget_s=budget_s, forwarded=True
-            )
-            call = replace(call, slot=slot)
-            reply = await self._carry_out(found, call)
-        except CursusError as error:
-            reply = text(error.line(classed=ask.classed))
-        return CursusReply(), reply[0]
+        async with forwarded(self._memory, session.peer, len(frame.payload)):
+            body = bytes(frame.payload)
+            try:
+                found, _ = await self._parse(body)
+                call = self._call(
+                    found, call_session, body, self._env.now(), budget_s=budget_s, forwarded=True
+                )
+                call = replace(call, slot=slot)
+                reply = await self._carry_out(found, call)
+            except CursusError as error:
+                reply = text(error.line(classed=ask.classed))
+            return CursusReply(), reply[0]
 
     # --- the session's own commands ---------------------------------------------------------------
 
@@ -339,6 +370,18 @@ class CursusListener:
 
     async def _help(self, _: requests.Help, call: CursusCall) -> Reply:
         return text(ok(commands=",".join(sorted(self._settings.commands))))
+
+
+def _command_or_batch(found: CursusBatch | CommandText) -> CursusBatch | Command:
+    return found if isinstance(found, CursusBatch) else parse_command(found)
+
+
+def _weighed(found: CursusBatch | CommandText) -> tuple[CursusBatch | CommandText, int]:
+    """What was read, and about how many bytes that takes."""
+    if not isinstance(found, CursusBatch):
+        return found, len(found.rest)
+    size = sum(len(record.payload) + len(record.key) for record in found.records)
+    return found, size + _RECORD_BYTES * len(found.records)
 
 
 async def _write(sink: FrameSink, connection: trio.CancelScope) -> None:

@@ -10,6 +10,7 @@ import trio
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.cursus.frames import FrameReader, framed
+from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion
 from paceline_node.peers.server import Slot
 from paceline_node.security.principals import Principal
@@ -21,7 +22,8 @@ MAX_UNREAD_ACKS_BYTES = 64 * 1024
 """A client that writes with acks=0 and does not read costs no more than this (spec cursus 4)."""
 _RECEIVE_BYTES = 256 * 1024
 _LAST_WORD_S = 2.0
-_STALL_S = 60.0
+_KEPT_FACTOR = 2
+"""What the parsed form of a batch and a copy to be forwarded take, of what it unpacks to."""
 _SLOWEST_BYTES_S = 64 * 1024
 
 
@@ -68,9 +70,12 @@ class CursusCall:
 class FrameSource:
     """The frames of a connection, one at a time."""
 
-    def __init__(self, stream: trio.abc.Stream, memory: Holding, *, max_frame_bytes: int) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, memory: Holding, *, max_frame_bytes: int, stall_s: float
+    ) -> None:
         self._stream = stream
         self._memory = memory
+        self._stall_s = stall_s
         self._at_work = Portion(memory)
         self._reader = FrameReader(max_frame_bytes=max_frame_bytes)
         self._begun_at: float | None = None
@@ -78,7 +83,7 @@ class FrameSource:
     async def next(self) -> bytes | None:
         """The next body that is not empty, or None at the end of the stream. Raises
         RemoteProtocolError for a frame that is too large, and for one that has begun and does not
-        arrive within a minute and a second for every 64 KiB. Cancel-safe: nothing is lost. The
+        arrive within ``stall_s`` and a second for every 64 KiB. Cancel-safe: nothing is lost. The
         body before is done with."""
         self._at_work.give_all()
         while True:
@@ -95,6 +100,10 @@ class FrameSource:
                 return None
             self._reader.feed(data)
 
+    def unpacked(self, size: int) -> None:
+        """The body that was given out last says so many bytes: they are charged, too."""
+        self._at_work.set(self._at_work.held_bytes + _KEPT_FACTOR * size)
+
     async def _receive(self) -> bytes | bytearray:
         if not self._reader.wanted_bytes:
             return await self._stream.receive_some(_RECEIVE_BYTES)
@@ -102,19 +111,24 @@ class FrameSource:
         if self._begun_at is None:
             self._begun_at = trio.current_time()
         size = self._reader.held_bytes + self._reader.wanted_bytes
-        with trio.move_on_at(self._begun_at + _STALL_S + size / _SLOWEST_BYTES_S):
+        with trio.move_on_at(self._begun_at + self._stall_s + size / _SLOWEST_BYTES_S):
             return await self._stream.receive_some(_RECEIVE_BYTES)
         raise RemoteProtocolError("a frame has begun and does not arrive")
 
 
 class FrameSink:
     """Writes frames, whole and in order, from a task of its own: whoever reads the connection can
-    go on when the client does not take its answers."""
+    go on when the client does not take its answers. Of an answer it takes all, or 64 KiB, in
+    ``stall_s``; of what is streamed, in ``stream_stall_s``."""
 
-    def __init__(self, stream: trio.abc.Stream, memory: Holding) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, memory: Holding, *, stall_s: float, stream_stall_s: float
+    ) -> None:
         self._stream = stream
+        self._stall_s = stall_s
+        self._stream_stall_s = stream_stall_s
         self._unsent = Portion(memory)
-        self._queue: deque[bytes] = deque()
+        self._queue: deque[tuple[bytes, float]] = deque()
         self._queued_bytes = 0
         self._changed = trio.Event()
         self._closing = False
@@ -125,11 +139,12 @@ class FrameSink:
         return self._queued_bytes
 
     async def run(self) -> None:
-        """Send what is queued, until closed. A broken connection ends it with trio's error."""
+        """Send what is queued, until closed. A broken connection ends it with trio's error, and so
+        does a client that takes nothing."""
         while True:
             while self._queue:
-                frame = self._queue[0]
-                await self._stream.send_all(frame)
+                frame, stall_s = self._queue[0]
+                await send_to(self._stream, frame, stall_s)
                 self._queue.popleft()
                 self._queued_bytes -= len(frame)
                 self._unsent.set(self._queued_bytes)
@@ -150,9 +165,9 @@ class FrameSink:
             for body in reply:
                 self._put(framed(body))
 
-    async def send_raw(self, frame: bytes) -> None:
-        """As :meth:`send`, for a whole frame."""
-        self._put(frame)
+    async def send_streamed(self, frame: bytes) -> None:
+        """As :meth:`send`, for a whole frame of a stream."""
+        self._put(frame, self._stream_stall_s)
         await self.drained()
 
     async def drained(self) -> None:
@@ -167,8 +182,8 @@ class FrameSink:
         with trio.move_on_after(_LAST_WORD_S):
             await self.drained()
 
-    def _put(self, frame: bytes) -> None:
-        self._queue.append(frame)
+    def _put(self, frame: bytes, stall_s: float | None = None) -> None:
+        self._queue.append((frame, self._stall_s if stall_s is None else stall_s))
         self._queued_bytes += len(frame)
         self._unsent.set(self._queued_bytes)
         self._notify()

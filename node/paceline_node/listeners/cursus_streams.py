@@ -91,7 +91,7 @@ class CursusStream:
                 self.stop(REMOVED if gone else ERROR)
             else:
                 if frame is not None:
-                    await self._sink.send_raw(frame)
+                    await self._sink.send_streamed(frame)
         if self._end != _SILENT:
             close = last_words or stream_close(self._end, self.offset)
             await self._sink.send(text(close))

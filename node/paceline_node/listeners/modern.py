@@ -57,7 +57,9 @@ class ModernConnection:
         self._budget = services.budget
         self._writers = services.segments.writers
         self._reader = RequestReader()
-        self._outbox = Outbox(limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=0)
+        self._outbox = Outbox(
+            client.memory, limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=0
+        )
         self._over = trio.CancelScope()
         self._appends = ModernAppends(
             services.segments,

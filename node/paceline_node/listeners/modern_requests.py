@@ -155,15 +155,18 @@ class ModernRequests:
             )
             return
         wanted = min(max(LEAST_READ_BYTES, request.suggested_length), MAX_READ_REPLY_BYTES)
-        data = b""
-        if request.suggested_length and position < bounds.end:
-            parts = await self._segments.reads.read(partition, position, wanted)
-            data = b"".join(parts)[:wanted]
-            bounds = bounds_of(partition)
-        await self._outbox.room()
-        at_tail = position + len(data) >= bounds.end
-        at_end = at_tail and bounds.is_sealed
-        self._outbox.send(w.SegmentRead(name, position, at_tail, at_end, data, request.request_id))
+        async with self._outbox.reading(wanted):
+            data = b""
+            if request.suggested_length and position < bounds.end:
+                parts = await self._segments.reads.read(partition, position, wanted)
+                data = b"".join(parts)[:wanted]
+                bounds = bounds_of(partition)
+            await self._outbox.room()
+            at_tail = position + len(data) >= bounds.end
+            at_end = at_tail and bounds.is_sealed
+            self._outbox.send(
+                w.SegmentRead(name, position, at_tail, at_end, data, request.request_id)
+            )
 
     # --- administration ---------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.burst import Burst
+from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.framestream import FrameStream, OutboxLimits
 from paceline_node.peers.transport import FilePart
 from paceline_node.security.principals import Principal
@@ -66,13 +67,15 @@ _API_NAMES = {int(api): api.name.lower() for api in NativeApi}
 @dataclass(frozen=True, slots=True)
 class NativeLimits:
     """Per connection: bytes of one frame, unanswered requests, bytes of answers that the client
-    has not taken, seconds for the first Hello and for the rest of a large frame."""
+    has not taken, seconds for the first Hello, for the rest of a large frame and for taking what is
+    written, and of silence while nothing is to be answered."""
 
     max_frame_bytes: int = 64 * 1024 * 1024
     max_in_flight: int = 1000
     outbox_bytes: int = 256 * 1024 * 1024
     hello_s: float = 10.0
     stall_s: float = 60.0
+    idle_s: float = float("inf")
 
 
 class NativeService:
@@ -89,6 +92,7 @@ class NativeService:
         limits: NativeLimits,
         metrics: Metrics,
         *,
+        deadlines: Deadlines,
         burst: Burst,
         after_burst: Callable[[], None],
         turns: Turns,
@@ -101,6 +105,7 @@ class NativeService:
         self.fetch = fetch
         self.requests = requests
         self.limits = limits
+        self.deadlines = deadlines
         self.burst = burst
         self.after_burst = after_burst
         self.turns = turns
@@ -159,6 +164,8 @@ class _Session:
         self._meters = service.meters
         self._rare = service.requests
         self._frames = frames
+        self._active_at = trio.current_time()
+        self._idle: Deadline | None = None
         self._unanswered = 0
         self._room = trio.Event()
         self._waiting = False
@@ -171,8 +178,9 @@ class _Session:
         if scope.cancelled_caught or not greeted:
             self._frames.finish()
             return
+        self._look_at_silence()
         while (frame := await self._frames.receive()) is not None:
-            arrived = trio.current_time()
+            arrived = self._active_at = trio.current_time()
             spent = 0
             more: Frame | None = frame
             while more is not None:
@@ -187,6 +195,18 @@ class _Session:
                 await self._room.wait()
                 self._waiting = False
         self._frames.finish()
+
+    def _look_at_silence(self) -> None:
+        """End a connection that has been silent for too long; whoever waits for an answer (or
+        polls) is not. One deadline a connection, and nothing for a request."""
+        now = trio.current_time()
+        if self._unanswered:
+            self._active_at = now
+        due = self._active_at + self._service.limits.idle_s
+        if due <= now:
+            self._frames.finish()
+        elif due < float("inf"):
+            self._idle = self._service.deadlines.at(due, self._look_at_silence)
 
     @property
     def _has_room(self) -> bool:
@@ -351,7 +371,8 @@ class _Session:
 
     def _settled(self, frame: Frame, arrived: float, code: int) -> None:
         label = code_label(code) if code else OK
-        self._meters[frame.api].done(label, trio.current_time() - arrived)
+        self._active_at = trio.current_time()
+        self._meters[frame.api].done(label, self._active_at - arrived)
         self._unanswered -= 1
         if self._large:
             self._at_work.give(self._large.pop(id(frame), 0))
@@ -360,6 +381,8 @@ class _Session:
 
     def close(self) -> None:
         """Forget parked fetches; produce callbacks that still come find the stream closed."""
+        if self._idle is not None:
+            self._idle.cancel()
         for parked in self._parked:
             parked.abandon()
         self._parked.clear()

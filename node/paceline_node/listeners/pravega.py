@@ -27,8 +27,11 @@ from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, Metrics, RequestMeters
 from paceline_node.security.principals import Principal
+from paceline_node.turns import Turns
 
 _RECEIVE_BYTES = 64 * 1024
+_SLICE_BYTES = 4096
+"""Some 25 calls, or 240 pings: what is taken in at a time, for reading HTTP/2 is slow."""
 _IDLE_S = 3600.0
 """Clients keep their channels open without a word; one that is gone without one is found then."""
 _STALL_S = 30.0
@@ -59,9 +62,15 @@ class PravegaListener:
     """Serves controller connections."""
 
     def __init__(
-        self, env: Env, procedures: Mapping[str, Procedure], limits: GrpcLimits, metrics: Metrics
+        self,
+        env: Env,
+        procedures: Mapping[str, Procedure],
+        limits: GrpcLimits,
+        metrics: Metrics,
+        turns: Turns,
     ) -> None:
         self._env = env
+        self._turns = turns
         self._procedures = {SERVICE + name: each for name, each in procedures.items()}
         self._limits = limits
         self._meters = metrics.requests_by(
@@ -72,7 +81,7 @@ class PravegaListener:
         """Serve one connection to its end; owns and closes ``stream``."""
         async with stream:
             connection = _Connection(
-                self._env, self._procedures, client, self._meters, self._limits, stream
+                self._env, self._procedures, client, self._meters, self._limits, stream, self._turns
             )
             await connection.run()
 
@@ -86,8 +95,10 @@ class _Connection:
         meters: RequestMeters[str],
         limits: GrpcLimits,
         stream: trio.abc.Stream,
+        turns: Turns,
     ) -> None:
         self._env = env
+        self._turns = turns
         self._procedures = procedures
         self._principal = client.principal
         self._held = Portion(client.memory)
@@ -121,14 +132,20 @@ class _Connection:
                 data = await self._stream.receive_some(_RECEIVE_BYTES)
             if not data:
                 return
-            for step in self._grpc.receive(bytes(data)):
-                match step:
-                    case Call():
-                        nursery.start_soon(self._carry_out, step)
-                    case GivenUp(number) if number in self._running:
-                        self._running[number].cancel("the client has given up the call")
-            self._account()
-            await self._flush()
+            for at in range(0, len(data), _SLICE_BYTES):
+                if len(data) > _SLICE_BYTES:
+                    await self._turns.next()
+                self._take(bytes(data[at : at + _SLICE_BYTES]), nursery)
+                self._account()
+                await self._flush()
+
+    def _take(self, data: bytes, nursery: trio.Nursery) -> None:
+        for step in self._grpc.receive(data):
+            match step:
+                case Call():
+                    nursery.start_soon(self._carry_out, step)
+                case GivenUp(number) if number in self._running:
+                    self._running[number].cancel("the client has given up the call")
 
     def _account(self) -> None:
         """Charge what is held, and give a client that opens no window for its answers up in time:
@@ -154,6 +171,7 @@ class _Connection:
             with trio.CancelScope() as scope:
                 self._running[call.stream] = scope
                 try:
+                    await self._turns.next()
                     await self._answer(call)
                 finally:
                     del self._running[call.stream]

@@ -77,7 +77,10 @@ class SegmentConnection:
         self._writers = segments.writers
         self._machine = ServerConnection(limits.protocol)
         self._outbox = Outbox(
-            limit_bytes=limits.reply_queue, stall_s=limits.idle_s, piece_bytes=limits.piece_bytes
+            memory,
+            limit_bytes=limits.reply_queue,
+            stall_s=limits.idle_s,
+            piece_bytes=limits.piece_bytes,
         )
         self._appends = Appends(
             segments,

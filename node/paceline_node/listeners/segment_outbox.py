@@ -1,33 +1,42 @@
 """What a segment connection has to say: replies in order, acknowledgements coalesced.
 
 One task writes. Of an appender's acknowledgements only the newest waits, so they never pile up;
-replies are bounded by whoever makes them asking for room first.
+replies are bounded by whoever makes them asking for room first. All are charged to the client until
+the kernel has them.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import UUID
 
 import trio
 
 from paceline.wire.segment.messages import DataAppended, SegmentMessage, encode
 from paceline.wire.segment.partials import cut
+from paceline_node.memory import Holding, Portion
 
 _PORTION_BYTES = 256 * 1024
 
 
 class Outbox:
-    """``limit_bytes``: unsent bytes above which no more is to be made. ``stall_s``: a client that
-    takes nothing for so long is given up. ``piece_bytes`` above 0 sends every reply in pieces."""
+    """``limit_bytes``: unsent bytes above which no more is to be made; with any, none is while
+    memory is short and the connection, whose part of it is ``memory``, holds more than its share.
+    ``stall_s``: a client that takes nothing for so long is given up. ``piece_bytes`` above 0 sends
+    every reply in pieces."""
 
-    def __init__(self, *, limit_bytes: int, stall_s: float, piece_bytes: int) -> None:
+    def __init__(
+        self, memory: Holding, *, limit_bytes: int, stall_s: float, piece_bytes: int
+    ) -> None:
+        self._unsent = Portion(memory)
+        self._reading = Portion(memory)
         self._limit_bytes = limit_bytes
         self._stall_s = stall_s
         self._piece_bytes = piece_bytes
         self._parts: deque[bytes] = deque()
         self._levels: dict[UUID, int] = {}
-        self._size = 0
         self._sending = False
         self._changed = trio.Event()
         self._work = trio.lowlevel.ParkingLot()
@@ -35,7 +44,7 @@ class Outbox:
     @property
     def size_bytes(self) -> int:
         """Unsent bytes of replies."""
-        return self._size
+        return self._unsent.held_bytes
 
     @property
     def is_empty(self) -> bool:
@@ -46,9 +55,8 @@ class Outbox:
         """Queue a reply. Never waits: ask :meth:`room` before making large ones."""
         data = encode(message)
         parts = cut(data, self._piece_bytes) if self._piece_bytes else (data,)
-        for part in parts:
-            self._parts.append(part)
-            self._size += len(part)
+        self._parts.extend(parts)
+        self._unsent.set(self._unsent.held_bytes + sum(map(len, parts)))
         self._work.unpark()
 
     def acknowledge(self, connection_id: UUID, level: int) -> None:
@@ -62,8 +70,25 @@ class Outbox:
 
     async def room(self) -> None:
         """Return once less than the limit is unsent."""
-        while self._size >= self._limit_bytes:
+        while self.size_bytes >= self._limit_bytes or (
+            self.size_bytes and self._unsent.is_over_share
+        ):
             await self._changed.wait()
+
+    @asynccontextmanager
+    async def reading(self, size: int) -> AsyncIterator[None]:
+        """Around the making of a reply out of ``size`` bytes of log, once there is room for it
+        beside what is unsent and what others read."""
+        while self.size_bytes + self._reading.held_bytes >= self._limit_bytes or (
+            self.size_bytes + self._reading.held_bytes and self._unsent.is_over_share
+        ):
+            await self._changed.wait()
+        self._reading.set(self._reading.held_bytes + size)
+        try:
+            yield
+        finally:
+            self._reading.give(size)
+            self._tell()
 
     async def emptied(self) -> None:
         """Return once everything has been handed to the connection."""
@@ -76,16 +101,21 @@ class Outbox:
         while True:
             if not (self._parts or self._levels):
                 await self._work.park()
-            portion = self._take()
+            portion, taken = self._take()
             self._sending = True
             with trio.fail_after(self._stall_s):
                 await stream.send_all(portion)
             self._sending = False
-            changed, self._changed = self._changed, trio.Event()
-            changed.set()
+            self._unsent.give(taken)
+            self._tell()
 
-    def _take(self) -> bytes:
-        """The next bytes: acknowledgements first, they are short and release memory over there."""
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    def _take(self) -> tuple[bytes, int]:
+        """The next bytes: acknowledgements first, they are short and release memory over there;
+        and how many of them are charged."""
         parts: list[bytes] = []
         levels, self._levels = self._levels, {}
         for connection_id, level in levels.items():
@@ -96,5 +126,4 @@ class Outbox:
             part = self._parts.popleft()
             parts.append(part)
             taken += len(part)
-        self._size -= taken
-        return b"".join(parts)
+        return b"".join(parts), taken

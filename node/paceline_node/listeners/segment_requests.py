@@ -216,10 +216,11 @@ class SegmentRequests:
             return
         while True:
             budget = min(wanted, MAX_READ_REPLY_BYTES)
-            parts: list[memoryview] = []
-            if wanted and position < bounds.end:
-                parts = await self._segments.reads.read(partition, position, budget)
-            sent = await self._send_data(partition, name, position, parts, wanted)
+            async with self._outbox.reading(budget):
+                parts: list[memoryview] = []
+                if wanted and position < bounds.end:
+                    parts = await self._segments.reads.read(partition, position, budget)
+                sent = await self._send_data(partition, name, position, parts, wanted)
             position += sent
             wanted -= sent
             bounds = bounds_of(partition)

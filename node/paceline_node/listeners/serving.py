@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address
 
 import trio
 
+from paceline.errors import RequestTimedOut
+from paceline.types import NodeId
 from paceline_node.env import Network
-from paceline_node.memory import ClientMemory, Holding, source_of, unlimited
+from paceline_node.memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
@@ -44,6 +46,9 @@ class Client:
 
 _LAST_WORD_S = 1.0
 _RECEIVE_BYTES = 64 * 1024
+_TAKEN_BYTES = 64 * 1024
+_FORWARDED_FACTOR = 3
+"""What a request takes while it is carried out: its frame, what was read out of it, a copy."""
 _TLS_HANDSHAKE = b"\x16"
 
 Serve = Callable[[trio.abc.Stream, Client], Awaitable[None]]
@@ -174,6 +179,35 @@ def _is_loopback(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
+
+
+@asynccontextmanager
+async def forwarded(memory: ClientMemory, node: NodeId, size: int) -> AsyncIterator[None]:
+    """Around the work on a request of ``size`` bytes that another node forwards. It is charged as
+    if the node were a client's address, and ended where a connection would be: RequestTimedOut, for
+    it may have been carried out."""
+    if size <= FREE_BYTES:
+        yield
+        return
+    with (
+        trio.CancelScope() as scope,
+        memory.holding("peer", f"node {node}", scope.cancel) as held,
+    ):
+        held.change(_FORWARDED_FACTOR * size)
+        yield
+    if held.is_ending:
+        raise RequestTimedOut("memory for clients is short on the node that leads")
+
+
+async def send_to(stream: trio.abc.Stream, data: bytes, stall_s: float) -> None:
+    """Send to a client that takes all of it, or 64 KiB, in each ``stall_s``. Raises
+    BrokenResourceError for one that does not."""
+    view = memoryview(data)
+    for at in range(0, len(view), _TAKEN_BYTES):
+        with trio.move_on_after(stall_s) as patience:
+            await stream.send_all(view[at : at + _TAKEN_BYTES])
+        if patience.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not take what it is sent")
 
 
 async def let_read(stream: trio.abc.Stream) -> None:

@@ -20,6 +20,7 @@ from paceline.wire.v1.commands import COMMANDS, parse_request
 from paceline.wire.v1.envelope import UNREADABLE_ID, Envelope, NotV1, parse_envelope
 from paceline.wire.v1.errors import (
     LINE_TOO_LONG,
+    LINE_TOO_SLOW,
     LineTooLong,
     V1Code,
     V1Error,
@@ -29,13 +30,14 @@ from paceline.wire.v1.lines import LineReader
 from paceline.wire.v1.replies import error_line, ok_line, role_payload
 from paceline.wire.v1.text import decode, encode
 from paceline_node.env import Env
-from paceline_node.listeners.serving import Client, let_read
+from paceline_node.listeners.serving import Client, forwarded, let_read, send_to
 from paceline_node.listeners.v1_admin import AdminRequest, V1Admin
 from paceline_node.listeners.v1_errors import OUTCOME_UNKNOWN, as_v1
 from paceline_node.listeners.v1_groups import V1Groups
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Call
+from paceline_node.memory import ClientMemory, Holding, Portion
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.peers.server import Session
 from paceline_node.security.principals import node_principal
@@ -44,6 +46,9 @@ from paceline_node.services.roles import RoleService
 REQUEST_BUDGET_S = 4.0
 """Every reply is out within this, for SDKs give up after 5 s (spec v1 2.4)."""
 _RECEIVE_BYTES = 64 * 1024
+_SLOWEST_BYTES_S = 64 * 1024
+_KEPT_FACTOR = 3
+"""What a line takes while it is carried out: as a line, as what was read out of it, forwarded."""
 _ADMIN = (
     requests.AdminCreateTopic,
     requests.AdminRegisterBroker,
@@ -62,10 +67,45 @@ R = TypeVar("R", bound=requests.Request)
 @dataclass(frozen=True, slots=True)
 class V1Settings:
     """``admin_commands`` returns ``allow``, ``loopback`` or ``deny`` (spec v1 D6); it is asked for
-    each such command, as the setting may change while the node runs."""
+    each such command, as the setting may change while the node runs. ``stall_s``: in which a line
+    that has begun must end (and a second for every 64 KiB of it), and a client take what it is
+    sent, or 64 KiB of it. Between lines it may be silent for ever."""
 
     max_line_bytes: int
     admin_commands: Callable[[], str]
+    stall_s: float = 60.0
+
+
+class _Lines:
+    """The lines of a connection, one at a time."""
+
+    def __init__(self, stream: trio.abc.Stream, memory: Holding, settings: V1Settings) -> None:
+        self._stream = stream
+        self._memory = memory
+        self._stall_s = settings.stall_s
+        self._reader = LineReader(max_line_bytes=settings.max_line_bytes)
+        self._is_over = False
+
+    async def next(self) -> bytes | None:
+        """The next line, or None at the end. Raises LineTooLong, and TooSlowError for a line that
+        has begun and does not end."""
+        reader, begun_at = self._reader, trio.current_time()
+        while (line := reader.next_line()) is None:
+            if self._is_over:
+                return reader.finish()
+            self._memory.arriving(reader.held_bytes)
+            await self._memory.room()
+            due = float("inf")
+            if reader.held_bytes:
+                due = begun_at + self._stall_s + reader.held_bytes / _SLOWEST_BYTES_S
+            with trio.fail_at(due):
+                data = await self._stream.receive_some(_RECEIVE_BYTES)
+            if not reader.held_bytes:
+                begun_at = trio.current_time()
+            reader.feed(data)
+            self._is_over = not data
+        self._memory.arriving(reader.held_bytes)
+        return line
 
 
 class V1Listener:
@@ -81,8 +121,10 @@ class V1Listener:
         roles: RoleService,
         groups: V1Groups,
         metrics: Metrics,
+        memory: ClientMemory,
     ) -> None:
         self._env = env
+        self._memory = memory
         self._settings = settings
         self._records = records
         self._replicas = replicas
@@ -116,27 +158,25 @@ class V1Listener:
                 await self._converse(stream, client)
 
     async def _converse(self, stream: trio.abc.Stream, client: Client) -> None:
-        reader = LineReader(max_line_bytes=self._settings.max_line_bytes)
-        while True:
-            await client.memory.room()
-            data = await stream.receive_some(_RECEIVE_BYTES)
-            reader.feed(data)
-            try:
-                while (line := reader.next_line()) is not None:
-                    await stream.send_all(await self._reply(line, client))
-                client.memory.arriving(reader.held_bytes)
-                if not data:
-                    if (rest := reader.finish()) is not None:
-                        await stream.send_all(await self._reply(rest, client))
-                    return
-            except LineTooLong:
-                await stream.send_all(error_line(UNREADABLE_ID, bad_request(LINE_TOO_LONG)))
-                await let_read(stream)
-                return
-            except NotV1 as error:
-                await stream.send_all(error_line(UNREADABLE_ID, error))
-                await let_read(stream)
-                return
+        source = _Lines(stream, client.memory, self._settings)
+        at_work = Portion(client.memory)
+        try:
+            while (line := await source.next()) is not None:
+                at_work.set(_KEPT_FACTOR * len(line))
+                reply = await self._reply(line, client)
+                at_work.set(len(reply))
+                await send_to(stream, reply, self._settings.stall_s)
+                at_work.give_all()
+        except LineTooLong:
+            refusal = bad_request(LINE_TOO_LONG)
+        except trio.TooSlowError:
+            refusal = bad_request(LINE_TOO_SLOW)
+        except NotV1 as error:
+            refusal = error
+        else:
+            return
+        await send_to(stream, error_line(UNREADABLE_ID, refusal), self._settings.stall_s)
+        await let_read(stream)
 
     async def _reply(self, line: bytes, client: Client) -> bytes:
         """The answer. Raises NotV1 for a line after which there is no way on."""
@@ -242,7 +282,8 @@ class V1Listener:
             topic = getattr(request, "topic", None)
             if topic is None or is_internal_topic(topic):
                 raise bad_request("not a request that is forwarded")
-            payload = await self._serve_request(request, call)
+            async with forwarded(self._memory, session.peer, len(line.args)):
+                payload = await self._serve_request(request, call)
         except PacelineError as error:
             if isinstance(error, NotLeader) or error.code.name == "NOT_ENOUGH_REPLICAS":
                 raise

@@ -11,7 +11,8 @@ its hard limit ends the connection.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import trio
@@ -60,8 +61,8 @@ class FrameStream:
     ``name`` says in errors who is on the other side. Frames sent while ``burst`` is open leave
     together at its end. ``memory`` is charged with what a client has sent of a large frame and with
     what it has not taken; such a frame must arrive within ``stall_s`` and a second for every
-    64 KiB. Without ``memory`` (nodes, which have proved who they are) a frame gets its memory at
-    once.
+    64 KiB, and of what is written to it a MiB be taken in ``stall_s``. Without ``memory`` (nodes,
+    which have proved who they are) a frame gets its memory at once.
     """
 
     def __init__(
@@ -266,20 +267,34 @@ class FrameStream:
         head = self._outbox[0]
         if isinstance(head, FilePart):
             self._outbox.popleft()
+            if head.size > _GATHER_BYTES:
+                rest = head.size - _GATHER_BYTES
+                self._outbox.appendleft(FilePart(head.file, head.position + _GATHER_BYTES, rest))
+                head = FilePart(head.file, head.position, _GATHER_BYTES)
             self._started_bytes += head.size
             self._writing = True
-            await self._transport.send_file(head)
+            with self._patience(head.size):
+                await self._transport.send_file(head)
             self._writing = False
             self._queued_bytes -= head.size
             return head.size
         batch, size = self._take_chunks()
         self._started_bytes += size
         self._writing = True
-        await self._transport.send(batch)
+        with self._patience(size):
+            await self._transport.send(batch)
         self._writing = False
         self._queued_bytes -= size
         self._hold(batch, -1)
         return size
+
+    @contextmanager
+    def _patience(self, size: int) -> Iterator[None]:
+        """Around writing so many bytes; who does not take them in time is given up."""
+        with trio.move_on_after(self._stall_s * max(1.0, size / _GATHER_BYTES)) as scope:
+            yield
+        if scope.cancelled_caught:
+            raise trio.BrokenResourceError("the other side does not take what it is sent")
 
     def _hold(self, pieces: Sequence[Chunk], sign: int) -> None:
         """Charge what lies in memory until it is sent, or what was charged back."""

@@ -37,6 +37,12 @@ class CursusSettings:
     idle_timeout_ms: int = setting(
         0, "Silence after which a connection that does not stream is closed; 0: never.", low=0
     )
+    stream_stall_ms: int = setting(
+        600_000,
+        "Time in which the reader of a stream must take what it is sent, or 64 KiB of it: clients "
+        "work on the records of a frame before they read on.",
+        low=10,
+    )
     compressors: tuple[str, ...] = setting(
         (),
         "Registered compressors (entry points of group paceline.cursus.compressors) to try, in "

@@ -20,6 +20,20 @@ class LimitSettings:
         "where a listener has as many as it may have.",
         low=0,
     )
+    stall_ms: int = setting(
+        60_000,
+        "Time in which a client must end a message that it has begun (and a second for every "
+        "64 KiB of it), and take what it is sent: all, or of V1 and Cursus 64 KiB, of the native "
+        "and Kafka's protocol a MiB.",
+        low=10,
+        high=3_600_000,
+    )
+    native_idle_ms: int = setting(
+        600_000,
+        "Silence after which a native client that waits for no answer is closed; 0: never. Clients "
+        "of V1 and Cursus, which do not all come back, are never.",
+        low=0,
+    )
     peer_connections: int = setting(1024, "Connections from other nodes.", low=8, high=100_000)
     descriptors: int = setting(
         0,

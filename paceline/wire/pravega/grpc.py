@@ -139,6 +139,7 @@ class GrpcConnection:
         self._streams: dict[int, _Stream] = {}
         self._finished = 0
         self._given_up = 0
+        self._is_wider = False  # a window has opened since waiting answers were looked at
         self.is_over = False
         """Nothing more is taken in: send what there is to send, and close."""
         self.sent_bytes = 0
@@ -174,9 +175,11 @@ class GrpcConnection:
             self._h2.close_connection(ErrorCodes.FRAME_SIZE_ERROR)
             return found
         try:
+            self._is_wider = False
             for event in self._h2.receive_data(data):
                 self._handle(event, found)
-            self._send_what_fits()
+            if self._is_wider:
+                self._send_what_fits()
         except H2Error:
             self.is_over = True  # h2 has written the reason for the other side
         return found
@@ -205,7 +208,7 @@ class GrpcConnection:
                     self.is_over = True
                     self._h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
             case WindowUpdated() | RemoteSettingsChanged():
-                pass  # the caller sends what fits now
+                self._is_wider = True
 
     def _begin(self, event: RequestReceived) -> None:
         stream = event.stream_id
@@ -257,7 +260,7 @@ class GrpcConnection:
         headers = [(":status", "200"), ("content-type", "application/grpc")]
         self._h2.send_headers(stream, headers)
         call.answer = memoryview(b"\0" + len(message).to_bytes(4, "big") + message)
-        self._send_what_fits()
+        self._send(stream, call)
 
     def refuse(self, stream: int, status: GrpcStatus, text: str) -> None:
         """End a call without an answer; no effect when its client is gone."""
@@ -275,19 +278,23 @@ class GrpcConnection:
     def _send_what_fits(self) -> None:
         """Send as much of waiting answers as the client's windows take."""
         for stream, call in list(self._streams.items()):
-            while call.answer is not None and not self.is_over:
-                window = self._h2.local_flow_control_window(stream)
-                size = min(window, self._h2.max_outbound_frame_size, len(call.answer))
-                if size <= 0:
-                    break
-                self._h2.send_data(stream, bytes(call.answer[:size]))
-                call.answer = call.answer[size:]
-                self.sent_bytes += size
-                if not call.answer:
-                    self._h2.send_headers(stream, [("grpc-status", "0")], end_stream=True)
-                    del self._streams[stream]
-                    self._finished += 1
-                    break
+            self._send(stream, call)
+
+    def _send(self, stream: int, call: _Stream) -> None:
+        """Send as much of one waiting answer as the client's windows take."""
+        while call.answer is not None and not self.is_over:
+            window = self._h2.local_flow_control_window(stream)
+            size = min(window, self._h2.max_outbound_frame_size, len(call.answer))
+            if size <= 0:
+                break
+            self._h2.send_data(stream, bytes(call.answer[:size]))
+            call.answer = call.answer[size:]
+            self.sent_bytes += size
+            if not call.answer:
+                self._h2.send_headers(stream, [("grpc-status", "0")], end_stream=True)
+                del self._streams[stream]
+                self._finished += 1
+                break
 
 
 def _text(value: bytes | str) -> str:

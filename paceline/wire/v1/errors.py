@@ -45,4 +45,5 @@ def bad_request(message: str) -> V1Error:
 
 
 LINE_TOO_LONG = "request line too long"
+LINE_TOO_SLOW = "request line begun and not ended in time"
 EXPECTED_FORMAT = "expected format V1|<correlation_id>|<command>|<args>"

@@ -14,6 +14,7 @@ from paceline.wire.frame import Kind, encode_head
 from paceline_node.http.pages import standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, Page
 from paceline_node.http.upgrade import serve_websocket
+from paceline_node.memory import Holding, unlimited
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.framestream import FrameStream
 from paceline_node.security.origins import BrowserCheck
@@ -215,7 +216,7 @@ async def test_a_client_that_does_not_read_is_dropped(
 # --- WebSocket ---
 
 
-async def echo(stream: trio.abc.Stream, name: str) -> None:
+async def echo(stream: trio.abc.Stream, name: str, memory: Holding) -> None:
     """A session as the native listener's: frames in, frames out."""
     frames = FrameStream(stream, name=name)
     async with trio.open_nursery() as nursery:
@@ -308,7 +309,8 @@ async def test_a_client_that_is_gone_before_the_handshake_ends_harms_nothing() -
     ours, theirs = trio.testing.memory_stream_pair()
     await theirs.send_all(f"GET /native HTTP/1.1\r\n{UPGRADE}\r\n".encode())
     await trio.aclose_forcefully(theirs)
-    await serve_websocket(ours, echo, name="gone", max_message_bytes=1000, handshake_s=5)
+    limits = {"max_message_bytes": 1000, "handshake_s": 5, "stall_s": 5}
+    await serve_websocket(ours, echo, unlimited(), name="gone", **limits)
 
 
 async def test_targets_that_are_no_urls_are_no_pages(client: Client) -> None:

@@ -16,6 +16,7 @@ from paceline_node.listeners.pravega import SERVICE, PravegaListener, Procedure
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import Metrics
+from paceline_node.turns import Turns
 
 ANSWER = bytes(1024 * 1024)
 
@@ -50,6 +51,7 @@ async def test_answers_that_nobody_takes_are_held_for_half_a_minute(
         {"call": Procedure(Message, much)},  # type: ignore[arg-type]
         GrpcLimits(),
         Metrics(version="test"),
+        Turns(),
     )
     account = ClientMemory(1 << 30)
     ours, theirs = memory_stream_pair()
