@@ -317,7 +317,7 @@ class Repairs:
                     # committed.
                     if not await self._cut(partition, epochs, fetched.log_start_offset):
                         self._check_forgettable(partition)
-                        log.truncate(max(missing[0], log.log_start_offset))
+                        await self._truncate(partition, missing[0])
                         partition.replica.log_was_cut()
                     return
                 is_spoiled = False
@@ -339,7 +339,7 @@ class Repairs:
         point = _divergence(log, theirs)
         if point < log.log_end_offset:
             self._check_forgettable(partition)
-            log.truncate(max(point, log.log_start_offset))
+            await self._truncate(partition, point)
         elif leader_start > log.log_start_offset:
             self._check_forgettable(partition)
             if min(log.damaged[0].start, log.log_end_offset) < leader_start:
@@ -350,6 +350,15 @@ class Repairs:
             return False
         partition.replica.log_was_cut()
         return True
+
+    async def _truncate(self, partition: Partition, offset: int) -> None:
+        """Remove what is at or above ``offset``, and all if that is a part of the first batch."""
+        log = partition.log
+        offset = max(offset, log.log_start_offset)
+        if offset < log.log_end_offset and log.end_if_cut(offset) < log.log_start_offset:
+            await self._begin_anew(partition)
+        else:
+            log.truncate(offset)
 
     def _check_forgettable(self, partition: Partition) -> None:
         """Raise NotLeader unless nobody counts on what is here: it is about to be given up."""

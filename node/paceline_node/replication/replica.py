@@ -47,6 +47,9 @@ class ReplicaLog(Protocol):
         CorruptMessage; nothing is appended then."""
 
     def truncate(self, offset: int) -> None: ...
+    def end_if_cut(self, offset: int) -> int:
+        """Where ``truncate`` would end the log: it removes whole batches."""
+
     def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None: ...
     def advance_start(self, offset: int) -> None: ...
 
@@ -458,7 +461,7 @@ class Replica:
         if point >= end:
             # No round may leave the log as it was: a leader that says so contradicts itself.
             return FetchOutcome.REFUSED
-        if point < log.log_start_offset:
+        if point < log.log_start_offset or log.end_if_cut(point) < log.log_start_offset:
             return _behind(follower, answer)
         log.truncate(point)
         self.high_watermark = min(self.high_watermark, point)

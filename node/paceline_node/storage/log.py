@@ -271,7 +271,6 @@ class Log:
 
     @contextlib.contextmanager
     def _errors(self, judge: Callable[[OSError], StorageFull | StorageError]) -> Iterator[None]:
-        """Raise what ``judge`` makes of the disk's errors."""
         try:
             yield
         except OSError as error:
@@ -375,12 +374,20 @@ class Log:
         self._check_usable()
         with self._errors(self._write_error):
             boundary = self._files.at(offset).boundary_at_offset(offset)
+            if boundary.offset < self.log_start_offset:
+                raise ValueError(f"{self}: the batch at {offset} begins below the log start")
             table_cuts.prepare(self.producers, self._files.all, boundary.offset)
             prepared = self._files.prepare(boundary)
         self.mark.lower(boundary.offset)
         with self._errors(self._broken):
             self._files.cut_back(boundary, prepared)
         self._forget_from(boundary.offset)
+
+    def end_if_cut(self, offset: int) -> int:
+        """Where :meth:`truncate` would end the log. Raises CorruptMessage and as that does."""
+        with self._errors(self._write_error):
+            found = self._files.at(offset).boundary_at_offset(offset)
+        return found.offset
 
     def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None:
         """Remove everything and go on, empty, where ``state`` was taken; ``is_kept``: a snapshot

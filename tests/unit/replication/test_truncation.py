@@ -150,6 +150,28 @@ def test_cut_below_log_start_resets_to_the_leaders_start() -> None:
     assert (log.log_start_offset, log.log_end_offset) == (0, 0)
 
 
+class _Batched(SimLog):
+    """Its records lie in batches of two, from offset 1 on."""
+
+    def end_if_cut(self, offset: int) -> int:
+        return offset - (offset + 1) % 2
+
+
+def test_cut_inside_the_batch_at_the_log_start_resets_too() -> None:
+    """The batch would go as a whole, and the log end below its start."""
+    leader = Replica(NodeId(0), SimLog.of_epochs((1, 1, 3)))
+    log = _Batched.of_epochs((1, 1, 2, 2, 2))
+    log.advance_start(2)
+    follower = Replica(NodeId(1), log)
+    for replica in (leader, follower):
+        replica.apply(registration(0, 4), brokers(), 0.0)
+    position = follower.start_fetch(1, 1024)
+    assert position is not None
+    answer, records = answer_fetch(leader, 1, position)
+    assert follower.on_fetched(1, answer, memoryview(records)) is FetchOutcome.BEHIND
+    assert log.log_end_offset == 5
+
+
 def test_follower_behind_the_leaders_log_start_starts_anew() -> None:
     log = SimLog.of_epochs((1, 1, 1, 1))
     log.advance_start(3)

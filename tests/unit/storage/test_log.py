@@ -241,6 +241,20 @@ async def test_truncating_below_the_start_is_a_bug() -> None:
     log.abandon()
 
 
+async def test_truncating_to_a_start_inside_a_batch_is_a_bug_that_removes_nothing() -> None:
+    """The batch goes as a whole: the log would end below its start, and give out offsets there."""
+    log = await new_log()
+    for _ in range(2):
+        log.append_leader(batch(4), 1, 1_000)
+    log.advance_start(6)
+    for offset in (6, 7):
+        assert log.end_if_cut(offset) == 4
+        with pytest.raises(ValueError, match="begins below the log start"):
+            log.truncate(offset)
+        assert (log.log_start_offset, log.log_end_offset) == (6, 8)
+    log.abandon()
+
+
 async def test_appends_after_an_unsynced_truncation_go_to_a_new_file() -> None:
     disk = MemoryDisk()
     log = await new_log(disk)

@@ -76,6 +76,9 @@ class SimLog:
         self.epochs.truncate_end(offset)
         self.durable_offset = min(self.durable_offset, offset)
 
+    def end_if_cut(self, offset: int) -> int:
+        return offset
+
     @property
     def oldest_whole_offset(self) -> int:
         return self.log_start_offset
