@@ -28,7 +28,7 @@ from tests.e2e.exactly_once.copying import (
 )
 
 _CLOSE_S = 5
-_PATIENCE_S = 20.0
+_PATIENCE_S = 10.0
 
 
 class Forgotten(Exception):

@@ -49,13 +49,17 @@ class Nemesis:
             "kill a copier": self._kill_copier,
         }
 
-    async def run(self) -> None:
-        """Strike until cancelled. Raises TooLate when the cluster does not recover."""
-        while True:
+    async def run(self, stop: trio.Event) -> None:
+        """Strike until told to stop, and finish the blow: cut off, one would leave a node on its
+        way down, to be taken for one that runs. Raises TooLate when the cluster does not recover.
+        """
+        while not stop.is_set():
             bag = sorted(self.kinds)
             self.rng.shuffle(bag)
             for kind in bag:
-                await trio.sleep(self.rng.uniform(*_PAUSE_S))
+                with trio.move_on_after(self.rng.uniform(*_PAUSE_S)):
+                    await stop.wait()
+                    return
                 self.say(kind)
                 await self.kinds[kind]()
                 if any(not each.has_ended for each in self.copiers.values()):

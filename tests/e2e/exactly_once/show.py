@@ -138,14 +138,16 @@ class Run:
         rng = random.Random(self._plan.seed)
         nemesis = Nemesis(fleet, self._copiers, outputs, rng, say)
         problems = self._outcome.problems
+        stop = trio.Event()
         try:
-            async with trio.open_nursery() as striking:
-                striking.start_soon(nemesis.run)
-                striking.start_soon(self._tell)
+            async with trio.open_nursery() as striking, trio.open_nursery() as telling:
+                striking.start_soon(nemesis.run, stop)
+                telling.start_soon(self._tell)
                 async with trio.open_nursery() as copying:
                     for copier in self._copiers.values():
                         copying.start_soon(copier.run)
-                striking.cancel_scope.cancel()
+                telling.cancel_scope.cancel()
+                stop.set()
         except* TooLate as errors:
             problems += [f"the cluster did not recover: {each}" for each in errors.exceptions]
         for copier in self._copiers.values():
