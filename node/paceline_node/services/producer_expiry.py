@@ -8,7 +8,7 @@ same producers at the same place of the log: never by a clock of its own (SETTLE
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -46,6 +46,9 @@ class ProducerKind(Protocol):
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
         """Which of them have been."""
+
+    def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
+        """``cutoff``, or an earlier one that spares those of ``gone`` who are here still."""
 
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
@@ -86,9 +89,12 @@ class ProducerExpiry:
                     return
                 states = table if number is None else table.states_of(number)
                 gone = list(kind.silent(states, cutoff))
+                sparing = kind.sparing(partition, gone, cutoff)
+                if sparing < cutoff:
+                    gone = list(kind.silent(states, sparing))
                 if gone:
                     key = EVERYBODY if number is None else expiry_key(number)
-                    await kind.expire(partition, cutoff, key, timeout_s=_TIMEOUT_S)
+                    await kind.expire(partition, sparing, key, timeout_s=_TIMEOUT_S)
                     partition.gate.forget(each for each in gone if table.state(each) is None)
         except PacelineError as error:
             # Nothing depends on when it happens: the next round tries again.
@@ -105,9 +111,13 @@ class _ByTime:
     def cutoff(self, partition: Partition) -> int | None:
         return self._env.host.wall_ms() - self._ttl_ms
 
+    def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
+        return cutoff
+
 
 class SegmentWriters(_ByTime):
-    """Those who append Events."""
+    """Those who append Events. One whose connection is open may be idle as long as it likes: told
+    that nobody knows it, it could never go on."""
 
     def __init__(self, env: Env, segments: SegmentService, *, ttl_ms: int) -> None:
         super().__init__(env, ttl_ms)
@@ -118,6 +128,14 @@ class SegmentWriters(_ByTime):
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
         return segment_state.silent(states, cutoff)
+
+    def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
+        for key in gone:
+            if (partition.key, key[1]) in self._segments.writers:
+                state = partition.log.producers.state(key)
+                if isinstance(state, segment_state.WriterState):
+                    cutoff = min(cutoff, state.last_timestamp)
+        return cutoff
 
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
@@ -190,6 +208,9 @@ class PlainProducers:
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
         return idle_before(states, cutoff)
+
+    def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
+        return cutoff
 
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float

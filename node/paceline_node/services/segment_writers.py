@@ -57,5 +57,8 @@ class SegmentWriters:
         if claim is not None and claim.fence == fence:
             del self._claims[writer]
 
+    def __contains__(self, writer: object) -> bool:
+        return writer in self._claims
+
     def __len__(self) -> int:
         return len(self._claims)

@@ -352,19 +352,29 @@ async def test_other_protocols_read_segments_and_do_not_write_them(
 
 
 async def test_silent_writers_are_forgotten_by_a_record(tmp_path: Path) -> None:
-    """Spec segment 10.4; a client that has written and is told 0 stops instead of guessing."""
-    flags = {**FLAGS, "segment.writer_ttl_ms": "3000", "segment.writer_check_ms": "100"}
+    """Spec segment 10.4; a client that has written and is told 0 stops instead of guessing. So one
+    that is idle on an open connection stays known."""
+    flags = {**FLAGS, "segment.writer_ttl_ms": "2000", "segment.writer_check_ms": "100"}
+    silent, idle = writer_id(), writer_id()
     async with lone_node(tmp_path, flags) as node, connect(node.addresses["segment"]) as raw:
+
+        async def told(writer: UUID) -> int:
+            """What one is told that comes back, and goes again."""
+            async with connect(node.addresses["segment"]) as other:
+                return await other.set_up(writer, NAME)
+
         await raw.create(NAME)
-        silent, busy = writer_id(), writer_id()
-        await raw.set_up(silent, NAME)
-        await raw.append(silent, 0, b"last seen")
-        level = await raw.set_up(busy, NAME)
-        with trio.fail_after(30):
-            while await raw.set_up(silent, NAME):
-                level = await raw.append(busy, level, b"still here")
-                await trio.sleep(0.05)
-        assert await raw.set_up(busy, NAME) == level
+        await raw.set_up(idle, NAME)
+        async with connect(node.addresses["segment"]) as other:
+            await other.set_up(silent, NAME)
+            await other.append(silent, 0, b"last seen")
+        level = await raw.append(idle, 0, b"before the pause")
+        with trio.fail_after(HANG_S):
+            while await told(silent):  # noqa: ASYNC110  nothing but asking tells
+                await trio.sleep(0.3)
+        level = await raw.append(idle, level, b"after it")
+        assert await raw.set_up(idle, NAME) == level
+        assert await raw.set_up(silent, NAME) == 0
         late = await raw.ask(m.BeginAppendBlock(silent, 17, 100), m.InvalidConnectionOffset)
         assert late == m.InvalidConnectionOffset(silent, 0)
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from uuid import UUID
 
 import pytest
 import trio
 import trio.testing
 
 from paceline.wire.batch import build_batch
-from paceline.wire.batch_header import read_header
+from paceline.wire.batch_header import ProducerNamespace, read_header
 from paceline.wire.records import Record
 from paceline_node.services import producer_expiry
-from paceline_node.services.producer_expiry import PlainProducers, ProducerExpiry
+from paceline_node.services.producer_expiry import PlainProducers, ProducerExpiry, SegmentWriters
+from paceline_node.services.segment_writers import SegmentWriters as Claims
+from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import ProducerTable, read_detail
+from paceline_node.storage.segment_state import WriterState, writer_key
 
 TTL_S = 100.0
 _MANY = 3000
@@ -114,3 +118,29 @@ async def test_many_are_forgotten_a_slice_at_a_time(
     assert max(partition.steps) < _EACH
     forgotten = [len(list(call.args[0])) for call in partition.gate.forget.call_args_list]
     assert len(forgotten) == len(partition.steps)
+
+
+def test_a_writer_whose_connection_is_open_is_not_forgotten() -> None:
+    """Nor anybody who wrote after it: the record forgets by time."""
+    key = (UUID(int=1), 0)
+    times = {b"older": 10, b"idle": 20, b"newer": 30}
+    states: dict[ProducerKey, State] = {
+        writer_key(ProducerNamespace.SEGMENT_SEED, name): WriterState(100, 5, time)
+        for name, time in times.items()
+    }
+    partition: Any = SimpleNamespace(
+        key=key, log=SimpleNamespace(producers=SimpleNamespace(state=states.get))
+    )
+    writers = Claims()
+    segments: Any = SimpleNamespace(writers=writers)
+    kind = SegmentWriters(mock.Mock(), segments, ttl_ms=1000)
+    assert kind.sparing(partition, list(states), 99) == 99
+
+    def fence() -> None:
+        raise AssertionError("nobody comes after it")
+
+    writers.claim((key, b"idle"), writers.arrived(), fence)
+    cutoff = kind.sparing(partition, list(states), 99)
+    assert [name for _, name in kind.silent(states.items(), cutoff)] == [b"older"]
+    writers.release((key, b"idle"), fence)
+    assert kind.sparing(partition, list(states), 99) == 99
