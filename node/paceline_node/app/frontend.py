@@ -268,7 +268,9 @@ class Frontend:
         settings, table = self._settings, replicas.table
         kinds: tuple[tuple[ProducerKind, int], ...] = (
             (
-                SegmentWriters(env, self._surface.segments, ttl_ms=settings.segment.writer_ttl_ms),
+                SegmentWriters(
+                    env, table, self._surface.segments, ttl_ms=settings.segment.writer_ttl_ms
+                ),
                 settings.segment.writer_check_ms,
             ),
             (

@@ -23,9 +23,11 @@ from paceline_node.replication.table import PartitionTable
 from paceline_node.services.answer import Answer
 from paceline_node.services.segments import SegmentService
 from paceline_node.storage import numbered, segment_state
+from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.numbered_batches import EVERYBODY, expire_batch
 from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import idle_before
+from paceline_node.storage.segment_state import WriterState
 from paceline_node.storage.state_map import SLICES, expiry_key
 
 _TIMEOUT_S = 30.0
@@ -101,41 +103,96 @@ class ProducerExpiry:
             self._log.warning("producers not expired", partition=str(partition), error=str(error))
 
 
-class _ByTime:
-    """Producers whose batches have the broker's own time."""
+class _Mark(NamedTuple):
+    """How far a log was committed at a time: what lies below was written before."""
 
-    def __init__(self, env: Env, ttl_ms: int) -> None:
+    at: float
+    end_offset: int
+
+
+class _Marks:
+    """How far logs were committed ``ttl_s`` ago, by a clock that does not jump. That is remembered
+    on every replica, so a new leader need not wait anew; only a node's restart forgets it."""
+
+    def __init__(self, env: Env, table: PartitionTable, ttl_s: float) -> None:
+        self._env = env
+        self._table = table
+        self._ttl_s = ttl_s
+        self._marks: dict[Partition, deque[_Mark]] = {}
+
+    def renew(self) -> Iterator[Partition]:
+        """Note how far logs are now; those that know producers."""
+        former, self._marks = self._marks, {}
+        for partition in self._table.partitions:
+            if len(partition.log.producers):
+                marks = self._marks[partition] = former.get(partition) or deque()
+                self._mark(partition, marks)
+        return iter(list(self._marks))
+
+    def _mark(self, partition: Partition, marks: deque[_Mark]) -> None:
+        now = self._env.now()
+        if not marks or now - marks[-1].at >= self._ttl_s / _MARKS_A_TTL:
+            marks.append(_Mark(now, partition.high_watermark))
+        while len(marks) > 1 and now - marks[1].at >= self._ttl_s:
+            marks.popleft()
+
+    def end(self, partition: Partition) -> int | None:
+        """Where ``partition`` was committed to then; None: nobody here remembers."""
+        marks = self._marks.get(partition)
+        if not marks or self._env.now() - marks[0].at < self._ttl_s:
+            return None
+        return marks[0].end_offset
+
+
+class _ByTime:
+    """Producers whose batches have the broker's own time.
+
+    Their record forgets by that time, but a clock that jumps makes nobody silent: whoever has
+    written above what was committed a time-out ago is spared, whatever the times say.
+    """
+
+    def __init__(self, env: Env, table: PartitionTable, ttl_ms: int) -> None:
         self._env = env
         self._ttl_ms = ttl_ms
+        self._marks = _Marks(env, table, ttl_ms / 1000)
+
+    def led_here(self) -> Iterator[Partition]:
+        return (partition for partition in self._marks.renew() if partition.is_leader)
 
     def cutoff(self, partition: Partition) -> int | None:
+        if self._marks.end(partition) is None:
+            return None
         return self._env.host.wall_ms() - self._ttl_ms
 
     def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
+        end = self._marks.end(partition)
+        assert end is not None, "there is a cut-off"
+        for key in gone:
+            state = partition.log.producers.state(key)
+            assert isinstance(state, WriterState | NumberedState)
+            if state.last_offset >= end or self._is_here(partition, key):
+                cutoff = min(cutoff, state.last_timestamp)
         return cutoff
+
+    def _is_here(self, partition: Partition, key: ProducerKey) -> bool:
+        return False
 
 
 class SegmentWriters(_ByTime):
     """Those who append Events. One whose connection is open may be idle as long as it likes: told
     that nobody knows it, it could never go on."""
 
-    def __init__(self, env: Env, segments: SegmentService, *, ttl_ms: int) -> None:
-        super().__init__(env, ttl_ms)
+    def __init__(
+        self, env: Env, table: PartitionTable, segments: SegmentService, *, ttl_ms: int
+    ) -> None:
+        super().__init__(env, table, ttl_ms)
         self._segments = segments
-
-    def led_here(self) -> Iterator[Partition]:
-        return iter(self._segments.led_here())
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
         return segment_state.silent(states, cutoff)
 
-    def sparing(self, partition: Partition, gone: Sequence[ProducerKey], cutoff: int) -> int:
-        for key in gone:
-            if (partition.key, key[1]) in self._segments.writers:
-                state = partition.log.producers.state(key)
-                if isinstance(state, segment_state.WriterState):
-                    cutoff = min(cutoff, state.last_timestamp)
-        return cutoff
+    def _is_here(self, partition: Partition, key: ProducerKey) -> bool:
+        return (partition.key, key[1]) in self._segments.writers
 
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float
@@ -147,11 +204,7 @@ class NumberedProducers(_ByTime):
     """Those who number their records (``storage/numbered.py``)."""
 
     def __init__(self, env: Env, table: PartitionTable, *, ttl_ms: int) -> None:
-        super().__init__(env, ttl_ms)
-        self._table = table
-
-    def led_here(self) -> Iterator[Partition]:
-        return (partition for partition in self._table.partitions if partition.is_leader)
+        super().__init__(env, table, ttl_ms)
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
         return numbered.silent(states, cutoff)
@@ -163,48 +216,22 @@ class NumberedProducers(_ByTime):
         await _store(partition, batch, timeout_s)
 
 
-class _Mark(NamedTuple):
-    """How far a log was committed at a time: what lies below was written before."""
-
-    at: float
-    end_offset: int
-
-
 class PlainProducers:
     """Those of v2 batches: idempotent and transactional producers.
 
     Their clients choose their timestamps, which may lie far back, so silence is told by offsets:
-    whoever has written nothing above what was committed ``ttl_s`` ago. That is remembered on every
-    replica, so a new leader need not wait anew; only a node's restart forgets it.
+    whoever has written nothing above what was committed ``ttl_s`` ago.
     """
 
     def __init__(self, env: Env, table: PartitionTable, *, ttl_s: float) -> None:
         self._env = env
-        self._table = table
-        self._ttl_s = ttl_s
-        self._marks: dict[Partition, deque[_Mark]] = {}
+        self._marks = _Marks(env, table, ttl_s)
 
     def led_here(self) -> Iterator[Partition]:
-        former, self._marks = self._marks, {}
-        led = []
-        for partition in self._table.partitions:
-            if len(partition.log.producers):
-                marks = self._marks[partition] = former.get(partition) or deque()
-                self._mark(partition, marks)
-                if partition.is_leader:
-                    led.append(partition)
-        return iter(led)
-
-    def _mark(self, partition: Partition, marks: deque[_Mark]) -> None:
-        now = self._env.now()
-        if not marks or now - marks[-1].at >= self._ttl_s / _MARKS_A_TTL:
-            marks.append(_Mark(now, partition.high_watermark))
-        while len(marks) > 1 and now - marks[1].at >= self._ttl_s:
-            marks.popleft()
+        return (partition for partition in self._marks.renew() if partition.is_leader)
 
     def cutoff(self, partition: Partition) -> int | None:
-        mark = self._marks[partition][0]
-        return mark.end_offset if self._env.now() - mark.at >= self._ttl_s else None
+        return self._marks.end(partition)
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
         return idle_before(states, cutoff)

@@ -317,15 +317,6 @@ class SegmentService:
         newest = max(segment.max_timestamp for segment in partition.log.segments)
         return SegmentInfo(bounds_of(partition), max(0, newest))
 
-    def led_here(self) -> list[Partition]:
-        """All segments that this node leads, in order."""
-        found = []
-        for partition in self._table.partitions:
-            topic = self._topics.find(partition.topic)
-            if partition.is_leader and topic is not None and topic.kind == KIND:
-                found.append(partition)
-        return found
-
     def name_of(self, partition: Partition) -> str:
         """What clients call a segment."""
         topic = self._topics.find(partition.topic)

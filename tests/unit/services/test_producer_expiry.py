@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 from uuid import UUID
 
@@ -120,27 +120,67 @@ async def test_many_are_forgotten_a_slice_at_a_time(
     assert len(forgotten) == len(partition.steps)
 
 
+class Writers:
+    """A segment's log, up to offset 100 since the start, and those who wrote to it."""
+
+    def __init__(self, **written: tuple[int, int]) -> None:
+        """``written`` are the last batch's offset and timestamp by writer."""
+        self.states: dict[ProducerKey, State] = {
+            writer_key(ProducerNamespace.SEGMENT_SEED, name.encode()): WriterState(1, *last)
+            for name, last in written.items()
+        }
+        self.key, self.is_leader, self.high_watermark = (UUID(int=1), 0), True, 100
+        producers = mock.MagicMock(state=self.states.get, __len__=lambda _: len(written))
+        self.log = SimpleNamespace(producers=producers)
+        self.claims, self.now, self.wall = Claims(), 0.0, 1_000_000
+        self.kind = SegmentWriters(
+            cast(
+                Any,
+                SimpleNamespace(
+                    now=lambda: self.now, host=SimpleNamespace(wall_ms=lambda: self.wall)
+                ),
+            ),
+            cast(Any, SimpleNamespace(partitions=(self,))),
+            cast(Any, SimpleNamespace(writers=self.claims)),
+            ttl_ms=1000,
+        )
+
+    def forgotten(self) -> list[bytes] | None:
+        """Whom the next look forgets; None: it is too early for one."""
+        me: Any = self
+        assert list(self.kind.led_here()) == [self]
+        cutoff = self.kind.cutoff(me)
+        if cutoff is None:
+            return None
+        gone = list(self.kind.silent(self.states.items(), cutoff))
+        sparing = self.kind.sparing(me, gone, cutoff)
+        return [name for _, name in self.kind.silent(self.states.items(), sparing)]
+
+
+def _never() -> None:
+    raise AssertionError("nobody comes after it")
+
+
 def test_a_writer_whose_connection_is_open_is_not_forgotten() -> None:
     """Nor anybody who wrote after it: the record forgets by time."""
-    key = (UUID(int=1), 0)
-    times = {b"older": 10, b"idle": 20, b"newer": 30}
-    states: dict[ProducerKey, State] = {
-        writer_key(ProducerNamespace.SEGMENT_SEED, name): WriterState(100, 5, time)
-        for name, time in times.items()
-    }
-    partition: Any = SimpleNamespace(
-        key=key, log=SimpleNamespace(producers=SimpleNamespace(state=states.get))
-    )
-    writers = Claims()
-    segments: Any = SimpleNamespace(writers=writers)
-    kind = SegmentWriters(mock.Mock(), segments, ttl_ms=1000)
-    assert kind.sparing(partition, list(states), 99) == 99
+    writers = Writers(older=(5, 10), idle=(6, 20), newer=(7, 30))
+    assert writers.forgotten() is None
+    writers.now = 1.0
+    assert writers.forgotten() == [b"older", b"idle", b"newer"]
+    writers.claims.claim((writers.key, b"idle"), writers.claims.arrived(), _never)
+    assert writers.forgotten() == [b"older"]
+    writers.claims.release((writers.key, b"idle"), _never)
+    assert writers.forgotten() == [b"older", b"idle", b"newer"]
 
-    def fence() -> None:
-        raise AssertionError("nobody comes after it")
 
-    writers.claim((key, b"idle"), writers.arrived(), fence)
-    cutoff = kind.sparing(partition, list(states), 99)
-    assert [name for _, name in kind.silent(states.items(), cutoff)] == [b"older"]
-    writers.release((key, b"idle"), fence)
-    assert kind.sparing(partition, list(states), 99) == 99
+@pytest.mark.parametrize("jump_ms", [3_600_000, 0])
+def test_no_clock_that_jumps_makes_a_writer_silent(jump_ms: int) -> None:
+    """Neither this node's, nor that of a former leader, which was behind and gave the times."""
+    busy_at = 1_000_000 if jump_ms else 20
+    writers = Writers(older=(5, 10), busy=(100, busy_at))
+    writers.forgotten()
+    writers.now = 0.9
+    writers.wall += jump_ms
+    assert writers.forgotten() is None
+    writers.now = 1.0
+    assert writers.forgotten() == [b"older"]
