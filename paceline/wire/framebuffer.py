@@ -13,7 +13,9 @@ from paceline.errors import RemoteProtocolError
 from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
 from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, LENGTH_BYTES, Frame, decode
 
-MIN_BUFFER_BYTES = 64 * 1024
+FIRST_BUFFER_BYTES = 4 * 1024
+"""Enough for greetings and heartbeats: most connections are idle."""
+BUSY_BUFFER_BYTES = 64 * 1024
 MAX_BUFFER_BYTES = 1024 * 1024
 DIRECT_BYTES = 16 * 1024
 """A frame that still lacks this much is received into its own memory."""
@@ -23,8 +25,8 @@ _QUIET_RECEIVES = 256
 class FrameBuffer:
     """Cuts a byte stream into frames; linear in its input however it is split.
 
-    The shared buffer doubles (64 KiB to 1 MiB) when a receive fills it and halves after a long
-    time of small receives. A frame of more than ``believed_bytes`` gets memory as it arrives
+    The shared buffer grows (4 KiB, then 64 KiB to 1 MiB) when a receive fills it and halves after
+    a long time of small receives. A frame of more than ``believed_bytes`` gets memory as it arrives
     (``arrival.py``): a length alone costs nothing. A length above
     ``max_frame_bytes`` raises RemoteProtocolError before anything is allocated; after that the
     buffer is of no further use.
@@ -38,7 +40,7 @@ class FrameBuffer:
     ) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._believed_bytes = believed_bytes
-        self._shared = bytearray(MIN_BUFFER_BYTES)
+        self._shared = bytearray(FIRST_BUFFER_BYTES)
         self._start = 0  # first byte of the shared buffer not yet cut out
         self._end = 0  # first byte not yet received
         self._large: memoryview | None = None  # a frame under way, without its length word
@@ -103,6 +105,11 @@ class FrameBuffer:
         return None
 
     @property
+    def grown_bytes(self) -> int:
+        """What the shared buffer has more than it began with."""
+        return len(self._shared) - FIRST_BUFFER_BYTES
+
+    @property
     def arriving_bytes(self) -> int:
         """Memory of a large frame that is not whole yet."""
         return 0 if self._large is None else taken_bytes(len(self._large), self._filled)
@@ -133,6 +140,7 @@ class FrameBuffer:
     def _make_room(self) -> None:
         if self._start == self._end:
             self._start = self._end = 0
+            return
         if len(self._shared) - self._end >= DIRECT_BYTES:
             return
         # The frame under way lacks less than DIRECT_BYTES: it is moved at most once, so that a
@@ -141,18 +149,18 @@ class FrameBuffer:
         self._start, self._end = 0, len(rest)
         needed = len(rest) + DIRECT_BYTES
         if needed > len(self._shared):
-            self._shared = bytearray(2 * needed)
+            self._shared = bytearray(max(2 * needed, BUSY_BUFFER_BYTES))
         self._shared[: self._end] = rest
 
     def _adapt(self, count: int) -> None:
         size = len(self._shared)
         if self._end == size and size < MAX_BUFFER_BYTES:
             # A new object, because views of the old one may still be exported.
-            self._shared = self._shared + bytes(size)
+            self._shared = self._shared + bytes(max(size, BUSY_BUFFER_BYTES - size))
             self._quiet = 0
         elif count > size // 8:
             self._quiet = 0
-        elif size > MIN_BUFFER_BYTES:
+        elif size > FIRST_BUFFER_BYTES:
             self._quiet += 1
             if self._quiet >= _QUIET_RECEIVES and self._end <= size // 2:
                 self._shared = self._shared[: size // 2]

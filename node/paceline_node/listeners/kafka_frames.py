@@ -16,14 +16,17 @@ from paceline_node.peers.transport import Transport
 
 _SIZE_BYTES = 4
 _CHUNK_BYTES = 64 * 1024
+_FIRST_BYTES = 4 * 1024
+"""Enough for heartbeats: most connections are idle."""
 _SMALLEST = 2
 _SLOWEST_BYTES_S = 64 * 1024
 
 
 class FrameReader:
-    """``max_bytes`` bounds the size a frame may announce; ``chunk_bytes`` are received at once. A
-    frame that has begun must arrive within ``stall_s`` and a second for every 64 KiB. ``share`` is
-    charged with a frame that is whole, and its connection with what arrives."""
+    """``max_bytes`` bounds the size a frame may announce; ``chunk_bytes`` are received at once,
+    where 4 KiB were not enough before. A frame that has begun must arrive within ``stall_s`` and a
+    second for every 64 KiB. ``share`` is charged with a frame that is whole, and its connection
+    with what arrives."""
 
     def __init__(
         self,
@@ -38,7 +41,9 @@ class FrameReader:
         self._share = share
         self._max_bytes = max_bytes
         self._stall_s = stall_s
-        self._buffer = bytearray(chunk_bytes)
+        self._chunk_bytes = chunk_bytes
+        self._buffer = bytearray(min(_FIRST_BYTES, chunk_bytes))
+        self._is_busy = False
         self._start = 0
         self._end = 0
         self._is_within = False
@@ -102,10 +107,14 @@ class FrameReader:
 
     async def _fill(self) -> bool:
         """Receive more; False at the end of the stream."""
-        waiting = self._end - self._start
-        self._buffer[:waiting] = self._buffer[self._start : self._end]
-        self._start, self._end = 0, waiting
+        rest = self._buffer[self._start : self._end]
+        size = self._chunk_bytes if self._is_busy else min(_FIRST_BYTES, self._chunk_bytes)
+        if size != len(self._buffer):
+            self._buffer = bytearray(size)
+        self._buffer[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
         with memoryview(self._buffer) as view:
-            count = await self._transport.receive_into([view[waiting:]])
+            count = await self._transport.receive_into([view[len(rest) :]])
         self._end += count
+        self._is_busy = self._end == size
         return count > 0

@@ -79,6 +79,7 @@ class FrameStream:
         self.name = name
         self._memory = memory
         self._unsent = None if memory is None else Portion(memory)
+        self._shared = None if memory is None else Portion(memory)
         self._stall_s = stall_s
         self._begun_at: float | None = None  # when the rest of a large frame was first waited for
         self._stream = stream
@@ -340,8 +341,9 @@ class FrameStream:
                 raise RemoteProtocolError(f"{self.name}: stream ended inside a frame")
             self.received_count += 1
             self._buffer.received(count)
-            if self._memory is not None:
+            if self._memory is not None and self._shared is not None:
                 self._memory.arriving(self._buffer.arriving_bytes, self._buffer.filled_bytes)
+                self._shared.set(self._buffer.grown_bytes)
 
     @property
     def last_frame_bytes(self) -> int:

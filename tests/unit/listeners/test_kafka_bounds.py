@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 import trio
 from trio.testing import MemoryReceiveStream, memory_stream_pair, wait_all_tasks_blocked
@@ -37,6 +39,24 @@ class Peer:
 
 def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
+
+
+async def test_idle_connections_hold_little() -> None:
+    """10,000 of them took 667 MiB."""
+    account = ClientMemory(MIB)
+    peers = []
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            peer = Peer(account)
+            peers.append(peer)
+            await peer.send(framed(b"heartbeat"))
+            await peer.reader.begin()
+            assert await peer.reader.receive() is not None
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 50 * 16 * 1024
 
 
 async def test_a_frame_that_stops_arriving_is_given_up(autojump_clock) -> None:

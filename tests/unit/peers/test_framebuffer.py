@@ -89,3 +89,11 @@ def test_an_unfinished_frame_is_known() -> None:
         buffer = FrameBuffer()
         assert receive(buffer, data[:cut], 1 << 20) == []
         assert not buffer.is_between_frames
+
+
+def test_an_idle_connection_holds_little() -> None:
+    """10,000 of them took 800 MiB."""
+    buffer = FrameBuffer()
+    for number in range(50):
+        receive(buffer, frame(number, b"heartbeat"), 1 << 20)
+    assert sum(map(len, buffer.targets())) <= 4096
