@@ -108,6 +108,23 @@ def test_an_update_happens_for_all_keys_or_none(log: Log) -> None:
     assert log.put((b"a", b"2", a), position=b).status is TableStatus.OK
 
 
+def test_a_conditional_update_sent_again_after_a_lost_answer_changes_nothing(log: Log) -> None:
+    """Also at another leader, and though somebody wrote since: whoever asks again is told of the
+    version, as by Pravega, and finds its own value or that of who came after."""
+    for wanted, value in ((ABSENT, b"1"), (None, b"2")):
+        before = log.changes(0).versions[-1] if wanted is None else wanted
+        done = log.put((b"k", value, before))
+        assert done.status is TableStatus.OK
+        entries = list(log.entries)
+        log.failover()
+        assert log.put((b"k", value, before)).status is TableStatus.BAD_VERSION
+        assert log.entries == entries
+        assert log.changes(0).values == (value,)
+    log.put((b"k", b"another's", UNCONDITIONAL))
+    assert log.put((b"k", b"2", before)).status is TableStatus.BAD_VERSION
+    assert log.changes(0).values == (b"another's",)
+
+
 def test_changes_come_in_order_and_once(log: Log) -> None:
     for key in (b"a", b"b", b"c"):
         log.put((key, b"1", ABSENT))
