@@ -76,6 +76,7 @@ _BATCHES: tuple[tuple[str, DataType], ...] = (
     ("baseSequence", IntegerType()),
     ("isTransactional", BooleanType()),
     ("isControl", BooleanType()),
+    ("isThinned", BooleanType()),
     ("minTimestamp", LongType()),
     ("maxTimestamp", LongType()),
     ("status", StringType()),

@@ -18,6 +18,7 @@ from paceline.errors import CorruptMessage, PacelineError
 from paceline.types import Compression, NodeId, TopicPartition
 from paceline.wire.batch_header import (
     CRC_START,
+    DELETE_HORIZON,
     EXTENDED,
     BatchHeader,
     batch_crc,
@@ -48,6 +49,7 @@ BATCHES = pa.schema(
         pa.field("baseSequence", pa.int32()),
         pa.field("isTransactional", pa.bool_()),
         pa.field("isControl", pa.bool_()),
+        pa.field("isThinned", pa.bool_()),
         pa.field("minTimestamp", pa.int64()),
         pa.field("maxTimestamp", pa.int64()),
         pa.field("status", pa.string()),
@@ -147,10 +149,18 @@ def _row(wanted: ReplicaRange, header: BatchHeader, data: memoryview, *, deep: b
         "baseSequence": header.base_sequence,
         "isTransactional": header.is_transactional,
         "isControl": header.is_control,
+        "isThinned": _is_thinned(header),
         "minTimestamp": header.base_timestamp,
         "maxTimestamp": header.max_timestamp,
         "status": _look_inside(header, data) if deep else OK,
     }
+
+
+def _is_thinned(header: BatchHeader) -> bool:
+    """Whether the cleaner of a compacted topic has rewritten the batch: each replica has its own,
+    which comes when it comes."""
+    holds_all = header.record_count == header.next_offset - header.base_offset
+    return not holds_all or bool(header.attributes & DELETE_HORIZON)
 
 
 def _codec(header: BatchHeader) -> str:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -16,6 +17,9 @@ from paceline.errors import ConfigurationError
 from paceline.spark.archive_log import ArchiveLog
 from paceline.spark.jobs.report import JobExit
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
+from paceline.spark.options import parse_sink
+from paceline.spark.sink import abort, write_task
+from paceline.spark.sink_ids import TaskId, WriteId
 from paceline.wire.batch_header import iter_batches, seal
 from tests.e2e.cluster import Cluster, wait_until
 from tests.spark.queries import Job, Topics
@@ -134,7 +138,12 @@ def test_audit_finds_what_is_wrong_on_one_replica(
         for _ in range(4):
             topics.write(topic, ["x" * 100] * 5, partition=0)
         _settled(topics, topic)
-    all_three = f"{flipped},{cut},{diverged}"
+    opened = topics.make("opened", 1)
+    sink = parse_sink({"paceline.bootstrap.servers": topics.bootstrap, "topic": opened})
+    task = TaskId(WriteId(f"sink-{opened}", "query", "run", 0), 0, 0)
+    restored = pa.RecordBatch.from_pydict({"value": [b"x"], "timestampMs": [1_700_000_000_000]})
+    unfinished = write_task(sink, task, iter([restored]))
+    _settled(topics, opened, 1)
     path = _followers_log(cluster, topics, flipped)
     data = bytearray(path.read_bytes())
     _, (second, _), *_ = iter_batches(data)
@@ -154,7 +163,8 @@ def test_audit_finds_what_is_wrong_on_one_replica(
     data[last : last + header.size_bytes] = batch
     path.write_bytes(data)
 
-    code, report = job("audit", "--topics", all_three)
+    code, report = job("audit", "--topics", ",".join((flipped, cut, diverged, opened)))
+    abort(sink, [unfinished])
     assert code == JobExit.FINDINGS
     found = {(each["topic"], each["finding"]) for each in report["examples"]}
     assert (flipped, "CRC_MISMATCH") in found
@@ -163,15 +173,16 @@ def test_audit_finds_what_is_wrong_on_one_replica(
     assert (diverged, "CRC_MISMATCH") not in found
     assert (cut, "BATCH_UNREADABLE") in found
     assert (cut, "REPLICA_MISSING") in found
+    assert opened not in {each["topic"] for each in report["examples"]}, "its transaction is open"
 
 
-def _settled(topics: Topics, topic: str) -> None:
+def _settled(topics: Topics, topic: str, count: int = 20) -> None:
     """Until every replica knows that all is committed."""
     client = topics.client
 
     def same() -> bool:
         told = [client.admin.describe_replicas(each, topic) for each in range(3)]
-        return {each.partitions[0].high_watermark for each in told} == {20}
+        return {each.partitions[0].high_watermark for each in told} == {count}
 
     wait_until(f"{topic} is committed everywhere", same)
 

@@ -2,17 +2,22 @@
 
 Replicas are read side by side by the tasks; only digests are shuffled. Bounds are the highest log
 start and the lowest high watermark of a partition's in-sync replicas when the audit begins.
+
+Up to a partition's *cleaned point*, the last batch that the cleaner has rewritten on any replica,
+each replica has its own cleaner to thank for what is left: there batches may be missing and
+sequences have holes, but what was not rewritten is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from paceline.client import blocking
 from paceline.spark.view_reader import UNREACHABLE
 
 if TYPE_CHECKING:
@@ -23,22 +28,27 @@ WRAP = 1 << 31
 
 
 class Auditor:
-    """The checks over some topics of one cluster. Each method gives findings in COLUMNS."""
+    """The checks over two views of some topics. Each method gives findings in COLUMNS.
+    ``open_producers``: ids whose transaction a coordinator knows to be open, and will end."""
 
     def __init__(
-        self, spark: SparkSession, options: Mapping[str, str], *, deep: bool, transaction_ms: int
+        self,
+        offsets: DataFrame,
+        batches: DataFrame,
+        *,
+        transaction_ms: int,
+        open_producers: Collection[int] = (),
     ) -> None:
-        self._spark = spark
-        self._options = dict(options)
+        self.offsets = offsets
+        self.batches = batches
         self._transaction_ms = transaction_ms
-        # A task for each replica of each partition would be taken again by every check.
-        tasks = spark.sparkContext.defaultParallelism
-        self.offsets = self._view("offsets").coalesce(1).cache()
-        self.batches = self._view("batches", deep=str(deep).lower()).coalesce(tasks).cache()
-
-    def _view(self, view: str, **more: str) -> DataFrame:
-        reader = self._spark.read.format("paceline").options(**self._options)
-        return reader.option("view", view).options(**more).load()
+        self._open_producers = sorted(open_producers)
+        cleaned = F.max(F.when(F.col("isThinned"), F.col("lastOffset")))
+        self._cleaned = (
+            batches.where("status = 'ok'")
+            .groupBy("topic", "partition")
+            .agg(F.coalesce(cleaned, F.lit(-1)).alias("cleaned"))
+        )
 
     def findings(self, *, allow_missing: bool) -> DataFrame:
         """All of them."""
@@ -95,7 +105,8 @@ class Auditor:
     # --- replicas together ------------------------------------------------------------------------
 
     def replicas(self) -> DataFrame:
-        """A4: every in-sync replica has each batch, and it is the same."""
+        """A4: every in-sync replica has each batch behind the cleaned point, and each batch that no
+        cleaner has rewritten is the same."""
         expected = (
             self.offsets.where("status = 'ok' and inSync")
             .groupBy("topic", "partition")
@@ -107,14 +118,17 @@ class Auditor:
             .agg(
                 # Sets of a few, where counting distinct ones would shuffle every row twice.
                 F.sort_array(F.collect_set("replica")).alias("on"),
-                F.size(F.collect_set("contentHash")).alias("versions"),
+                F.size(F.collect_set(F.when(~F.col("isThinned"), F.col("contentHash")))).alias(
+                    "versions"
+                ),
             )
             .withColumns({"count": F.size("on"), "on": F.col("on").cast("string")})
             .join(expected, ["topic", "partition"])
+            .join(self._cleaned, ["topic", "partition"])
             .withColumn("replica", F.lit(None).cast("int"))
         )
         missing = _finding(
-            seen.where("count < expected"),
+            seen.where("count < expected and baseOffset > cleaned"),
             "A4",
             F.lit("REPLICA_MISSING"),
             F.format_string("on %s only, %d are in sync", "on", "expected"),
@@ -157,19 +171,24 @@ class Auditor:
     def _by_leaders(self) -> DataFrame:
         """Each batch once."""
         leaders = self.offsets.where("isLeader").select("topic", "partition", "replica")
-        return self.batches.where("status = 'ok'").join(leaders, ["topic", "partition", "replica"])
+        rows = self.batches.where("status = 'ok'").join(leaders, ["topic", "partition", "replica"])
+        return rows.join(self._cleaned, ["topic", "partition"])
 
     def sequences(self) -> DataFrame:
-        """A6: what a producer wrote in one epoch is there without a hole and without a repeat."""
+        """A6: what a producer wrote in one epoch is there without a hole, behind the cleaned point,
+        and without a repeat. A batch that has lost records had a sequence for each offset."""
         producer = Window.partitionBy("topic", "partition", "producerId", "producerEpoch").orderBy(
             "baseOffset"
         )
-        next_sequence = (F.col("baseSequence") + F.col("recordCount")) % F.lit(WRAP)
+        count = F.col("lastOffset") - F.col("baseOffset") + 1
+        next_sequence = ((F.col("baseSequence") + count) % F.lit(WRAP)).cast("int")
         rows = (
             self._by_leaders()
             .where("producerId >= 0 and baseSequence >= 0 and not isControl and recordCount > 0")
             .withColumn("wanted", F.lag(next_sequence).over(producer))
+            .withColumn("before", F.lag("baseOffset").over(producer))
             .where("wanted is not null and baseSequence != wanted")
+            .where("baseSequence < wanted or before > cleaned")
         )
         kind = F.when(F.col("baseSequence") > F.col("wanted"), "SEQUENCE_GAP").otherwise(
             "SEQUENCE_DUPLICATE"
@@ -184,11 +203,13 @@ class Auditor:
         return _finding(rows, "A6", kind, text)
 
     def transactions(self) -> DataFrame:
-        """A7: a transaction without its marker, older than any time-out."""
+        """A7: a transaction without its marker that no coordinator will end, older than any
+        time-out. Times are the producer's: a restored record is old from the first."""
         is_data = F.col("isTransactional") & ~F.col("isControl")
         last = (
             self._by_leaders()
-            .where("producerId >= 0 and (isTransactional or isControl)")
+            .where("producerId >= 0 and (isTransactional or isControl) and baseOffset > cleaned")
+            .where(~F.col("producerId").isin(self._open_producers))
             .groupBy("topic", "partition", "replica", "producerId")
             .agg(
                 F.max(F.when(is_data, F.col("baseOffset"))).alias("baseOffset"),
@@ -200,6 +221,35 @@ class Auditor:
         )
         text = F.format_string("producer %d has no marker behind it", "producerId")
         return _finding(last, "A7", F.lit("TXN_DANGLING"), text)
+
+
+def audited(
+    spark: SparkSession, options: Mapping[str, str], *, deep: bool, transaction_ms: int
+) -> Auditor:
+    """An auditor of what the cluster holds now."""
+
+    def view(name: str, **more: str) -> DataFrame:
+        reader = spark.read.format("paceline").options(**options)
+        return reader.option("view", name).options(**more).load()
+
+    bootstrap = options["paceline.bootstrap.servers"]
+    # Asked for before and behind what is read, so that none that ends meanwhile seems forgotten.
+    open_producers = _open_producers(bootstrap)
+    # A task for each replica of each partition would be taken again by every check.
+    tasks = spark.sparkContext.defaultParallelism
+    offsets = view("offsets").coalesce(1).cache()
+    batches = view("batches", deep=str(deep).lower()).coalesce(tasks).cache()
+    batches.count()
+    open_producers |= _open_producers(bootstrap)
+    return Auditor(offsets, batches, transaction_ms=transaction_ms, open_producers=open_producers)
+
+
+_OPEN = ("ongoing", "prepare_commit", "prepare_abort")
+
+
+def _open_producers(bootstrap: str) -> set[int]:
+    with blocking.connect(bootstrap.split(",")) as client:
+        return {each.producer_id for each in client.admin.transactions.list(states=_OPEN)}
 
 
 def _replica() -> Window:

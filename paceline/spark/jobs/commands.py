@@ -368,7 +368,7 @@ def audit(
     spark = _session("audit", master, conf)
     options = {"paceline.bootstrap.servers": bootstrap, **source_options}
     with progress("auditing"):
-        auditor = auditing.Auditor(
+        auditor = auditing.audited(
             spark,
             {**options, "subscribe": read},
             deep=deep,
