@@ -1,5 +1,5 @@
 // The copier with the Java client; copying.py says what it does, journal.py what it writes.
-//   java -cp 'lib/*' Copier.java SERVERS NAME INPUT OUTPUT GROUP ENDS BATCH ABORT_EVERY JOURNAL
+//   java -cp 'lib/*' Copier.java SERVERS NAME INPUT OUTPUT GROUP ENDS BATCH ABORT_EVERY JOURNAL FIRST
 
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -40,7 +40,7 @@ public class Copier implements ConsumerRebalanceListener {
     final long[] ends;
     final int batch, abortEvery;
     final Path journal;
-    int next = 1;
+    int next;
     int moves;
     KafkaProducer<String, String> producer;
     KafkaConsumer<String, String> consumer;
@@ -62,6 +62,7 @@ public class Copier implements ConsumerRebalanceListener {
         batch = Integer.parseInt(words[6]);
         abortEvery = Integer.parseInt(words[7]);
         journal = Path.of(words[8]);
+        next = Integer.parseInt(words[9]);
         if (!Files.exists(journal)) return;
         String text = Files.readString(journal);
         text = text.substring(0, text.lastIndexOf('\n') + 1); // a killed one may have torn its last
@@ -142,10 +143,10 @@ public class Copier implements ConsumerRebalanceListener {
     }
 
     boolean isDone(Map<Integer, Long> at) {
-        for (int partition = 0; partition < ends.length; partition++) {
-            if (at.getOrDefault(partition, 0L) < ends[partition]) return false;
+        for (Map.Entry<Integer, Long> each : at.entrySet()) {
+            if (each.getValue() < ends[each.getKey()]) return false;
         }
-        return true;
+        return !at.isEmpty();
     }
 
     Told transact(List<ConsumerRecord<String, String>> records, ConsumerGroupMetadata member)

@@ -45,7 +45,10 @@ class AioKafka(Adapter):
         await self._producer.start()
         await self._consumer.start()
         self._consumer.assign(
-            [TopicPartition(course.input, each) for each in range(len(course.ends))]
+            [
+                TopicPartition(course.input, each)
+                for each in range(course.member, len(course.ends), course.members)
+            ]
         )
 
     async def close(self) -> None:

@@ -66,6 +66,7 @@ def java_command(saved: Path) -> list[str]:
         *("java", "-cp", f"{_LIBRARIES}/*", str(_HERE / "Copier.java"), ",".join(course.servers)),
         *(course.name, course.input, course.output, course.group, ",".join(map(str, course.ends))),
         *(str(course.batch), str(course.abort_every), course.journal),
+        str(course.first_attempt),
     ]
 
 

@@ -25,16 +25,21 @@ TRANSACTION_TIMEOUT_S = 60
 SESSION_S = 6
 """Of group members: a killed one holds its successor up for so long, and each move of the group's
 coordinator begins it anew."""
+MANY = 1_000_000
+"""More transactions than a member has."""
 _REPEATS = 10
 
 
 @dataclass(frozen=True)
 class Course:
-    """All that a copier is told. ``ends``: where the input ends. Each transaction copies at most
-    ``batch`` records, and each ``abort_every``-th is aborted on purpose."""
+    """All that a copier is told. It is ``member`` of so many ``members`` of its group. ``ends``:
+    where the input ends. Each transaction copies at most ``batch`` records, and each
+    ``abort_every``-th is aborted on purpose."""
 
     servers: list[str]
-    name: str
+    group: str
+    member: int
+    members: int
     input: str
     output: str
     ends: list[int]
@@ -43,11 +48,19 @@ class Course:
     journal: str
 
     @property
-    def group(self) -> str:
-        return f"{self.name}-group"
+    def name(self) -> str:
+        """Of the copier among all; its transactional id."""
+        return f"{self.group}-{self.member}"
+
+    @property
+    def first_attempt(self) -> int:
+        """The numbers of a group's transactions differ."""
+        return self.member * MANY + 1
 
     def is_done(self, at: Mapping[int, int]) -> bool:
-        return all(at.get(partition, 0) >= end for partition, end in enumerate(self.ends))
+        """Whether the partitions that it was given, if any, are copied: then it leaves them to the
+        others, who find nothing more to do."""
+        return bool(at) and all(offset >= self.ends[each] for each, offset in at.items())
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
@@ -113,7 +126,7 @@ class Adapter(ABC):
 
 
 async def copy(adapter: Adapter, journal: Journal) -> None:
-    """Copy until the group's committed offsets are the input's ends."""
+    """Copy until the group's committed offsets are the ends of all that it was given."""
     is_done = False
     while not is_done:
         try:
@@ -211,4 +224,4 @@ def begin(words: Sequence[str]) -> tuple[Course, Journal]:
     """The course that a copier's command line names. SIGUSR1 shows where every thread is."""
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     course = Course(**json.loads(Path(words[1]).read_text(encoding="utf-8")))
-    return course, Journal(Path(course.journal))
+    return course, Journal(Path(course.journal), course.first_attempt)

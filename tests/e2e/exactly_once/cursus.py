@@ -111,7 +111,7 @@ class Cursus(Adapter):
 
     async def rewind(self) -> dict[int, int]:
         offsets = {}
-        for at in range(len(self.course.ends)):
+        for at in self._own:
             told = await self._groups.say(f"FETCH_OFFSET {self._group} partition={at}")
             offsets[at] = int(told.removeprefix("OK offset="))
         self._positions, self._waiting = dict(offsets), dict[int, list[Read]]()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,6 @@ class Book:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     stops: list[str] = field(default_factory=list)
 
-    @property
-    def next_number(self) -> int:
-        return max(self.attempts, default=0) + 1
-
     def count(self, told: Told) -> int:
         return sum(each.told is told for each in self.attempts.values())
 
@@ -70,13 +67,22 @@ def read(path: Path) -> Book:
     return book
 
 
+def together(books: Iterable[Book]) -> Book:
+    """Of several copiers, whose numbers differ."""
+    whole = Book()
+    for each in books:
+        whole.attempts |= each.attempts
+        whole.stops += each.stops
+    return whole
+
+
 class Journal:
     """The one that a copier writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, first: int = 1) -> None:
         whole = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
         path.write_bytes(whole[0] + whole[1])  # a killed predecessor may have left a torn line
-        self._next = read(path).next_number
+        self._next = max(read(path).attempts, default=first - 1) + 1
         self._path = path
 
     def begin(self, slices: Slices) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
@@ -44,24 +45,30 @@ class Plan:
     clients: tuple[str, ...]
     batch: int
     abort_every: int
+    members: int
     folder: Path
 
     @property
     def ends(self) -> list[int]:
         return [len(range(at, self.records, PARTITIONS)) for at in range(PARTITIONS)]
 
-    def course(self, fleet: Fleet, client: str) -> Course:
-        kind = CLIENTS[client]
-        return Course(
-            servers=fleet.state.addresses(kind.listener),
-            name=f"eo-{client}",
-            input=INPUT,
-            output=f"eo-out-{client}",
-            ends=self.ends,
-            batch=self.batch,
-            abort_every=self.abort_every,
-            journal=str(self.folder / f"{client}.journal.jsonl"),
-        )
+    def courses(self, fleet: Fleet, client: str) -> list[Course]:
+        """One for each member of the client's group."""
+        return [
+            Course(
+                servers=fleet.state.addresses(CLIENTS[client].listener),
+                group=f"eo-{client}",
+                member=member,
+                members=self.members,
+                input=INPUT,
+                output=f"eo-out-{client}",
+                ends=self.ends,
+                batch=self.batch,
+                abort_every=self.abort_every,
+                journal=str(self.folder / f"{client}-{member}.journal.jsonl"),
+            )
+            for member in range(self.members)
+        ]
 
 
 @dataclass
@@ -86,10 +93,18 @@ class Run:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._outcome = Outcome()
-        self._courses: dict[str, Course] = {}
+        self._courses: dict[str, list[Course]] = {}
         self._copiers: dict[str, Copier] = {}
 
     async def whole(self) -> Outcome:
+        """All of it. SIGTERM ends nodes and copiers as Ctrl-C does."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_interrupted_by, signal.SIGTERM)
+            await self._whole()
+            nursery.cancel_scope.cancel()
+        return self._outcome
+
+    async def _whole(self) -> None:
         began = time.monotonic()
         async with open_fleet(self._plan.folder / "cluster", NODES, {}) as fleet:
             async with connect(
@@ -103,7 +118,6 @@ class Run:
             await fleet.stop()
         await self._verify(fleet)
         self._outcome.seconds = round(time.monotonic() - began, 1)
-        return self._outcome
 
     async def _prepare(self, fleet: Fleet, client: Client) -> None:
         plan = self._plan
@@ -114,27 +128,32 @@ class Run:
                     await producer.submit(INPUT, b"%d" % number, partition=number % PARTITIONS)
                 await producer.flush()
         for name in plan.clients:
-            course = plan.course(fleet, name)
-            saved = plan.folder / f"{name}.course.json"
-            course.save(saved)
             try:
-                command = CLIENTS[name].command(saved)
+                await self._prepare_copiers(name, plan.courses(fleet, name))
             except NotHere as reason:
                 self._outcome.skipped[name] = str(reason)
                 say(f"{name}: skipped, {reason}")
                 continue
             await client.admin.create_topic(
-                course.output, partitions=PARTITIONS, replication_factor=NODES
+                f"eo-out-{name}", partitions=PARTITIONS, replication_factor=NODES
             )
-            errors = plan.folder / f"{name}.err"
-            self._courses[name] = course
-            self._copiers[name] = Copier(
-                name, command, CLIENTS[name].dump, Path(course.journal), errors
+
+    async def _prepare_copiers(self, name: str, courses: list[Course]) -> None:
+        """Raises NotHere."""
+        kind = CLIENTS[name]
+        for course in courses:
+            saved = self._plan.folder / f"{course.name}.course.json"
+            course.save(saved)
+            command = await trio.to_thread.run_sync(kind.command, saved)
+            errors = self._plan.folder / f"{course.name}.err"
+            self._copiers[course.name] = Copier(
+                course.name, command, kind.dump, Path(course.journal), errors
             )
+        self._courses[name] = courses
 
     async def _copy(self, fleet: Fleet) -> None:
         """Until every copier is done, while the nemesis strikes."""
-        outputs = tuple(each.output for each in self._courses.values())
+        outputs = tuple(f"eo-out-{name}" for name in self._courses)
         rng = random.Random(self._plan.seed)
         nemesis = Nemesis(fleet, self._copiers, outputs, rng, say)
         problems = self._outcome.problems
@@ -161,8 +180,8 @@ class Run:
         while True:
             await trio.sleep(15)
             parts = []
-            for name, course in self._courses.items():
-                book = await trio.to_thread.run_sync(journal.read, Path(course.journal))
+            for name in self._courses:
+                book = await trio.to_thread.run_sync(self._book, name)
                 done = sum(
                     end - first
                     for each in book.attempts.values()
@@ -172,9 +191,13 @@ class Run:
                 parts.append(f"{name} {done}")
             say(f"  copied: {', '.join(parts)}")
 
+    def _book(self, name: str) -> journal.Book:
+        """What all members of a client's group were told."""
+        return journal.together(journal.read(Path(each.journal)) for each in self._courses[name])
+
     async def _judge(self, client: Client) -> None:
-        for name, course in self._courses.items():
-            book = journal.read(Path(course.journal))
+        for name, [course, *_] in self._courses.items():
+            book = self._book(name)
             seen = await read_committed(client, course.output)
             committed = await CLIENTS[name].committed(client, course)
             expected = Expected(dict(enumerate(course.ends)), book.attempts)
@@ -186,7 +209,7 @@ class Run:
             self._outcome.clients[name] = {
                 "records": sum(map(len, seen.values())),
                 **counts,
-                "kills": self._copiers[name].kills,
+                "kills": sum(self._copiers[each.name].kills for each in self._courses[name]),
                 "reasons": dict(reasons.most_common()),
                 "stops": dict(Counter(book.stops).most_common()),
                 "differences": differences,
@@ -200,6 +223,12 @@ class Run:
             for path, finding in found.findings
             if finding.problem.is_error
         ]
+
+
+async def _interrupted_by(number: signal.Signals) -> None:
+    with trio.open_signal_receiver(number) as signals:
+        async for _ in signals:
+            raise KeyboardInterrupt
 
 
 async def read_committed(client: Client, topic: str) -> dict[int, list[Copy]]:
@@ -240,6 +269,7 @@ def tell(outcome: Outcome) -> None:
 @click.option("--client", "clients", multiple=True, type=click.Choice(sorted(CLIENTS)))
 @click.option("--batch", type=click.IntRange(1), default=100, show_default=True)
 @click.option("--abort-every", type=click.IntRange(2), default=7, show_default=True)
+@click.option("--members", type=click.IntRange(1, PARTITIONS), default=2, show_default=True)
 @click.option("--folder", type=click.Path(path_type=Path), help="build/exactly-once-SEED.")
 def main(
     records: int,
@@ -247,6 +277,7 @@ def main(
     clients: tuple[str, ...],
     batch: int,
     abort_every: int,
+    members: int,
     folder: Path | None,
 ) -> None:
     """Copy records with each client through restarts, kills and leader moves. Exit code 0: no
@@ -256,7 +287,7 @@ def main(
     folder = (folder or Path("build") / f"exactly-once-{seed}").resolve()
     folder.mkdir(parents=True)
     chosen = clients or tuple(sorted(CLIENTS))
-    outcome = trio.run(Run(Plan(records, seed, chosen, batch, abort_every, folder)).whole)
+    outcome = trio.run(Run(Plan(records, seed, chosen, batch, abort_every, members, folder)).whole)
     report = {"records": records, "seed": seed, "verdict": outcome.word, **vars(outcome)}
     (folder / "report.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
     tell(outcome)
