@@ -341,7 +341,7 @@ def _feed_raft_store(given: bytes, rng: random.Random) -> None:
 
 
 def _hard_state(rng: random.Random) -> Any:
-    return [rng.randrange(9), rng.choice((None, [1, UUID(int=2).bytes]))]
+    return [rng.randrange(9), rng.choice((None, [1, UUID(int=2).bytes])), rng.randrange(2)]
 
 
 async def _open_with_hard_state(disk: Disk) -> object:

@@ -220,12 +220,12 @@ def better(name: str, one: bytes | None, other: bytes | None) -> bytes:
     return one
 
 
-def _age_of_hard_state(content: bytes) -> tuple[int, bool]:
+def _age_of_hard_state(content: bytes) -> tuple[int, bool, int]:
     try:
-        state = decode_hard_state(content)
+        kept = decode_hard_state(content)
     except CorruptMessage:
-        return (-1, False)
-    return (state.term, state.vote is not None)
+        return (-1, False, 0)
+    return (kept.state.term, kept.state.vote is not None, kept.segment)
 
 
 def _holds_snapshot(content: bytes) -> bool:

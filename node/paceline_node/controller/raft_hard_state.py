@@ -1,10 +1,13 @@
-"""Bytes of the hard state: the term a member is in, and whom it voted for.
+"""Bytes of the hard state: the term a member is in, whom it voted for, and where its log ends.
 
 ``hardstate`` is a checkpoint file (``storage/checkpoint.py``); its payload is
-``msgpack [term, null | [node id, directory id (16 bytes)]]``.
+``msgpack [term, null | [node id, directory id (16 bytes)], number of the newest log segment]``.
+A newer segment may be there; one that is not was lost. Earlier versions wrote no number.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import msgpack
 
@@ -17,17 +20,32 @@ HARD_STATE = "hardstate"
 _ID_BYTES = 16
 
 
-def encode_hard_state(state: HardState) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the file says; ``segment`` is the log's newest one, 0 where there need not be any."""
+
+    state: HardState
+    segment: int
+
+
+def encode_hard_state(kept: Kept) -> bytes:
     """The content of the file."""
+    state = kept.state
     vote = None if state.vote is None else list(state.vote)
-    return checkpoint.encode(checkpoint.Kind.RAFT_STATE, msgpack.packb([state.term, vote]))
+    payload = msgpack.packb([state.term, vote, kept.segment])
+    return checkpoint.encode(checkpoint.Kind.RAFT_STATE, payload)
 
 
-def decode_hard_state(content: bytes) -> HardState:
+def decode_hard_state(content: bytes) -> Kept:
     """Inverse of :func:`encode_hard_state`. Raises CorruptMessage for what no member wrote."""
     payload = checkpoint.decode(checkpoint.Kind.RAFT_STATE, content)
     try:
-        return _hard_state_of(*msgpack.unpackb(payload))
+        term, vote, *segment = msgpack.unpackb(payload)
+        if segment == []:
+            return Kept(_hard_state_of(term, vote), 0)
+        if len(segment) != 1 or type(segment[0]) is not int or segment[0] < 0:
+            raise ValueError(f"segment {segment!r}")
+        return Kept(_hard_state_of(term, vote), segment[0])
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(str(error)) from None
 

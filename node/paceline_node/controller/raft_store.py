@@ -3,15 +3,17 @@ stops the member.
 
 One directory (``metadata/``), kept twice (``raft_copies.py``), holds
 
-* ``hardstate``: term and vote, a checkpoint file replaced as a whole;
+* ``hardstate``: term, vote and the newest segment, a checkpoint file replaced as a whole;
 * ``<20-digit index>.snapshot``: the newest two snapshots (format in ``raft_snapshot.py``);
 * ``<20-digit number>.raft``: log segments in order (format in ``raft_segment.py``). An entry whose
   index exists already replaces it and everything behind it, so the files are only ever appended
   to.
 
-Order on disk: hard state before the entries of its term, a received snapshot before the entries
-behind it. Formatting writes the first hard state, so a directory without one is damaged, never new:
-a member that has forgotten its votes and entries must not vote as if it had none.
+Order on disk: hard state before the entries of its term; a segment before the hard state that names
+it, before the segment's entries; a received snapshot before the entries behind it. So a directory
+whose hard state names a segment that is not there has lost entries. Formatting writes the first
+hard state: a directory without one is damaged, never new. A member that has forgotten its votes and
+entries must not vote as if it had none.
 Source: spec replication 2.1, 5.1.
 """
 
@@ -34,6 +36,7 @@ from paceline.errors import (
 from paceline_node.controller.raft_copies import SNAPSHOT_SUFFIX, TwoCopies, copy_of, mend
 from paceline_node.controller.raft_hard_state import (
     HARD_STATE,
+    Kept,
     decode_hard_state,
     encode_hard_state,
 )
@@ -104,6 +107,7 @@ class RaftStore:
         self._lock = trio.Lock()
         self._active: File | None = None
         self._number = 0
+        self._hard_state = recovery.hard_state
         self._synced = 0
         self._last = (recovery.log.last_index, recovery.log.last_term)
         self._highest: dict[int, int] = {}
@@ -126,20 +130,24 @@ class RaftStore:
         disk = TwoCopies(disk, path)
         replay = await _replay(disk, path)
         snapshots, bad = await _read_snapshots(disk, path, cluster_id)
-        hard_state = await _read_hard_state(disk, path)
+        kept = await _read_hard_state(disk, path)
         log = _join(path, replay, snapshots, bad)
-        if hard_state is None:
+        if kept is None:
             if log.last_index != BOOTSTRAP_INDEX or not is_first:
                 raise MetadataCorrupt(
                     f"{path}/{HARD_STATE} is missing, and its copy: nobody knows for whom this "
                     "member voted and what it acknowledged"
                 )
-            hard_state = HardState(log.last_term)
+            kept = Kept(HardState(log.last_term), 0)
+        if max(replay.numbers, default=0) < kept.segment:
+            raise MetadataCorrupt(
+                f"{path}/{segment_name(kept.segment)} is missing, and its copy: this member "
+                "acknowledged more than is there"
+            )
+        hard_state = kept.state
         store = cls(
             disk, path, cluster_id, Recovery(hard_state, log, replay.truncated, bad, mended)
         )
-        if disk_failed:
-            await store._write_hard_state(hard_state)
         await store._begin(replay, snapshots, disk_failed=disk_failed)
         return store
 
@@ -160,7 +168,8 @@ class RaftStore:
         self._highest = dict(replay.highest)
         self._snapshots = sorted(snapshot.index for snapshot in snapshots)
         # A new segment each start: its header says where the log stands, so a log that the
-        # snapshot made void is left behind at the same time.
+        # snapshot made void is left behind at the same time. And the hard state anew: it, too, may
+        # have been read from the page cache alone.
         await self._roll()
 
     def close(self) -> None:
@@ -207,7 +216,8 @@ class RaftStore:
 
     async def _write_hard_state(self, state: HardState) -> None:
         path = f"{self._path}/{HARD_STATE}"
-        await checkpoint.replace(self._disk, path, encode_hard_state(state))
+        await checkpoint.replace(self._disk, path, encode_hard_state(Kept(state, self._number)))
+        self._hard_state = state
 
     async def _write_snapshot(self, snapshot: Snapshot) -> None:
         name = f"{self._path}/{snapshot.index:020d}{SNAPSHOT_SUFFIX}"
@@ -258,6 +268,7 @@ class RaftStore:
         self._number = number
         self._synced = HEADER_BYTES
         self._highest[self._number] = 0
+        await self._write_hard_state(self._hard_state)
 
     def _drop_old(self) -> None:
         """Keep two snapshots, and every segment that holds an entry the older one may need."""
@@ -322,7 +333,7 @@ async def _format(disk: Disk, path: str, first: HardState) -> Disk:
     both = TwoCopies(disk, path)
     both.mkdir(path)
     await disk.fsync_dir(checkpoint.parent(path))
-    await checkpoint.replace(both, f"{path}/{HARD_STATE}", encode_hard_state(first))
+    await checkpoint.replace(both, f"{path}/{HARD_STATE}", encode_hard_state(Kept(first, 0)))
     return both
 
 
@@ -376,7 +387,7 @@ async def _read_snapshots(
     return good, tuple(bad)
 
 
-async def _read_hard_state(disk: Disk, path: str) -> HardState | None:
+async def _read_hard_state(disk: Disk, path: str) -> Kept | None:
     name = f"{path}/{HARD_STATE}"
     if not disk.exists(name):
         return None

@@ -175,9 +175,11 @@ async def test_tail_cut_at_every_byte() -> None:
     confirmed = len(disk.content(name))
     await store.write([batch(entry(4))])
     content = disk.content(name)
+    state = disk.content(f"{PATH}/hardstate")
     store.close()
     for size in range(confirmed, len(content)):
         overwrite(disk, name, content[:size])
+        overwrite(disk, f"{PATH}/hardstate", state)
         replayed = await reopen(disk)
         assert entries(replayed) == [entry(2), entry(3)]
         assert replayed.recovery.truncated_bytes == size - confirmed

@@ -26,6 +26,7 @@ from tests.unit.raft.test_store import (
     entry,
     fresh,
     overwrite,
+    remove,
     reopen,
     rot,
     segments,
@@ -174,3 +175,34 @@ async def test_a_log_that_begins_behind_every_readable_snapshot_stops_the_member
     disk.kill()
     with pytest.raises(MetadataCorrupt, match="newest readable snapshot is 1, the log begins"):
         await RaftStore.open(disk, PATH, CLUSTER)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_member_without_its_newest_segments_has_lost_what_it_acknowledged(
+    count: int,
+) -> None:
+    """In both copies: the directory was lost, and then a file of its copy."""
+    disk = MemoryDisk()
+    store = await fresh(disk)
+    await store.write([batch(entry(2), hard_state=HardState(2))])
+    store.close()
+    again = await reopen(disk)
+    await again.write([batch(entry(3))])
+    again.close()
+    for name in segments(disk)[-count:]:
+        remove(disk, name)
+    with pytest.raises(MetadataCorrupt, match="is missing, and its copy"):
+        await reopen(disk)
+
+
+async def test_a_hard_state_of_an_earlier_version_names_no_segment() -> None:
+    disk = MemoryDisk()
+    store = await fresh(disk)
+    await store.write([batch(entry(2), hard_state=HardState(2))])
+    store.close()
+    content = checkpoint.encode(checkpoint.Kind.RAFT_STATE, msgpack.packb([2, None]))
+    overwrite(disk, f"{PATH}/hardstate", content)
+    again = await reopen(disk)
+    assert again.recovery.hard_state == HardState(2)
+    assert entries(again) == [entry(2)]
+    again.close()
