@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from tests.hostile import v1 as attacks
+from tests.hostile.slices import nobody_holds_the_loop
 from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
@@ -58,3 +59,18 @@ async def test_after_a_line_of_another_protocol_nothing_is_read(
         assert told.count(b"\n") == 1
         assert told.startswith(b"V1|0|ERR|BAD_REQUEST|")
         assert (await client.ok("PRODUCE", "orders k:1"))["offset"] == "1"
+
+
+async def test_long_lines_are_read_beside_the_loop(tmp_path: Path) -> None:
+    """A MiB of words, or of escapes, took 0.1 s each."""
+    flags = {**ONE, "v1.max_line_bytes": str(16 * 1024 * 1024)}
+    escaped = b"V1|1|PRODUCE|orders k:" + b"%61" * 4_500_000 + b" enc=pct\n"
+    words = b"V1|2|PRODUCE|" + b"orders k:v " * 1_300_000 + b"\n"
+    async with lone_node(tmp_path, flags) as node, V1Client(node.v1) as client:
+        await client.ok("PRODUCE", "orders k:0")
+        with trio.fail_after(HANG_S), nobody_holds_the_loop():
+            async with await trio.open_tcp_stream(*node.v1) as stream:
+                for line, said in ((escaped, b"V1|1|"), (words, b"V1|2|ERR|")):
+                    await stream.send_all(line)
+                    answer = await stream.receive_some()
+                    assert answer.startswith(said), answer
