@@ -15,7 +15,7 @@ import trio
 
 from paceline.client import Client, ClientSettings, connect
 from paceline.version import __version__
-from paceline_cluster.bench import cpu, cursus, latency, moments, rig, segments, throughput
+from paceline_cluster.bench import cpu, cursus, growth, latency, moments, rig, segments, throughput
 from paceline_cluster.bench import groups as consumer_groups
 from paceline_cluster.bench.figures import Aim, Figure, table
 from paceline_cluster.bench.rig import Rig
@@ -31,6 +31,7 @@ GROUPS = (
     "kafka",
     "groups",
     "failover",
+    "growth",
     "spark",
 )
 RATE_AIM = Aim(8000, at_least=True)
@@ -84,7 +85,7 @@ def main(
     environment = _environment()
     printer.say(", ".join(f"{key} {value}" for key, value in environment.items()))
     figures: list[Figure] = []
-    if groups - {"cursus", "kafka", "spark"}:
+    if groups - {"cursus", "growth", "kafka", "spark"}:
         with rig.cluster(base) as made:
             figures += trio.run(_measure, made, groups, seconds, failovers, printer.say)
     if "cursus" in groups:
@@ -94,6 +95,10 @@ def main(
     if "kafka" in groups:
         with rig.cluster(base) as made:
             figures += _kafka(made, seconds, printer.say)
+    if "growth" in groups:
+        for figure in growth.measure():
+            printer.say(f"{figure.name}: {figure.value:g} {figure.unit} {figure.details}")
+            figures.append(figure)
     if "spark" in groups:
         with rig.cluster(base) as made:
             figures += _spark(made, spark_records, printer.say)

@@ -1,0 +1,284 @@
+"""How work grows with what a node remembers: members, groups, transactional ids, producers.
+
+The engines run as a node runs them, in one thread and with a log in memory; so what is measured is
+what the event loop is held for, and nothing of disks and sockets. Each synchronous call is one
+step: the CPU of an operation is the sum of the steps by the operations, and the longest step is the
+longest stall, with what the garbage collector takes of it and without. It is the thread's CPU time,
+so that neighbours count little.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import thread_time
+from uuid import UUID
+
+from paceline.errors import ErrorCode
+from paceline.types import TopicId
+from paceline.wire.batch import ProducerNamespace, build_batch
+from paceline.wire.batch_header import read_header
+from paceline.wire.records import Record
+from paceline_cluster.bench.figures import Aim, Figure
+from paceline_node.coordination.machine import Deferred, Entry, Scope
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.kafka_rounds import Joined, JoinRequest, SyncRequest
+from paceline_node.groups.keys import Family as GroupFamily
+from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.records import Protocol
+from paceline_node.replication.producer_quota import ProducerLimits, ProducerQuota, ProducerShares
+from paceline_node.storage.numbered_batches import expire_batch
+from paceline_node.storage.producer_state import ProducerKey, key_of_id
+from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
+from paceline_node.storage.state_map import SLICES, expiry_key
+from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import TopicPartition
+
+MEMBERS = (10, 100, 500, 1000, 2000)
+GROUPS = (10, 100, 1000, 10_000)
+IDS = (100, 1000, 10_000, 100_000)
+PRODUCERS = (1000, 10_000, 100_000, 1_000_000)
+STALL = Aim(10.0, at_least=False)
+"""Milliseconds."""
+_DELAY_S = 0.3
+_TOPIC = TopicId(UUID(int=7))
+
+
+class _Collector:
+    """How long the garbage collector has worked within a step."""
+
+    def __init__(self) -> None:
+        self.spent_s = 0.0
+        self._began = 0.0
+
+    def __call__(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = thread_time()
+        else:
+            self.spent_s += thread_time() - self._began
+
+
+collector = _Collector()
+
+
+class _Meter:
+    """Sums up the steps of one measurement."""
+
+    def __init__(self, name: str, unit: str) -> None:
+        self._name = name
+        self._unit = unit
+        self._total_s = self._longest_s = self._longest_own_s = 0.0
+        self._steps = 0
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        collector.spent_s, began = 0.0, thread_time()
+        yield
+        spent = thread_time() - began
+        self._total_s += spent
+        self._longest_s = max(self._longest_s, spent)
+        self._longest_own_s = max(self._longest_own_s, spent - collector.spent_s)
+        self._steps += 1
+
+    def figures(self, count: int) -> Iterator[Figure]:
+        """Of ``count`` operations."""
+        each = Figure(
+            f"{self._name}, CPU of {self._unit}",
+            round(self._total_s / count * 1e6, 1),
+            "µs",
+            details={"steps": self._steps, "total_s": round(self._total_s, 3)},
+        )
+        longest = round(self._longest_s * 1000, 2)
+        yield each
+        details = {"without_collector_ms": round(self._longest_own_s * 1000, 2)}
+        yield Figure(f"{self._name}, longest stall", longest, "ms", STALL, details)
+
+
+class _Desk:
+    """A journal that commits at once, and a clock that stands still unless it is moved."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.led_epoch = 0
+        self.serves = True
+        self.apply: Callable[[Entry], None]
+
+    def write(self, scope: Scope, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.apply(entry)
+
+    def now(self) -> float:
+        return self.time
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.time * 1000)
+
+
+class _Topics(dict[str, TopicId]):
+    def get(self, topic: str, default: object = None) -> TopicId:
+        return _TOPIC
+
+
+def _group_engine(desk: _Desk, limits: GroupLimits) -> GroupEngine:
+    rng = random.Random(1)  # noqa: S311  names of members
+    engine = GroupEngine(limits, rng, _Topics)
+    desk.apply = engine.apply
+    engine.lead(desk, log_is_empty=True)
+    return engine
+
+
+def members(count: int) -> Iterator[Figure]:
+    """One Kafka group that so many members join, is balanced, and is joined by one more."""
+    desk, key = _Desk(), GroupKey(GroupFamily.KAFKA, "g")
+    engine = _group_engine(desk, GroupLimits(members_max=count + 1))
+    meter = _Meter(f"rebalance of {count} members", "a member")
+    joined: list[Joined] = []
+
+    def join(known: str = "") -> tuple[str, Joined | Deferred[Joined]]:
+        request = JoinRequest(
+            key, known, None, "bench", 60_000, 60_000, "consumer", (Protocol("range", b"r"),)
+        )
+        with meter.step():
+            answer = engine.kafka.join(request)
+        if isinstance(answer, Joined) and answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            return join(answer.member_id)
+        return known, answer
+
+    waiting = [join() for _ in range(count)]
+    desk.time += _DELAY_S + 0.01
+    while engine.next_alarm() <= desk.time:
+        with meter.step():
+            engine.on_alarm()
+    for _, answer in waiting:
+        found = answer.value if isinstance(answer, Deferred) else answer
+        assert isinstance(found, Joined), found
+        joined.append(found)
+    everybody = [(each.member_id, each.member_id.encode()) for each in joined]
+    for each in sorted(joined, key=lambda one: one.member_id == one.leader):
+        assigned = everybody if each.member_id == each.leader else []
+        with meter.step():
+            engine.kafka.sync(
+                SyncRequest(key, each.generation, each.member_id, None, "", "", tuple(assigned))
+            )
+    for each in joined:
+        with meter.step():
+            engine.kafka.heartbeat(key, each.generation, each.member_id, None)
+    join()
+    yield from meter.figures(count)
+
+
+def groups(count: int) -> Iterator[Figure]:
+    """So many groups, each of which commits an offset of ten partitions."""
+    desk = _Desk()
+    engine = _group_engine(desk, GroupLimits(groups_max=count + 1))
+    meter = _Meter(f"commits of {count} groups", "a commit")
+    commits = [Commit("t", number, 5) for number in range(10)]
+    for number in range(count):
+        key = GroupKey(GroupFamily.KAFKA, f"g{number}")
+        with meter.step():
+            engine.offsets.commit(key, commits, OffsetRule.FREE)
+    end = desk.time + 1000  # beyond a look for offsets that are too old
+    while engine.next_alarm() <= end:
+        desk.time = max(desk.time, engine.next_alarm())
+        with meter.step():
+            engine.on_alarm()
+    yield from meter.figures(count)
+
+
+def transactional_ids(count: int) -> Iterator[Figure]:
+    """So many ids, each of which has one transaction."""
+    desk = _Desk()
+    engine = TransactionEngine(TransactionLimits(ids_max=count), lambda: None)
+    desk.apply = engine.apply
+    engine.lead(desk, log_is_empty=True)
+    meter = _Meter(f"transactions of {count} ids", "a transaction")
+    where = [TopicPartition("t", 0)]
+    for number in range(count):
+        key = TransactionKey(Family.KAFKA, f"id-{number}")
+        with meter.step():
+            who = engine.producers.init(key, 60_000, spare=number)
+        assert who is not None
+        with meter.step():
+            engine.producers.add_partitions(key, who, where)
+        with meter.step():
+            engine.producers.end(key, who, commits=True, bumps=False)
+        ending = engine.ending(key)
+        assert ending is not None
+        with meter.step():
+            engine.producers.complete(key, ending.serial)
+    yield from meter.figures(count)
+
+
+def producers(count: int) -> Iterator[Figure]:
+    """So many producers that write once in one partition, with a bound of as many; a snapshot;
+    then a tenth more, for which others are forgotten; then all fall silent."""
+    table, clock, end = ProducerTable(), [0.0], [0]
+
+    def append(batch: bytearray) -> None:
+        header = read_header(batch)
+        table.note(header, read_detail(batch, 0, header), end[0])
+        end[0] += 1
+
+    def forget(keys: Sequence[ProducerKey]) -> None:
+        append(table.eviction(keys, 5))
+
+    limits = ProducerLimits(per_partition=count, per_client=2 * count)
+    quota = ProducerQuota(ProducerShares(limits), table, lambda: clock[0], lambda: end[0], forget)
+    template = build_batch(
+        [Record(value=b"v", timestamp_ms=1)], producer_id=1, producer_epoch=0, base_sequence=0
+    )
+    header = read_header(template)
+
+    def write(number: int) -> None:
+        quota.admit([key_of_id(number)], f"client {number % 4}")
+        table.update(header._replace(producer_id=number), end[0])
+        end[0] += 1
+
+    meter = _Meter(f"{count} producers", "a first write")
+    for number in range(count):
+        with meter.step():
+            write(number)
+    with meter.step():
+        table.mark(table.freeze(end[0]))
+    yield from meter.figures(count)
+
+    clock[0] += 3600
+    meter = _Meter(f"more than {count} producers", "a first write")
+    for number in range(count, count + count // 10):
+        with meter.step():
+            write(number)
+    assert table.producer_count <= count
+    yield from meter.figures(count // 10)
+
+    meter = _Meter(f"forgetting {count} silent producers", "one of them")
+    known = table.producer_count
+    for number in range(SLICES):
+        with meter.step():
+            found = list(idle_before(table.states_of(number), end[0]))
+        if found:
+            key = expiry_key(number)
+            with meter.step():
+                append(expire_batch(end[0], 5, ProducerNamespace.NONE, producer_key=key))
+    assert not table.producer_count
+    yield from meter.figures(known)
+
+
+def measure() -> Iterator[Figure]:
+    """All of it."""
+    gc.collect()
+    gc.freeze()  # as a node does when it has started
+    gc.callbacks.append(collector)
+    for work, counts in (
+        (members, MEMBERS),
+        (groups, GROUPS),
+        (transactional_ids, IDS),
+        (producers, PRODUCERS),
+    ):
+        for count in counts:
+            yield from work(count)
