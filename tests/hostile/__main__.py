@@ -213,6 +213,7 @@ def main(
     bounds = Bounds(resident_mib or 200 + 2 * memory_mib, p99_ms, steady)
     click.echo(f"seed {chosen}, {len(names)} attacks of {each_s:g} s, at most {bounds}")
     base = Path(tempfile.mkdtemp(prefix="paceline-attack-"))
+    rounds = report or base / "rounds.jsonl"
     with rig.cluster(base / "nodes") as cluster:
         cluster.up(
             {
@@ -228,10 +229,10 @@ def main(
                 each_s=each_s,
                 seed=chosen,
                 bounds=bounds,
-                report=report or base / "rounds.jsonl",
+                report=rounds,
             )
         )
-    click.echo(f"verdict: {'refused' if refused else 'ok'}; seed {chosen}")
+    click.echo(f"verdict: {'refused' if refused else 'ok'}; seed {chosen}; rounds in {rounds}")
     sys.exit(1 if refused else 0)
 
 

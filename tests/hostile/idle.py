@@ -144,6 +144,7 @@ def main(connections: int, seconds: float, names: tuple[str, ...]) -> None:
     with rig.cluster(base / "nodes", 1) as cluster:
         cluster.up({"limits.connections": str(connections + 1000)})
         failures = trio.run(partial(_show, cluster, chosen, connections, seconds))
+    base.rmdir()
     for text in failures:
         click.echo(f"REFUSED {text}")
     sys.exit(1 if failures else 0)
