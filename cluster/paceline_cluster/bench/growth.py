@@ -229,7 +229,9 @@ def producers(count: int) -> Iterator[Figure]:
         append(table.eviction(keys, 5))
 
     limits = ProducerLimits(per_partition=count, per_client=2 * count)
-    quota = ProducerQuota(ProducerShares(limits), table, lambda: clock[0], lambda: end[0], forget)
+    quota = ProducerQuota(
+        ProducerShares(limits), "bench", table, lambda: clock[0], lambda: end[0], forget
+    )
     template = build_batch(
         [Record(value=b"v", timestamp_ms=1)], producer_id=1, producer_epoch=0, base_sequence=0
     )

@@ -266,6 +266,8 @@ class Frontend:
     def _make_expiries(self, env: Env, replicas: ReplicaManager) -> tuple[ProducerExpiry, ...]:
         """What forgets producers that have been silent for long."""
         settings, table = self._settings, replicas.table
+        writers = self._surface.segments.writers
+        replicas.context.shares.is_connected = lambda log, key: (log, key[1]) in writers
         kinds: tuple[tuple[ProducerKind, int], ...] = (
             (
                 SegmentWriters(

@@ -98,6 +98,7 @@ class Partition:
         self.fence = SequenceFence(context.env.now)
         self.quota = ProducerQuota(
             context.shares,
+            self.key,
             log.producers,
             context.env.now,
             lambda: self.replica.high_watermark,

@@ -15,6 +15,7 @@ For a new one, where there are too many, others are forgotten by a record in the
 * In a full partition the client that has most gives way, and for one that has less than it, also
   those that wrote a moment ago. Otherwise idle ones do: its own, then anybody's of clients that
   have no fewer.
+* A segment's writer whose connection is open stays, as it does when writers expire.
 * Whoever is forgotten and comes back is unknown, as after ``log.producer_ttl_ms``.
 
 A new leader does not know whose the producers in its log are, but for those that write again. The
@@ -34,7 +35,7 @@ from paceline.wire.batch_header import BatchHeader, Buffer, ProducerNamespace, r
 from paceline_node.storage.numbered import STREAM_EPOCH
 from paceline_node.storage.producer_state import ProducerKey, ProducerState, State, key_of, may_go
 from paceline_node.storage.producers import ProducerTable
-from paceline_node.storage.segment_state import DATA_KINDS, NO_WRITER
+from paceline_node.storage.segment_state import DATA_KINDS, DIALECTS, NO_WRITER
 
 IDLE_S = 300.0
 ENDED_S = 60.0
@@ -76,6 +77,9 @@ class ProducerShares:
 
     def __init__(self, limits: ProducerLimits | None = None) -> None:
         self.limits = limits or ProducerLimits()
+        self.is_connected: Callable[[object, ProducerKey], bool] = lambda log, key: False
+        """Whether a segment's writer has a connection open to this node: told that nobody knows
+        it, it could never go on. ``log`` is the key of the partition."""
         self.evicted_count = 0
         self.refused_count = 0
         self._counts: dict[str, int] = {}
@@ -116,12 +120,14 @@ class ProducerQuota:
     def __init__(
         self,
         shares: ProducerShares,
+        log: object,
         producers: ProducerTable,
         now: Callable[[], float],
         committed: Callable[[], int],
         forget: Callable[[Sequence[ProducerKey]], None],
     ) -> None:
         self._shares = shares
+        self._log = log
         self._limits = shares.limits
         self._producers = producers
         self._now = now
@@ -325,30 +331,35 @@ class ProducerQuota:
             state = self._producers.state(key)
             if state is None:
                 self._drop(key)
-            elif not may_go(state):
+            elif not self._may_go(key, state):
                 # In use, if not by a write: the next ones are looked at first from now on.
                 self._of[client].move_to_end(key)
                 self._owners.move_to_end(key)
             elif self._is_idle(key, patient=patient):
                 yield key
 
+    def _may_go(self, key: ProducerKey, state: State) -> bool:
+        """Whether a producer may be forgotten if it is silent for long enough."""
+        if not may_go(state) or state.last_offset >= self._committed():
+            return False
+        return key[0] not in DIALECTS or not self._shares.is_connected(self._log, key)
+
     def _is_idle(self, key: ProducerKey, *, patient: bool) -> bool:
         state = self._producers.state(key)
-        if not may_go(state) or state.last_offset >= self._committed():
+        if state is None or not self._may_go(key, state):
             return False
         silent_s = self._now() - self._of[self._owners[key]][key]
         return silent_s >= _needed_s(state, patient=patient)
 
     def _sampled(self, *, patient: bool) -> Iterator[ProducerKey]:
         """Of those that have not written in this leadership the ones that wrote first."""
-        committed = self._committed()
         silent_s = self._now() - self._since
         found: list[tuple[int, ProducerKey]] = []
         count = self._producers.shard_count
         for _ in range(min(count, _SAMPLED_SHARDS)):
             self._shard = (self._shard + 1) % count
             for key, state in islice(self._producers.shard(self._shard), _SAMPLED_OF_SHARD):
-                if key in self._owners or not may_go(state) or state.last_offset >= committed:
+                if key in self._owners or not self._may_go(key, state):
                     continue
                 if silent_s >= _needed_s(state, patient=patient):
                     found.append((state.last_offset, key))

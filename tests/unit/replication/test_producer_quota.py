@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from paceline.errors import NotLeader
 from paceline.wire.batch import TRANSACTIONAL, build_batch
-from paceline.wire.batch_header import read_header
+from paceline.wire.batch_header import ProducerNamespace, read_header
 from paceline.wire.end_marker import EndMarker, build_end_marker
 from paceline.wire.records import Record
 from paceline_node.replication.producer_quota import (
@@ -25,6 +25,7 @@ from paceline_node.replication.producer_quota import (
 )
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, read_detail
+from paceline_node.storage.segment_batches import Run, run_batch
 
 LIMITS = ProducerLimits(per_partition=8, per_client=10)
 
@@ -41,7 +42,7 @@ class Leader:
         self.forgotten: list[int] = []
         self.is_leading = True
         self.quota = ProducerQuota(
-            shares, self.table, lambda: clock[0], lambda: self.committed, self._forget
+            shares, "log", self.table, lambda: clock[0], lambda: self.committed, self._forget
         )
 
     def _forget(self, keys: Sequence[ProducerKey]) -> None:
@@ -78,6 +79,11 @@ class Leader:
                 EndMarker(True, 3), producer_id=producer_id, producer_epoch=0, timestamp_ms=5
             )
         )
+
+    def append_run(self, run: Run) -> None:
+        batch = run_batch(run, self.table.marks, 5)
+        self.quota.admit(writers_of(batch, [read_header(batch)]), "a")
+        self._append(batch)
 
     def lose_and_regain(self) -> None:
         self.quota.clear()
@@ -225,6 +231,18 @@ def test_a_client_has_a_bound_over_all_partitions(
     leaders[0].quota.clear()
     assert shares.count("wide") == 8
     leaders[3].write("wide", 34)
+
+
+def test_writers_of_segments_stay_as_long_as_they_are_connected(clock: list[float]) -> None:
+    shares = ProducerShares(ProducerLimits(per_partition=4))
+    leader = Leader(shares, clock)
+    for each in range(2):
+        run = Run(ProducerNamespace.SEGMENT_SEED, bytes(15) + bytes([each + 1]), 0, 1, 1, b"x")
+        leader.append_run(run)
+    shares.is_connected = lambda log, key: log == "log" and key[1][-1] == 1
+    clock[0] += IDLE_S
+    leader.append_run(run._replace(writer=bytes(15) + b"\3"))
+    assert leader.forgotten == [2]
 
 
 def test_markers_are_never_refused(leader: Leader, clock: list[float]) -> None:
