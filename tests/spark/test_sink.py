@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from paceline.client import Position
 from paceline.spark.options import parse_sink
 from paceline.spark.rows import REASON_HEADER
 from paceline.spark.sink import StreamWriter, TaskMessage
+from paceline.spark.sink_ids import query_of
 from paceline.spark.source import PacelineDataSource
 from tests.spark.queries import DONE_S, Topics
 
@@ -245,24 +246,37 @@ def test_a_named_batch_write_is_written_once(spark: SparkSession, topics: Topics
     assert (state.known, state.last_batch) == (True, 1)
 
 
+@pytest.fixture
+def small_arrow_batches(spark: SparkSession) -> Iterator[None]:
+    """Otherwise a task that fails early has given its sink nothing yet; nor has it while Java's
+    buffer of 64 KiB is not full."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.mark.usefixtures("small_arrow_batches")
 def test_a_failed_query_leaves_no_transaction_open(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
     """Readers of committed data waited for its time-out, 15 minutes. The stream has one task, so
     no task at all has left the driver a message; of the batch write's four one fails."""
     source, sink = topics.make(partitions=1), topics.make("out", partitions=1)
-    topics.write(source, numbered(0, 300))
+    wide = [value + "x" * 2000 for value in numbered(0, 300)]
+    topics.write(source, wide)
     before = unfinished(topics)  # of tests that kill whoever would end them
-    broken = breaking_at("00290", 99)
+    broken = breaking_at(wide[290], 99)
     with pytest.raises(StreamingQueryException, match="broken by the test"):
         pipe(spark, tmp_path, topics, source, sink, tasks=1, value=broken)
+    query = query_of(str(tmp_path / "checkpoint"))
+    assert topics.client.sinks.state(query).known, "it wrote before it failed"
     assert unfinished(topics) <= before
     topics.write(sink, ["read at once"])
     assert topics.read(sink) == ["read at once"]
 
     named = {"paceline.bootstrap.servers": topics.bootstrap, "topic": sink}
-    value = spark.range(0, 300, 1, 4).selectExpr("cast(cast(id as string) as binary) value")
-    frame = value.select(breaking_at("290", 99))
+    value = spark.range(0, 300, 1, 4).selectExpr("cast(id || repeat('x', 2000) as binary) value")
+    frame = value.select(breaking_at("290" + "x" * 2000, 99))
     with pytest.raises(PySparkException, match="broken by the test"):
         frame.write.format("paceline").options(**named).mode("append").save()
     assert unfinished(topics) <= before
