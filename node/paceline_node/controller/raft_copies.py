@@ -15,7 +15,8 @@ When the directory is opened, :func:`mend` compares the two and gives each file 
   little as a crash between removing two.
 
 One bad copy is mended. Where both are bad in the same place the member no longer knows what it
-promised (``MetadataCorrupt``).
+promised (``MetadataCorrupt``). Bytes that cannot be read are no torn write: an end of the log that
+neither copy can show is damage.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from paceline.errors import CorruptMessage, RemoteProtocolError
 from paceline_node.controller import raft_segment
@@ -33,6 +35,9 @@ from paceline_node.storage import checkpoint
 
 COPY_SUFFIX = ".copy"
 SNAPSHOT_SUFFIX = ".snapshot"
+_SECTOR = 512
+_FILLER = b"\xee"
+"""Stands for bytes that cannot be read: no part of a frame."""
 _LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
 
 
@@ -172,7 +177,8 @@ class TwoCopies:
 
 async def mend(disk: Disk, path: str) -> tuple[str, ...]:
     """Make both directories equal, each file as good as the two allow; the paths of what was
-    written anew. What is bad in both is left for the reader to judge. Raises OSError."""
+    written anew. What is bad in both is left for the reader to judge. Raises CorruptMessage where
+    he could not: neither copy of a segment can be read to its end. Raises OSError."""
     copy = copy_of(path)
     for directory in (path, copy):
         disk.mkdir(directory)
@@ -184,27 +190,67 @@ async def mend(disk: Disk, path: str) -> tuple[str, ...]:
             for place in places:
                 disk.remove(place)
             continue
-        contents = [await _read(disk, place) for place in places]
-        if contents[0] == contents[1]:
+        found = [await _read(disk, place) for place in places]
+        if found[0] == found[1] and found[0] is not None and not found[0].lost_to:
             continue
-        chosen = better(name, *contents)
-        for place, content in zip(places, contents, strict=True):
-            if content != chosen:
+        contents = [None if each is None else each.data for each in found]
+        if name.endswith(raft_segment.SEGMENT_SUFFIX):
+            chosen = better(name, *contents)
+            whole = raft_segment.whole_bytes(chosen)
+            if all(each is None or each.lost_to > whole for each in found):
+                raise CorruptMessage(f"{places[0]}: it cannot be read behind byte {whole}")
+        else:
+            contents = [None if each is None or each.lost_to else each.data for each in found]
+            if contents == [None, None]:
+                continue
+            chosen = better(name, *contents)
+        for place, each in zip(places, found, strict=True):
+            if each is None or each.lost_to or each.data != chosen:
                 await checkpoint.replace(disk, place, chosen)
                 mended.append(place)
     return tuple(mended)
 
 
-async def _read(disk: Disk, path: str) -> bytes | None:
-    """None for what is not there, and for what the disk cannot read."""
+class _Found(NamedTuple):
+    """A file's bytes; filler stands for those that cannot be read, the last of which lies before
+    ``lost_to``."""
+
+    data: bytes
+    lost_to: int
+
+
+async def _read(disk: Disk, path: str) -> _Found | None:
+    """None for what is not there."""
     try:
         file = await disk.open(path)
-        with contextlib.closing(file):
-            return await file.read(file.size(), 0)
     except OSError as error:
         if error.errno in _LOST:
             return None
         raise
+    with contextlib.closing(file):
+        size = file.size()
+        data = await _piece(file, size, 0)
+        if data is not None:
+            return _Found(data, 0)
+        pieces, lost_to = [], 0
+        for at in range(0, size, _SECTOR):
+            count = min(_SECTOR, size - at)
+            piece = await _piece(file, count, at)
+            if piece is None:
+                piece, lost_to = count * _FILLER, at + count
+            pieces.append(piece)
+        return _Found(b"".join(pieces), lost_to)
+
+
+async def _piece(file: File, count: int, position: int) -> bytes | None:
+    """None where the disk cannot give all of it: it gives what lies before, or fails."""
+    try:
+        data = await file.read(count, position)
+    except OSError as error:
+        if error.errno in _LOST:
+            return None
+        raise
+    return data if len(data) == count else None
 
 
 def better(name: str, one: bytes | None, other: bytes | None) -> bytes:

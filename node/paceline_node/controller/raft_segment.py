@@ -96,8 +96,9 @@ def _header_holds(view: memoryview) -> bool:
     return bytes(view[:4]) == _MAGIC and crc == crc32c(view[: _HEADER.size])
 
 
-def _whole_bytes(view: memoryview) -> int:
+def whole_bytes(data: bytes | memoryview) -> int:
     """How many bytes hold, from the beginning on."""
+    view = memoryview(data)
     if not _header_holds(view):
         return 0
     position = HEADER_BYTES
@@ -113,8 +114,8 @@ def merged(one: bytes, other: bytes) -> bytes:
     damage if there is one: the reader judges it.
     """
     views = [memoryview(one), memoryview(other)]
-    views.sort(key=_whole_bytes, reverse=True)
-    if _whole_bytes(views[0]) == 0:
+    views.sort(key=whole_bytes, reverse=True)
+    if whole_bytes(views[0]) == 0:
         return max(one, other, key=len)
     position = HEADER_BYTES
     result = bytearray(views[0][:HEADER_BYTES])

@@ -124,7 +124,10 @@ class RaftStore:
         InconsistentClusterId, OSError.
         """
         is_first = not disk.exists(copy_of(path))
-        mended = await mend(disk, path)
+        try:
+            mended = await mend(disk, path)
+        except CorruptMessage as error:
+            raise MetadataCorrupt(str(error)) from None
         if is_first:
             mended = ()  # by a version that kept no copy: nothing was wrong
         disk = TwoCopies(disk, path)

@@ -263,3 +263,38 @@ def test_neither_holds() -> None:
     assert better("1.raft", b"x", b"longer") == b"longer"
     assert better("1.snapshot", None, b"rotten") == b"rotten"
     assert better("unknown", b"a", b"b") == b"a"
+
+
+async def test_each_copy_gives_the_sectors_that_the_other_cannot() -> None:
+    disk = MemoryDisk()
+    name = await _with_a_long_segment(disk)
+    disk.make_unreadable(f"{PATH}/{name}", 1024, 1536)
+    disk.make_unreadable(f"{COPY}/{name}", 2048, 2560)
+    store = await RaftStore.open(disk, PATH, CLUSTER)
+    assert entries(store)[-1].index == 30
+    store.close()
+
+
+@pytest.mark.parametrize("other", ["unreadable", "gone"])
+async def test_an_end_that_no_copy_can_show_is_no_torn_write(other: str) -> None:
+    disk = MemoryDisk()
+    name = await _with_a_long_segment(disk)
+    size = len(disk.content(f"{PATH}/{name}"))
+    disk.make_unreadable(f"{PATH}/{name}", size // 512 * 512, size)
+    if other == "gone":
+        disk.remove(f"{COPY}/{name}")
+    else:
+        disk.make_unreadable(f"{COPY}/{name}", size // 512 * 512 - 512, size)
+    with pytest.raises(MetadataCorrupt, match="cannot be read"):
+        await RaftStore.open(disk, PATH, CLUSTER)
+
+
+async def _with_a_long_segment(disk: MemoryDisk) -> str:
+    """A member with entries up to 30 in one segment of several sectors, its newest."""
+    store = await fresh(disk)
+    await store.write([batch(entry(2), hard_state=HardState(2))])
+    for index in range(3, 31):
+        await store.write([batch(entry(index, data=bytes(100)))])
+    store.close()
+    disk.kill()
+    return max(name for name in disk.list(PATH) if name.endswith(".raft"))
