@@ -236,6 +236,8 @@ class LogDirectory:
         log.abandon()
         key = _key(log)
         self.marks.forget([key])
+        # Else a power cut brings its mark back without it, and the whole start is not trusted.
+        await self.marks.sync()
         try:
             await self._known.remove(key)
         except OSError as error:

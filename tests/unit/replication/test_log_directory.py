@@ -261,3 +261,16 @@ async def test_a_power_cut_before_anything_was_listed_leaves_new_partitions_new(
         process.disk.power_cut(random.Random(seed))
         opened = await Process(process.disk).open(same_boot=False)
         assert opened.damaged == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_after_a_power_cut_a_log_that_was_given_up_is_not_missing(seed: int) -> None:
+    process = await first()
+    gone = await process.create(0)
+    await process.directory.write_checkpoints({gone: 12})
+    await process.directory.retire(gone, delete=seed % 2 == 0)
+    process.disk.power_cut(random.Random(seed))
+    process = Process(process.disk)
+    opened = await process.open(same_boot=False)
+    assert opened.missing == ()
+    assert opened.reached_durable_mark
