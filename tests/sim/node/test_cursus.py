@@ -20,7 +20,6 @@ from paceline_node.listeners.cursus_groups import CursusGroupCommands
 from paceline_node.replication.partition import Partition
 from paceline_node.services import numbered
 from paceline_node.services.numbered import Wish
-from paceline_node.storage.numbered import Rule
 from tests.sim.node.guest_stories import (
     GuestMutant,
     all_of,
@@ -52,8 +51,8 @@ def _set(target: object, name: str, value: object) -> Patch:
     return lambda: mock.patch.object(target, name, value)
 
 
-def _wish_for_little(acks: Acks, timeout_s: float, rule: Rule | None = None) -> Wish:
-    return Wish(Acks.LEADER, timeout_s, rule)
+def _wish_for_little(_acks: Acks, *wish: Any, **more: Any) -> Wish:
+    return Wish(Acks.LEADER, *wish, **more)
 
 
 def _all_are_new(numbers: Sequence[object], *_: object) -> list[int]:
