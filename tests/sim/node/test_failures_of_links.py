@@ -208,7 +208,8 @@ def test_row_38_a_batch_whose_answer_was_lost_is_repeated_at_the_new_leader() ->
 
 
 def test_a_follower_far_behind_comes_back_over_a_slow_link() -> None:
-    """Its leaders could send it more at once than the link carries before a request is overdue."""
+    """Its leaders could send it more at once than the link carries before a request is overdue.
+    Where one node leads all of it, one link carries it: 95 s."""
 
     async def script(story: Story) -> None:
         follower = next(each for each in story.followers if each is not story.controller)
@@ -218,7 +219,7 @@ def test_a_follower_far_behind_comes_back_over_a_slow_link() -> None:
             story.fabric.link(machine.host, follower.host).rate = 100_000.0
         story.start(follower)
 
-        await story.until("in sync again", lambda: holds_bulk(story, follower), within=60.0)
+        await story.until("in sync again", lambda: holds_bulk(story, follower), within=150.0)
 
     play(script, replace(plan_of(), pause_s=0.5))
 
@@ -234,7 +235,7 @@ def test_a_damaged_replica_is_repaired_over_a_slow_link() -> None:
             story.fabric.link(machine.host, follower.host).rate = 100_000.0
         spoil_bulk(story, follower)
         await story.until("taken out", lambda: not holds_bulk(story, follower))
-        await story.until("in sync again", lambda: holds_bulk(story, follower), within=60.0)
+        await story.until("in sync again", lambda: holds_bulk(story, follower), within=150.0)
 
     play(script, replace(plan_of(), pause_s=0.5))
 
