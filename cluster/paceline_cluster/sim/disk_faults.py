@@ -32,6 +32,8 @@ _INTERNAL = f"{TOPICS}/__"
 _METADATA = "metadata"
 
 IsThere = Callable[[], bool]
+Harm = Callable[[Machine, str, random.Random], None]
+"""(machine, file): what becomes of the file."""
 
 
 class Hand(Protocol):
@@ -46,8 +48,16 @@ class Hand(Protocol):
     def pick(self, rng: random.Random, among: Sequence[Machine]) -> Machine | None:
         """Somebody, most often one who matters."""
 
-    def all_down(self, rng: random.Random, *, is_power: bool) -> None:
-        """Stop all processes at once; they start again in any order."""
+    def all_down(
+        self,
+        rng: random.Random,
+        *,
+        is_power: bool,
+        first: Machine | None = None,
+        alone_s: float = 1.5,
+    ) -> None:
+        """Stop all processes at once; they start again in any order, most often ``first`` so long
+        before the others."""
 
 
 class DiskFaults:
@@ -147,10 +157,9 @@ class DiskFaults:
 
     def _rot(self, rng: random.Random) -> None:
         """Bits flip in a file."""
-        machine, path = self._file(rng)
-        if machine is None or path is None:
-            return
-        self._crash(machine, rng)
+        self._harm(rng, self._rot_file)
+
+    def _rot_file(self, machine: Machine, path: str, rng: random.Random) -> None:
         node = machine.disk.node(path)
         size = 0 if node is None else len(node.content)
         self._flip(machine, path, rng.choice((0, 0, max(0, size - _SECTOR))), rng)
@@ -177,10 +186,9 @@ class DiskFaults:
 
     def _unreadable(self, rng: random.Random) -> None:
         """Sectors of a file answer EIO."""
-        machine, path = self._file(rng)
-        if machine is None or path is None:
-            return
-        self._crash(machine, rng)
+        self._harm(rng, self._unreadable_sectors)
+
+    def _unreadable_sectors(self, machine: Machine, path: str, rng: random.Random) -> None:
         disk = machine.disk
         node = disk.node(path)
         if node is None or not node.content:
@@ -194,15 +202,14 @@ class DiskFaults:
 
     def _loss(self, rng: random.Random) -> None:
         """A file is gone, or a partition's directory, or that of the metadata."""
-        machine, path = self._file(rng)
-        if machine is None or path is None:
-            return
-        what = rng.choice(("file", "file", "file", "partition", "metadata"))
+        self._harm(rng, self._lose)
+
+    def _lose(self, machine: Machine, path: str, rng: random.Random) -> None:
+        what = rng.choice(("file", "file", "partition", "partition", "metadata"))
         if what == "metadata":
             path = _METADATA
         elif what == "partition" and path.startswith(TOPICS):
             path = "/".join(path.split("/")[:2])
-        self._crash(machine, rng)
         self._hand.note("loss", machine, about=path)
         machine.failing_calls = machine.is_up
         machine.disk.lose(path)
@@ -268,17 +275,38 @@ class DiskFaults:
         ours = [path for path in found if not path.startswith(_INTERNAL)]
         if ours and rng.random() < _CLIENTS:
             found = ours
-        return found[rng.randrange(len(found))]
+        path = found[rng.randrange(len(found))]
+        # The newest holds what was acknowledged last; the oldest is what retention would remove.
+        directory = path.rpartition("/")[0]
+        beside = [each for each in found if each.rpartition("/")[0] == directory]
+        return rng.choice((max(beside), min(beside), path))
 
-    def _crash(self, machine: Machine, rng: random.Random) -> None:
-        """It happens to a running node, to one that has just gone down, or while all are down."""
-        when = rng.choice(("running", "down", "down", "power", "all down"))
+    def _harm(self, rng: random.Random, harm: Harm) -> None:
+        """Harm a file of a running node, of one that has just gone down, or while all are down:
+        then it starts before the others most often, who might tell it what it lacks."""
+        machine, path = self._file(rng)
+        if machine is None or path is None:
+            return
+        when = rng.choice(("running", "down", "power", "all down", "all down", "down again"))
+        is_power = self._is_durable and rng.random() < 0.5
+        wait = rng.uniform(2.0, 4.0)
         if when == "down":
             machine.kill()
         elif when == "power" and machine.has_power and self._is_durable:
             machine.power_cut()
         elif when == "all down":
-            self._hand.all_down(rng, is_power=self._is_durable and rng.random() < 0.5)
+            self._hand.all_down(rng, is_power=is_power, first=machine)
+        elif when == "down again":
+            self._hand.all_down(rng, is_power=is_power, first=machine, alone_s=wait)
+            self._hand.later(wait, lambda: self._harm_again(machine, path, rng, harm))
+            return
+        harm(machine, path, rng)
+
+    def _harm_again(self, machine: Machine, path: str, rng: random.Random, harm: Harm) -> None:
+        """It was alone for a while, and goes down once more with whoever has come by then."""
+        if self._budget.may_lose(machine):
+            self._hand.all_down(rng, is_power=False, first=machine)
+            harm(machine, path, rng)
 
     def _hurt(self, machine: Machine, path: str, is_there: IsThere) -> None:
         """Tell those who judge."""

@@ -24,6 +24,8 @@ from paceline_cluster.sim.plan import Fault, Plan
 _ROLL_S = 8.0
 """How long a rolling restart waits for a node before it goes on to the next."""
 _LOOK_S = 0.1
+_FIRST = 0.75
+"""How often the one that matters most starts first."""
 
 Told = Callable[[str, str, Sequence[int]], None]
 """(kind, target, nodes): what struck whom, for timeline and history."""
@@ -152,13 +154,25 @@ class Faults:
         if rng.random() < 0.4:
             self.later(rng.uniform(1.0, 6.0), lambda: self.all_down(rng, is_power=False))
 
-    def all_down(self, rng: random.Random, *, is_power: bool) -> None:
-        """Kill all, or cut their power; they start again in any order, seconds apart."""
+    def all_down(
+        self,
+        rng: random.Random,
+        *,
+        is_power: bool,
+        first: Machine | None = None,
+        alone_s: float = 1.5,
+    ) -> None:
+        """Kill all, or cut their power; they start again in any order, seconds apart, most often
+        ``first`` so long before the others."""
         due = trio.current_time()
         pause = rng.choice((0.1, 1.0, 3.0))
-        for machine in rng.sample(self._cluster.members, len(self._cluster.members)):
+        order = rng.sample(self._cluster.members, len(self._cluster.members))
+        if first is not None and rng.random() < _FIRST:
+            order.sort(key=lambda each: each is not first)
+            pause = rng.choice((1.0, 3.0))
+        for machine in order:
             machine.down_until = due
-            due += rng.uniform(0.0, pause)
+            due += rng.uniform(0.0, pause) + (alone_s if machine is first else 0.0)
             if not is_power:
                 machine.kill()
             elif machine.has_power:

@@ -20,12 +20,13 @@ from paceline_cluster.sim.profiles import DESCRIPTORS, FORGETFUL, LOSS, ROT, STA
 from paceline_node import env
 from paceline_node.controller import isr_proposals, partition_change, raft_store
 from paceline_node.controller.raft_copies import copy_of
+from paceline_node.controller.raft_hard_state import Kept
 from paceline_node.controller.raft_types import HardState
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.env import Disk
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderState
-from paceline_node.replication.log_directory import LogDirectory
+from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.replica import Replica
 from paceline_node.services import event_streams
@@ -33,6 +34,7 @@ from paceline_node.services.stream_index import StreamIndex
 from paceline_node.storage import log_file
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.torn import Ending, Tail
 from tests.sim.node.mutants import NodeMutant
 
 # --- what a replica counts for --------------------------------------------------------------------
@@ -135,6 +137,33 @@ def _any_first_segment(self: LogDirectory, *args: Any, **options: Any) -> Recove
     return replace(_hints(self, *args, **options), first_offset=None)
 
 
+_open_all = LogDirectory.open_all
+
+
+async def _nothing_is_missing(self: LogDirectory, **options: Any) -> OpenedLogs:
+    """Whatever has no log is new."""
+    return replace(await _open_all(self, **options), missing=(), list_is_lost=False)
+
+
+def _as_of_the_checkpoint(self: LogDirectory, *args: Any, **options: Any) -> RecoveryHints:
+    """What was synced is what the last checkpoint says."""
+    hints = _hints(self, *args, **options)
+    return replace(hints, recovery_point=hints.checkpoint or 0, mark_exact=True)
+
+
+def _anything_may_be_torn(ending: Ending, *, mark_exact: bool) -> Tail:
+    return Tail.ALL
+
+
+@contextlib.contextmanager
+def _rot_is_torn() -> Iterator[None]:
+    with (
+        mock.patch.object(LogDirectory, "_hints", _as_of_the_checkpoint),
+        mock.patch.object(Tail, "after", _anything_may_be_torn),
+    ):
+        yield
+
+
 # --- what a voter has promised --------------------------------------------------------------------
 
 _read_hard_state = raft_store._read_hard_state
@@ -157,8 +186,9 @@ async def _copy_anew(disk: Disk, path: str) -> tuple[str, ...]:
     return ()
 
 
-async def _nothing_promised(disk: Disk, path: str) -> HardState:
-    return await _read_hard_state(disk, path) or HardState(0)
+async def _nothing_promised(disk: Disk, path: str) -> Kept:
+    kept = await _read_hard_state(disk, path) or Kept(HardState(0), 0)
+    return Kept(kept.state, 0)
 
 
 @contextlib.contextmanager
@@ -219,7 +249,14 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(LogDirectory, "_hints", _any_first_segment),
         seed=6,
     ),
-    NodeMutant("voters without votes are new", LOSS, _votes_as_if_new, seed=5),
+    NodeMutant(
+        "missing logs are new",
+        LOSS,
+        _patch(LogDirectory, "open_all", _nothing_is_missing),
+        seed=7,
+    ),
+    NodeMutant("rot behind the last checkpoint is torn", ROT, _rot_is_torn, seed=4),
+    NodeMutant("voters without votes are new", LOSS, _votes_as_if_new, seed=3),
     NodeMutant("voters with old votes vote", STALE, _votes_as_if_new, seed=10),
     NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=1),
     NodeMutant("want of descriptors ends it", DESCRIPTORS, _want_of_descriptors_ends_it, seed=0),
