@@ -264,7 +264,7 @@ MUTANTS: Sequence[NodeMutant] = (
         "offsets belong to names",
         FORGETFUL,
         _patch(TopicIds, "holds", _holds_by_name),
-        seed=23,
+        seed=72,
         guests=True,
     ),
     NodeMutant(
