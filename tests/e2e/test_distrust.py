@@ -126,9 +126,7 @@ def remove_the_oldest_segment(story: Story) -> None:
         pytest.param(remove_the_directory, marks=pytest.mark.slow),
         remove_the_directory_and_the_list,
         pytest.param(remove_the_newest_segment, marks=pytest.mark.slow),
-        # Seconds after its first record a log has no mark yet, and a missing first segment of it is
-        # taken for an old one: not seen by the node in one run of four.
-        pytest.param(remove_the_oldest_segment, marks=pytest.mark.slow),
+        remove_the_oldest_segment,
     ],
 )
 def test_what_one_disk_lost_comes_from_the_other(

@@ -139,6 +139,9 @@ class LogDirectory:
         point = self._known.of(Offsets.RECOVERY, key)
         mark = marks.get(key)
         log_start = self._known.of(Offsets.LOG_START, key)
+        # A start is written down before any file below it goes: a log of which nothing is said
+        # begins at 0. Before there were marks, segments were deleted first.
+        is_told = bool(marks) and Offsets.LOG_START not in self._known.unreadable
         return RecoveryHints(
             ending=ending,
             recovery_point=max(point or 0, mark or 0),
@@ -146,8 +149,7 @@ class LogDirectory:
             point_known=point is not None or mark is not None,
             mark_exact=mark is not None and not acked_unsynced,
             log_start=log_start or 0,
-            # Before there were marks, segments were deleted before their end was written down.
-            first_offset=None if mark is None else log_start,
+            first_offset=(log_start or 0) if is_told else None,
             disk_failed=disk_failed,
         )
 

@@ -217,6 +217,26 @@ async def test_a_missing_oldest_segment_is_no_retention() -> None:
         process = process.killed()
 
 
+@pytest.mark.parametrize("is_synced", [True, False])
+async def test_a_first_segment_is_missed_before_any_checkpoint(is_synced: bool) -> None:
+    """A log a second old is in no checkpoint of log starts; so it begins at 0."""
+    process = await first()
+    await process.create(1, count=3)
+    if is_synced:
+        log = await process.create(0, count=40)
+    else:
+        log = await process.directory.create(PartitionIdentity(TOPIC, "orders", 0), SMALL)
+        for _ in range(40):
+            log.append_leader(batch(), 1, 1_000)
+    bases = [segment.base_offset for segment in log.segments]
+    process = process.killed()
+    process.disk.remove(log.segments[0].path())
+    opened = await process.open(same_boot=True)
+    assert opened.damaged == (key(0),)
+    again = opened.logs[key(0)]
+    assert [(each.start, each.end) for each in again.damaged] == [(0, bases[1])]
+
+
 async def test_segments_go_when_the_new_start_is_written() -> None:
     process = await first()
     log = await process.create(0, count=40)
