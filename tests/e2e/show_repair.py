@@ -1,10 +1,11 @@
 """``scripts/show-repair``: the oldest segment of a large log is repaired while a producer writes.
 
 The log is made by hand, so that its size costs nothing: every batch is the same megabyte of zeros,
-of which files keep the first bytes only. One byte of the leader's oldest segment is then changed
-on the disk, and a consumer comes upon it. Reported is how long the repair takes, the longest step
-that any task took of a node's loop meanwhile, and the longest that the producer waited for an
-acknowledgement.
+of which files keep the first bytes only. The nodes are told that all of it was synced, or they
+would write it anew after the kill, holes included. One byte of the leader's oldest segment is then
+changed on the disk, and a consumer comes upon it. Reported is how long the repair takes, the
+longest step that any task took of a node's loop meanwhile, by processor time, and the longest that
+the producer waited for an acknowledgement.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ import urllib.request
 from pathlib import Path
 
 import click
+import trio
 
 from paceline.client.blocking import connect
 from paceline.wire.batch import build_value_batch
+from paceline_node.storage.disk import RealDisk
+from paceline_node.storage.marks import DurableMarks
+from paceline_node.storage.partition_file import read_identity
 from tests.e2e.cluster import Cluster, wait_until
 
 TOPIC = "large"
@@ -83,6 +88,17 @@ class Loops:
             click.echo(f"  {seconds * 1000:6.0f} ms  {name}")
 
 
+async def tell_synced(node: Path, directory: Path, end: int) -> None:
+    """Let a node that is down know its log as synced up to ``end``."""
+    disk = RealDisk(str(node))
+    identity = await read_identity(disk, str(directory.relative_to(node)))
+    marks = DurableMarks(disk)
+    await marks.open()
+    marks.of((identity.topic_id, identity.partition), end)
+    await marks.sync()
+    marks.close()
+
+
 def leader_of(cluster: Cluster) -> int:
     return int(cluster.describe(TOPIC)[0]["leader"])
 
@@ -95,15 +111,17 @@ def is_in_sync(cluster: Cluster) -> bool:
 
 def made(cluster: Cluster, gib: int) -> None:
     """A cluster whose three replicas hold the large log."""
-    cluster.up("--nodes", "3", "--set", "log.retention_ms=-1")
+    cluster.up("--nodes", "3", "--set", "log.retention_ms=-1", "--set", "metrics.slice_clock=cpu")
     words = ("topic", "create", TOPIC, "--partitions", "1", "--replication-factor", "3")
     cluster.run(*words, "--config", f"segment.bytes={SEGMENT_BYTES}")
     cluster.run("produce", TOPIC, "--acks", "all", stdin=b"first\n")
+    nodes = [Path(cluster.node(node)["dir"]) for node in range(3)]
     directories = [cluster.partition_dir(node, TOPIC, 0) for node in range(3)]
     for node in range(3):
         cluster.run("node", "kill", str(node))
-    for directory in directories:
+    for node_dir, directory in zip(nodes, directories, strict=True):
         end = write_log(directory, gib)
+        trio.run(tell_synced, node_dir, directory, end)
     began = time.monotonic()
     cluster.run("up", "--detach", "--dir", str(cluster.dir), exit_code=None, timeout_s=3600)
     wait_until("all in sync", lambda: is_in_sync(cluster), timeout_s=3600, every_s=0.5)

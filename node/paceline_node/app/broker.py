@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from uuid import UUID
@@ -43,7 +44,7 @@ from paceline_node.replication.manager import ReplicaManager, ReplicationIdentit
 from paceline_node.replication.table import refs
 from paceline_node.security.principals import Policy
 from paceline_node.services.surface import Surface, TransactionParts
-from paceline_node.settings import ListenerKind, LiveSettings
+from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
 
@@ -80,7 +81,7 @@ class Broker:
         self._compressors = compressors
         self._stop_with_cluster = stop_with_cluster
         self._incarnation = IncarnationFile(env.disk, boot.previous or _UNKNOWN)
-        self._watchdog = LoopWatchdog(env.host.stopwatch)
+        self._watchdog = LoopWatchdog(_stopwatch(env, settings.metrics.slice_clock))
         self._metrics = Metrics(version=__version__, per_partition=settings.metrics.per_partition)
         meter_process(self._metrics, env.disk, self._watchdog)
         meter_metadata(self._metrics, metadata)
@@ -336,3 +337,10 @@ class Broker:
             await self._incarnation.write(incarnation.stopped(self._incarnation.current))
         if scope.cancelled_caught:
             structlog.get_logger().warning("logs were not closed in time", limit_s=_CLOSE_S)
+
+
+def _stopwatch(env: Env, clock: SliceClock) -> Callable[[], float] | None:
+    """What measures the steps of the loop; None where time stands still in a step."""
+    if env.host.stopwatch is None or clock is SliceClock.WALL:
+        return env.host.stopwatch
+    return time.thread_time

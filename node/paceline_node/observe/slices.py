@@ -20,7 +20,7 @@ _UNINTERESTING = "paceline_node."
 
 class SliceMeter(trio.abc.Instrument):
     """Measures each step of each task by ``clock`` (seconds, from any origin). Costs 0.4 us a step
-    with ``time.perf_counter``."""
+    with ``time.perf_counter``, 0.8 us with ``time.thread_time``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

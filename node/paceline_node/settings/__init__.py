@@ -5,7 +5,7 @@ from paceline_node.settings.cursus import NonUtf8
 from paceline_node.settings.loader import InvalidSettings, load
 from paceline_node.settings.printing import print_config
 from paceline_node.settings.reloading import LiveSettings
-from paceline_node.settings.tree import Settings, SimulatedReplicas, Timing
+from paceline_node.settings.tree import Settings, SimulatedReplicas, SliceClock, Timing
 
 __all__ = [
     "BootstrapPeer",
@@ -16,6 +16,7 @@ __all__ = [
     "NonUtf8",
     "Settings",
     "SimulatedReplicas",
+    "SliceClock",
     "Timing",
     "load",
     "print_config",

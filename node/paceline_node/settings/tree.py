@@ -51,6 +51,13 @@ class SimulatedReplicas(enum.Enum):
     OFF = "off"
 
 
+class SliceClock(enum.Enum):
+    """By what clock the steps of tasks are measured."""
+
+    WALL = "wall"
+    CPU = "cpu"
+
+
 class LogLevel(enum.Enum):
     DEBUG = "debug"
     INFO = "info"
@@ -335,6 +342,9 @@ class MetricsSettings:
     """What /metrics shows."""
 
     per_partition: bool = setting(True, "Whether each partition has series of its own.")
+    slice_clock: SliceClock = setting(
+        SliceClock.WALL, "How steps of the event loop are timed; cpu: without waiting for a core."
+    )
 
 
 @dataclass(frozen=True, slots=True)

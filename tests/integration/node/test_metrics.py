@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import h11
@@ -188,6 +189,16 @@ async def test_series_of_single_partitions_can_be_left_out(tmp_path) -> None:
         assert not seen.find("partition_high_watermark")
         assert seen.one("records_appended_total", topic="orders") == 1
         assert seen.one("leaderless_partitions") == 0
+
+
+async def test_steps_are_measured_by_what_they_take_of_the_processor_on_request(tmp_path) -> None:
+    async with lone_node(tmp_path, {**ALONE, "metrics.slice_clock": "cpu"}) as node:
+        await trio.lowlevel.checkpoint()
+        time.sleep(0.5)  # noqa: ASYNC251  # the loop stands still, not the processor
+        await trio.lowlevel.checkpoint()
+        seen = await scrape(node.addresses["http"])
+        steps = seen.find("loop_longest_slice_seconds")
+        assert all(seconds < 0.5 for seconds in steps)
 
 
 async def test_a_death_shows_on_the_nodes_that_remain(tmp_path) -> None:
