@@ -422,6 +422,7 @@ def _group_record(rng: random.Random) -> bytes:
             group_records.offset_entry(_KEY, "orders", 3, None),
             group_records.marker_entry(group_records.Begun(0, 1)),
             group_records.group_entry(_KEY, sample(group_records.Group, rng)),  # type: ignore[arg-type]
+            group_records.seat_entry(_KEY, "a", sample(group_records.Seat, rng)),  # type: ignore[arg-type]
         )
     )
     return bytes((len(entry.key),)) + entry.key + (entry.value or b"")

@@ -13,7 +13,8 @@ from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.records import Group, Member, group_entry
+from paceline_node.groups.records import Group, Member
+from paceline_node.groups.seating import records_of
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import TopicIds
@@ -91,20 +92,23 @@ class GroupContext:
         self.journal.write(key, entries)
 
     def write_group(self, key: GroupKey, group: Group) -> None:
-        """Store a group's new state, stamped with the time and with when its members were last
-        heard of."""
+        """Store a group's new state, stamped with the time; those of its members that changed, with
+        when they were last heard of."""
         wall_ms = self.wall_ms()
         members = tuple([self._stamped(key, member) for member in group.members])
-        stamped = replace(group, members=members, changed_ms=wall_ms)
+        self.put_group(key, replace(group, members=members, changed_ms=wall_ms))
+
+    def put_group(self, key: GroupKey, group: Group) -> None:
+        """Store a group's new state as it is."""
         known = self.group(key)
         assert (
             known is None
-            or stamped.generation >= known.generation
-            or stamped.topic_id != known.topic_id
+            or group.generation >= known.generation
+            or group.topic_id != known.topic_id
         ), (key, known, group)
-        entry = group_entry(key, stamped)
-        self.store.wrote(entry, stamped)
-        self.write(key, entry)
+        written = records_of(key, group, self.store.seats.get(key))
+        self.store.wrote(written)
+        self.write(key, *[entry for entry, _ in written])
 
     def _stamped(self, key: GroupKey, member: Member) -> Member:
         heard_ms = self.sessions.heard_ms(key, member.member_id)

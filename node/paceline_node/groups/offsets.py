@@ -11,7 +11,13 @@ from paceline.errors import OffsetRegression
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey, TopicPartition
-from paceline_node.groups.records import Offset, group_entry, offset_entry, pending_entry
+from paceline_node.groups.records import (
+    Offset,
+    group_entry,
+    offset_entry,
+    pending_entry,
+    seat_entry,
+)
 
 _FORGET_AT_ONCE = 500
 
@@ -101,6 +107,7 @@ class OffsetBook:
             [] if pendings is None else [pending_entry(at, None) for at, _ in pendings.items()]
         )
         entries += _tombstones(key, sorted(self._context.store.offsets.get(key, {})))
+        entries += [seat_entry(key, each, None) for each in self._context.store.seats.get(key, ())]
         if self._context.group(key) is not None:
             entries.append(group_entry(key, None))
         for start in range(0, len(entries), _FORGET_AT_ONCE):

@@ -8,15 +8,20 @@ Key, big-endian; ``str`` is u16 length and UTF-8::
     | v1 |kind|             |            | (cursus topic)| str topic | i32 partition       |
     +----+----+-------------+------------+---------------+---------------------------------+
                                                          kind 4: | i64 producer id
+                                                         kind 5: | str member id
 
-    kind 1  a group: generation, members, what they are assigned
+    kind 1  a group: its generation; behind those of its members that changed, in the same batch
     kind 2  a committed offset of it
     kind 3  the marker: this partition has begun (family, group and subject empty)
     kind 4  an offset that an open transaction of the producer will commit
+    kind 5  a member of the group, and what it is assigned
 
-Value: u8 version (1), then the fields of :class:`Group`, :class:`Offset`, :class:`Begun` or
-:class:`Pending` as a msgpack array, which grows at the end only. No value (null) forgets the key. A
-reader passes over kinds it does not know, and refuses versions it does not know.
+Value: u8 version (1), then the fields of :class:`Group`, :class:`Offset`, :class:`Begun`,
+:class:`Pending` or :class:`Seat` as a msgpack array, which grows at the end only. No value (null)
+forgets the key. A reader passes over kinds it does not know, and refuses versions it does not know.
+
+Older versions wrote a group with all its members in one record, and so do the records that take
+over files. It is read as it is; the next change of the group stores its members apart.
 """
 
 from __future__ import annotations
@@ -45,6 +50,7 @@ class Kind(enum.IntEnum):
     OFFSET = 2
     MARKER = 3
     PENDING = 4
+    MEMBER = 5
 
 
 class Phase(enum.IntEnum):
@@ -90,7 +96,8 @@ class Member(Message):
 class Group(Message):
     """``members`` in order of joining. ``protocol`` is the assignor. ``topic`` and
     ``partition_count`` where the broker assigns, ``topic_id`` that of the topic then (``topic_ids.
-    py``). ``changed_ms``: wall clock of this record."""
+    py``). ``changed_ms``: wall clock of this record. ``is_head``: a record without the members, who
+    are in records of their own; never of a group that was read."""
 
     generation: int
     phase: Phase
@@ -102,6 +109,7 @@ class Group(Message):
     members: tuple[Member, ...] = ()
     changed_ms: int = 0
     topic_id: UUID | None = None
+    is_head: bool = False
 
     def member(self, member_id: str) -> Member | None:
         """The member of that id."""
@@ -110,6 +118,14 @@ class Group(Message):
     def instance(self, instance_id: str) -> Member | None:
         """The static member that holds ``instance_id``."""
         return next((each for each in self.members if each.instance_id == instance_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat(Message):
+    """A member's own record. Members are in the order of their ``place``."""
+
+    place: int
+    member: Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +165,11 @@ class OffsetKey(NamedTuple):
     partition: int
 
 
+class SeatKey(NamedTuple):
+    group: GroupKey
+    member_id: str
+
+
 class PendingKey(NamedTuple):
     group: GroupKey
     topic: str
@@ -160,8 +181,8 @@ class PendingKey(NamedTuple):
 class Change:
     """A decoded record; ``value`` None forgets ``key``."""
 
-    key: GroupKey | OffsetKey | PendingKey | None
-    value: Group | Offset | Begun | Pending | None
+    key: GroupKey | OffsetKey | PendingKey | SeatKey | None
+    value: Group | Offset | Begun | Pending | Seat | None
 
 
 _NOBODY = b"".join(_U16.pack(0) for _ in range(3))
@@ -174,6 +195,12 @@ MARKER_KEY = bytes((_VERSION, Kind.MARKER)) + _NOBODY
 def group_entry(key: GroupKey, group: Group | None) -> Entry:
     """A group's new state, or that it is forgotten."""
     return Entry(bytes((_VERSION, Kind.GROUP)) + _name(key), _value(group))
+
+
+def seat_entry(key: GroupKey, member_id: str, seat: Seat | None) -> Entry:
+    """A member of a group, or that it is none any more."""
+    head = bytes((_VERSION, Kind.MEMBER)) + _name(key)
+    return Entry(head + _text(member_id), _value(seat))
 
 
 def offset_entry(key: GroupKey, topic: str, partition: int, offset: Offset | None) -> Entry:
@@ -226,12 +253,9 @@ def decode(entry: Entry) -> Change | None:
         return Change(_offset_key(key), _read(Offset, entry.value))
     if kind == Kind.PENDING:
         return Change(_pending_key(key), _read(Pending, entry.value))
+    if kind == Kind.MEMBER:
+        return Change(_seat_key(key), _read(Seat, entry.value))
     return None
-
-
-def group_key(entry: Entry) -> GroupKey:
-    """Whose record of kind GROUP it is."""
-    return _read_key(entry.key)[0]
 
 
 def _read(kind: type[M], value: bytes | None) -> M | None:
@@ -268,6 +292,14 @@ def _pending_key(key: bytes) -> PendingKey:
     if at + _PENDING.size != len(key):
         raise RemoteProtocolError(f"__groups: pending key of {len(key)} bytes, expected {at + 12}")
     return PendingKey(group, topic, *_PENDING.unpack_from(key, at))
+
+
+def _seat_key(key: bytes) -> SeatKey:
+    group, at = _read_key(key)
+    member_id, at = _take(key, at)
+    if at != len(key):
+        raise RemoteProtocolError(f"__groups: member key of {len(key)} bytes, expected {at}")
+    return SeatKey(group, member_id)
 
 
 def _take(key: bytes, at: int) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
@@ -15,16 +15,19 @@ from paceline_node.groups.records import (
     OffsetKey,
     Pending,
     PendingKey,
+    Seat,
+    SeatKey,
     decode,
-    group_key,
 )
+from paceline_node.groups.seating import seated
 
 Offsets = dict[TopicPartition, Offset]
 
 
 class GroupStore:
-    """``groups`` and ``offsets`` are read freely; only :meth:`apply` changes them. ``changes``
-    counts changes by family, for whoever shows them elsewhere."""
+    """``groups`` and ``offsets`` are read freely; only :meth:`apply` changes them. ``seats`` are
+    members that have records of their own. ``changes`` counts changes by family, for whoever shows
+    them elsewhere."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
@@ -32,20 +35,19 @@ class GroupStore:
         self.pending: dict[GroupKey, PendingOffsets] = {}
         self.begun: Begun | None = None
         self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
-        self._written: tuple[Entry, Group] | None = None
+        self.seats: dict[GroupKey, dict[str, Seat]] = {}
+        self._written: dict[bytes, tuple[Entry, Change]] = {}
 
-    def wrote(self, entry: Entry, group: Group) -> None:
-        """``entry`` is ``group``, and about to be applied: to decode a thousand members again would
+    def wrote(self, written: Iterable[tuple[Entry, Change]]) -> None:
+        """These entries, about to be applied, say this: to decode a thousand members again would
         keep the loop for as long as encoding them did."""
-        self._written = entry, group
+        self._written = {each[0].key: each for each in written}
 
     def apply(self, entry: Entry) -> None:
         """Fold one record. Raises RemoteProtocolError for one that cannot be read."""
-        written, self._written = self._written, None
-        if written is not None and written[0] is entry:
-            self._change_group(group_key(entry), written[1])
-            return
-        change = decode(entry)
+        written = self._written.pop(entry.key, None) if self._written else None
+        is_known = written is not None and written[0] is entry
+        change = written[1] if written is not None and is_known else decode(entry)
         match change:
             case Change(GroupKey() as key, value):
                 self._change_group(key, value)
@@ -53,12 +55,14 @@ class GroupStore:
                 self._change_offset(key, value)
             case Change(PendingKey() as key, value):
                 self._change_pending(key, value)
+            case Change(SeatKey() as key, value):
+                self._change_seat(key, value)
             case Change(None, Begun() as begun):
                 self.begun = begun
 
     def _change_group(self, key: GroupKey, value: object) -> None:
         if isinstance(value, Group):
-            self.groups[key] = value
+            self.groups[key] = seated(value, self.seats.get(key)) if value.is_head else value
         else:
             self.groups.pop(key, None)
         self.changes[key.family] += 1
@@ -79,11 +83,22 @@ class GroupStore:
         if not of_group:
             del self.pending[key.group]
 
+    def _change_seat(self, key: SeatKey, value: object) -> None:
+        """Of the group that its own record, the last of the batch, makes of it."""
+        seats = self.seats.setdefault(key.group, {})
+        if isinstance(value, Seat):
+            seats[key.member_id] = value
+        else:
+            seats.pop(key.member_id, None)
+        if not seats:
+            del self.seats[key.group]
+
     def clear(self) -> None:
         """Forget everything."""
         self.groups.clear()
         self.offsets.clear()
         self.pending.clear()
+        self.seats.clear()
         self.begun = None
         for family in Family:
             self.changes[family] += 1

@@ -17,7 +17,7 @@ from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.records import group_entry, offset_entry, pending_entry
+from paceline_node.groups.records import offset_entry, pending_entry
 
 _LOOKED_AT_ONCE = 2000
 """Offsets looked at in one step, which takes about a millisecond."""
@@ -86,7 +86,7 @@ class TopicSweep:
             return
         current = self._context.topics.current(group.topic)
         if current is not None and self._context.topics.holds(group.topic, None):
-            self._context.write(key, group_entry(key, replace(group, topic_id=current)))
+            self._context.put_group(key, replace(group, topic_id=current))
 
     def _mended(self, key: GroupKey) -> Iterator[Entry]:
         topics, store = self._context.topics, self._context.store

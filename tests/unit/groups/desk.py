@@ -120,6 +120,7 @@ class Desk:
         replayed = self.replayed()
         assert (replayed.store.groups, replayed.store.offsets) == state
         compacted = self._engine()
-        for key, value in {entry.key: entry.value for entry in self.log}.items():
-            compacted.apply(Entry(key, value))
+        last = {entry.key: at for at, entry in enumerate(self.log)}
+        for at in sorted(last.values()):
+            compacted.apply(self.log[at])
         assert (compacted.store.groups, compacted.store.offsets) == state
