@@ -115,6 +115,9 @@ class LogDirectory:
         async with trio.open_nursery() as nursery:
             for path, identity in await when_there_is_room(partial(self._identify, listed)):
                 nursery.start_soon(open_one, path, identity)
+        # A power cut may have left older marks. After a kill they are taken for exact, and this
+        # process may be killed before it syncs anything of its own.
+        self.marks.flush()
         for log in logs.values():
             self._tell_recovery(log)
         missing = tuple(sorted(listed - logs.keys(), key=lambda key: (key[0].bytes, key[1])))

@@ -183,6 +183,25 @@ async def test_a_log_that_ends_below_its_mark_has_lost_its_tail() -> None:
         process = process.killed()
 
 
+async def test_marks_that_a_power_cut_made_old_are_exact_after_the_next_start() -> None:
+    """Killed before it synced anything of its own: what it has found is durable all the same."""
+    process = await first()
+    log = await process.create(0, count=2)
+    await process.directory.marks.sync()
+    for _ in range(10):
+        log.append_leader(batch(), 1, 1_000)
+    await flush(log, process.disk)
+    process = process.killed()
+    opened = await process.open(same_boot=False)
+    assert (opened.damaged, opened.logs[key(0)].log_end_offset) == ((), 12)
+    process = process.killed()
+    path = log.segments[0].path()
+    process.disk.rot(path, random.Random(1), start=len(process.disk.content(path)) - 10, bits=1)
+    opened = await process.open(same_boot=True)
+    assert opened.damaged == (key(0),)
+    assert opened.logs[key(0)].log_end_offset == 12
+
+
 @pytest.mark.parametrize("same_boot", [True, False])
 async def test_a_mark_may_be_ahead_of_the_epoch_table(same_boot: bool) -> None:
     """Leaders change, and segments are sealed, between two checkpoints."""
