@@ -45,7 +45,8 @@ class Durable:
         if effects.hard_state is not None:
             self.hard_state = effects.hard_state
         if effects.snapshot is not None:
-            self.snapshot = effects.snapshot
+            if effects.snapshot.index > self.snapshot.index:
+                self.snapshot = effects.snapshot
             self.base = (effects.snapshot.index, effects.snapshot.term)
             self.entries = []
         self.append(effects.entries)
@@ -67,9 +68,13 @@ class Durable:
         return index <= self.last_index and self.entries[index - self.base[0] - 1].term == term
 
     def compact(self, snapshot: Snapshot, keep: int) -> None:
-        if snapshot.index > self.last_index or snapshot.index <= self.snapshot.index:
+        """Store a snapshot of one's own. What it stands for may still be on its way to the log, in
+        place of a longer tail that nobody committed: then nothing is dropped."""
+        if snapshot.index <= self.snapshot.index:
             return
         self.snapshot = snapshot
+        if not self._joins():
+            return
         base = max(self.base[0], snapshot.index - keep)
         if base > self.base[0]:
             term = self.entries[base - self.base[0] - 1].term
@@ -84,6 +89,19 @@ class Durable:
         torn = pending[kept] if kept < len(pending) else None
         if torn is not None and torn.snapshot is None and rng.random() < 0.3:
             self.append(torn.entries[: rng.randint(0, len(torn.entries))])
+        if not self._joins():
+            self.base = (self.snapshot.index, self.snapshot.term)
+            self.entries = []
+
+    def _joins(self) -> bool:
+        """Whether the log holds the very entry at which the snapshot stands."""
+        at = self.snapshot.index - self.base[0]
+        if at == 0:
+            return self.base[1] == self.snapshot.term
+        return 0 < at <= len(self.entries) and self.entries[at - 1].term == self.snapshot.term
 
     def log(self) -> RaftLog:
+        """The log as a start reads it: behind the snapshot, if the two do not join."""
+        if not self._joins():
+            return RaftLog(self.snapshot, base=None)
         return RaftLog(self.snapshot, self.entries, base=self.base)

@@ -158,11 +158,10 @@ class Node:
         self.world.later(self.world.rng.uniform(1, 60), self.on_snapshot, snapshot, self.life)
 
     def on_snapshot(self, snapshot: Snapshot, life: int) -> None:
-        if life != self.life or not self.alive or snapshot.index > self.core.log.last_index:
+        if life != self.life or not self.alive:
             return
-        if snapshot.index <= self.durable.last_index:
-            self.durable.compact(snapshot, self.world.profile.limits.keep_entries)
-            self.core.compacted(snapshot)
+        self.durable.compact(snapshot, self.world.profile.limits.keep_entries)
+        self.core.compacted(snapshot)
 
     def crash(self) -> None:
         self.alive = False
