@@ -6,6 +6,7 @@ connections it reads by, and what it decodes them with, are the published client
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from hashlib import sha256
@@ -17,7 +18,44 @@ from cursus.protocol.decoder import decode_batch
 from cursus.protocol.encoder import encode_message
 
 from tests.e2e.exactly_once.copying import Adapter, Course, Read, begin, copy
-from tests.integration.faults.cursus_bookkeeper import Coordinator, Refused
+from tests.integration.faults.cursus_bookkeeper import (
+    REPLY_S,
+    Coordinator,
+    Refused,
+    exchange,
+)
+
+
+class Line(Coordinator):
+    """A coordinator whose connection is kept as long as it answers."""
+
+    def __init__(self, addresses: list[tuple[str, int]], key: str) -> None:
+        super().__init__(addresses, key)
+        self._to: tuple[str, int] | None = None
+        self._stream: trio.SocketStream | None = None
+
+    async def ask(self, address: tuple[str, int], line: str) -> str | None:
+        answer = None
+        try:
+            with (
+                contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError),
+                trio.move_on_after(REPLY_S),
+            ):
+                if self._stream is None or self._to != address:
+                    self.close()
+                    self._stream = await trio.open_tcp_stream(*address)
+                    self._to = address
+                answer = await exchange(self._stream, line)
+        finally:
+            if answer is None:
+                self.close()  # what it may still say answers another command
+        return answer
+
+    def close(self) -> None:
+        """Let the connection go; idempotent."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.socket.close()
 
 
 class Cursus(Adapter):
@@ -26,8 +64,11 @@ class Cursus(Adapter):
     def __init__(self, course: Course) -> None:
         super().__init__(course)
         addresses = [(host, int(port)) for host, _, port in map(_split, course.servers)]
-        self._transactions = Coordinator(addresses, f"transactional_id={course.name}")
-        self._groups = Coordinator(addresses, f"group={course.group}")
+        key = f"transactional_id={course.name}"
+        self._transactions = Line(addresses, key)
+        self._lines = {partition: Line(addresses, key) for partition in range(len(course.ends))}
+        self._unsent: dict[int, list[str]] = {}
+        self._groups = Line(addresses, f"group={course.group}")
         self._sequence = 0
         self._own: list[int] = []
         self._positions: dict[int, int] = {}
@@ -53,6 +94,8 @@ class Cursus(Adapter):
         await self.rewind()
 
     async def close(self) -> None:
+        for line in (self._transactions, self._groups, *self._lines.values()):
+            line.close()
         for each in self._connections.values():
             each.close()
         self._connections.clear()
@@ -120,20 +163,39 @@ class Cursus(Adapter):
     # --- a transaction ----------------------------------------------------------------------------
 
     async def begin(self) -> None:
+        self._unsent = {}
         await self._transactions.say(f"BEGIN_TXN {self._who}")
 
     async def send(self, partition: int, value: bytes) -> None:
+        """Sent by :meth:`flush`: each command is one record, and answered when nodes have it."""
         self._sequence += 1
         place = f"topic={self.course.output} partition={partition} seqNum={self._sequence}"
-        await self._transactions.say(f"TXN_PUBLISH {self._who} {place} message={value.decode()}")
+        command = f"TXN_PUBLISH {self._who} {place} message={value.decode()}"
+        self._unsent.setdefault(partition, []).append(command)
 
     async def send_offsets(self, offsets: Mapping[int, int]) -> None:
+        await self.flush()
         pairs = ",".join(f"P{at}:{to}" for at, to in offsets.items())
         where = f"{self._group} {self._member} {pairs}"
         await self._transactions.say(f"SEND_OFFSETS_TO_TXN {self._who} {where}")
 
     async def flush(self) -> None:
-        """Nothing waits to be sent."""
+        """Send the records of each partition in order, on a connection of its own."""
+        unsent, self._unsent = self._unsent, {}
+        errors: list[BaseException] = []
+
+        async def publish(line: Line, commands: list[str]) -> None:
+            try:
+                for command in commands:
+                    await line.say(command)
+            except self.failures as error:
+                errors.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for partition, commands in unsent.items():
+                nursery.start_soon(publish, self._lines[partition], commands)
+        if errors:
+            raise errors[0]
 
     async def commit(self) -> None:
         await self._transactions.say(f"END_TXN {self._who} result=commit")

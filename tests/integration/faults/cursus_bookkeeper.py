@@ -12,7 +12,7 @@ from hashlib import sha256
 import trio
 
 _PATIENCE_S = 90.0
-_REPLY_S = 6.0
+REPLY_S = 6.0
 _PAUSE_S = 0.05
 _AGAIN = frozenset(
     {
@@ -52,34 +52,38 @@ class Coordinator:
     async def _try(self, line: str) -> str | None:
         if self._at is None:
             self._at = await self._find()
-        answer = None if self._at is None else await _ask(self._at, line)
+        answer = None if self._at is None else await self.ask(self._at, line)
         if answer is None:
             self._at = None
         return answer
 
     async def _find(self) -> tuple[str, int] | None:
         for address in self._addresses:
-            answer = await _ask(address, f"FIND_COORDINATOR {self._key}")
+            answer = await self.ask(address, f"FIND_COORDINATOR {self._key}")
             if answer is not None and answer.startswith("OK"):
                 fields = dict(word.partition("=")[::2] for word in answer.split()[1:])
                 return fields["host"], int(fields["port"])
         return None
 
+    async def ask(self, address: tuple[str, int], line: str) -> str | None:
+        """One command over a connection of its own; None when nobody answers."""
+        with contextlib.suppress(OSError, trio.BrokenResourceError), trio.move_on_after(REPLY_S):
+            async with await trio.open_tcp_stream(*address) as stream:
+                return await exchange(stream, line)
+        return None
 
-async def _ask(address: tuple[str, int], line: str) -> str | None:
-    """One command over a connection of its own; None when nobody answers."""
+
+async def exchange(stream: trio.abc.Stream, line: str) -> str | None:
+    """What is answered to one command; None when the connection ends before."""
     body = line.encode()
-    with contextlib.suppress(OSError, trio.BrokenResourceError), trio.move_on_after(_REPLY_S):
-        async with await trio.open_tcp_stream(*address) as stream:
-            await stream.send_all(struct.pack(">I", len(body)) + body)
-            data = b""
-            while len(data) < 4 or len(data) < 4 + struct.unpack(">I", data[:4])[0]:
-                more = await stream.receive_some(65536)
-                if not more:
-                    return None
-                data += more
-            return data[4:].decode()
-    return None
+    await stream.send_all(struct.pack(">I", len(body)) + body)
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack(">I", data[:4])[0]:
+        more = await stream.receive_some(65536)
+        if not more:
+            return None
+        data += more
+    return data[4:].decode()
 
 
 class Bookkeeper:
