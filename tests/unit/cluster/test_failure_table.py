@@ -1,4 +1,4 @@
-"""The table of tests/sim/README.md: all 40 rows, and every test and scenario it names exists."""
+"""The tables of tests/sim/README.md: all their rows, and that what they name exists."""
 
 from __future__ import annotations
 
@@ -38,3 +38,20 @@ def test_what_the_table_names_exists() -> None:
                 assert place in scenarios, f"row {row}: no scenario {place}"
             else:
                 assert name in _functions(ROOT / file), f"row {row}: no test {place}"
+
+
+def _rules() -> dict[int, list[list[str]]]:
+    text = (ROOT / "tests/sim/README.md").read_text(encoding="utf-8")
+    rows = re.finditer(r"\| P(\d+) \|[^|]+\|([^|]+)\|([^|]+)\|", text)
+    return {int(row[1]): [re.findall(r"`([^`]+)`", row[at]) for at in (2, 3)] for row in rows}
+
+
+def test_every_rule_is_held_and_its_absence_found() -> None:
+    rules = _rules()
+    assert sorted(rules) == list(range(1, 19))
+    for number, (held, found) in rules.items():
+        assert held, f"nothing holds rule {number}"
+        assert found, f"nothing finds that rule {number} is gone"
+        for place in (*held, *found):
+            file, _, name = place.partition("::")
+            assert name in _functions(ROOT / file), f"rule {number}: no {place}"

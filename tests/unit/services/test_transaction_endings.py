@@ -12,12 +12,17 @@ import trio.testing
 from paceline.errors import NotEnoughReplicas
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import read_header
-from paceline.wire.peer.transactions import AppendStaged, MarkersWritten, WriteMarkers
+from paceline.wire.peer.transactions import (
+    AppendStaged,
+    MarkersWritten,
+    SettleOffsets,
+    WriteMarkers,
+)
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import Staged, TopicPartition
+from paceline_node.transactions.records import GroupRef, Staged, StagedOffset, TopicPartition
 from tests.unit.transactions.desk import P0, P1, Desk
 
 
@@ -91,6 +96,9 @@ class Nodes:
     def find_topic(self, topic: str) -> Any:
         return SimpleNamespace(partitions={0: self, 1: self})
 
+    async def wait_offset(self, offset: int, timeout_s: float) -> Nodes:
+        return self
+
     async def append_staged(self, node: int, order: AppendStaged, batch: bytearray) -> None:
         await trio.lowlevel.checkpoint()
         sequence = read_header(batch).base_sequence
@@ -110,6 +118,20 @@ class Agreeing:
 
     async def perform(self, *_: object, **__: object) -> None:
         await trio.lowlevel.checkpoint()
+
+
+class Deciding(Agreeing):
+    """The machines of a coordinator that has decided ``ending``."""
+
+    def __init__(self, ending: Ending) -> None:
+        self._ending = ending
+
+    def replica(self, number: int) -> Any:
+        return SimpleNamespace(led_epoch=1)
+
+    async def perform(self, *_: object, **__: object) -> Any:  # type: ignore[override]
+        await trio.lowlevel.checkpoint()
+        return self._ending
 
 
 async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_nothing(
@@ -139,3 +161,27 @@ async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_no
     assert nodes.sent[0] == [0, 1, 2, 3]
     assert nodes.sent[1][-3:] == [1, 2, 3]
     assert nodes.marked == [P0, P1]
+
+
+async def test_offsets_wait_for_no_partition(autojump_clock: object) -> None:
+    """A group has the offsets of a transaction though one of its partitions has no leader."""
+    nodes = Nodes()
+    nodes.leader = -1
+    settled: list[str] = []
+
+    async def settle_offsets(order: SettleOffsets) -> None:
+        await trio.lowlevel.checkpoint()
+        settled.append(order.group.group)
+
+    nodes.settle_offsets = settle_offsets  # type: ignore[attr-defined]
+    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
+    where = GroupRef("cursus", "readers", "in")
+    offset = StagedOffset(where, "in", 0, 7)
+    key = TransactionKey(Family.CURSUS, "t")
+    ending = Ending(key, 1, ProducerIdentity(7, 0), True, (), (P0,), (), (offset,), 0)
+    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    ends.attach(cast(Any, Deciding(ending)), cast(Any, nodes))
+    with trio.move_on_after(60):
+        await ends._attempt(key)
+    assert settled == ["readers"]
+    assert nodes.marked == []

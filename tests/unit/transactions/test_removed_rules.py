@@ -1,0 +1,184 @@
+"""Rules of exactly once and of groups that nothing stops: each taken away is noticed.
+
+The table of all of them, with what holds each and what finds its absence, is in
+``tests/sim/README.md``. Here are those that a core of its own keeps: the test named passes with the
+rule where it lives, and must fail without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import pytest
+import trio
+import trio.testing
+
+from paceline.errors import PacelineError
+from paceline_node.groups import context as groups
+from paceline_node.groups.context import GroupContext
+from paceline_node.groups.kafka_roster import Roster
+from paceline_node.groups.kafka_state import KafkaState
+from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.topic_ids import TopicIds
+from paceline_node.groups.transactional import TransactionalOffsets
+from paceline_node.listeners import kafka_coordinator_errors as errors
+from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi
+from paceline_node.replication.producer_quota import ProducerQuota
+from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.storage import compaction
+from paceline_node.transactions import context as transactions
+from paceline_node.transactions import staging
+from tests.unit.broken_rules import assert_found
+from tests.unit.groups import (
+    test_kafka_groups,
+    test_topic_ids,
+    test_transactional,
+)
+from tests.unit.groups.members import KEY
+from tests.unit.groups.test_large_groups import lines_of, rebalance
+from tests.unit.listeners import test_kafka_coordinator_errors
+from tests.unit.replication.test_producer_quota import QuotaMachine
+from tests.unit.services import test_transaction_endings
+from tests.unit.storage import test_transaction_compaction
+from tests.unit.transactions import test_producers, test_sinks, test_staging
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``number`` is that of the table; ``test`` holds it; ``away`` takes it away."""
+
+    number: int
+    about: str
+    test: Callable[[], object]
+    away: Callable[[], contextlib.AbstractContextManager[object]]
+
+
+def _set(target: object, name: str, value: object) -> Callable[[], Any]:
+    return lambda: mock.patch.object(target, name, value)
+
+
+def _run(test: Callable[..., Awaitable[None]], *given: object) -> Callable[[], None]:
+    def run() -> None:
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        trio.run(test, *given, clock=clock)
+
+    return run
+
+
+def _one_after_the_other() -> contextlib.AbstractContextManager[object]:
+    """Offsets are settled once all markers are written."""
+    marked: dict[object, trio.Event] = {}
+    mark, settle = TransactionEndings._mark, TransactionEndings._settle
+
+    async def mark_first(self: TransactionEndings, ending: Any, *rest: Any) -> None:
+        await mark(self, ending, *rest)
+        marked.setdefault(ending.key, trio.Event()).set()
+
+    async def settle_then(self: TransactionEndings, ending: Any) -> None:
+        await marked.setdefault(ending.key, trio.Event()).wait()
+        await settle(self, ending)
+
+    return mock.patch.multiple(TransactionEndings, _mark=mark_first, _settle=settle_then)
+
+
+def _made_anew(self: KafkaState, key: GroupKey) -> Roster:
+    round_ = self.rounds.get(key)
+    return Roster(self.group(key), None if round_ is None else round_.joined)
+
+
+def _rebalances_are_linear() -> None:
+    small, large = (lines_of(lambda n=n: rebalance(n)) / n for n in (10, 60))  # type: ignore[misc]
+    assert large < small * 1.5
+
+
+RULES = (
+    Rule(
+        1,
+        "only PRODUCE tells of a time-out",
+        lambda: test_kafka_coordinator_errors.test_only_produce_tells_of_a_time_out(
+            CoordinatorApi.END_TXN
+        ),
+        _set(errors, "MEANT", {}),
+    ),
+    Rule(
+        3,
+        "offsets count while their topic is there",
+        lambda: test_topic_ids.test_a_deletion_that_no_coordinator_saw_is_made_up_for(KEY, False),
+        _set(TopicIds, "holds", lambda *_: True),
+    ),
+    Rule(
+        4,
+        "nothing is decided whose offsets are not pending",
+        lambda: test_staging.test_only_the_offsets_that_are_pending_are_committed("offsets"),
+        _set(staging, "_is_same", lambda *_: True),
+    ),
+    Rule(
+        4,
+        "who asks for an offset waits for what is pending",
+        lambda: test_transactional.test_what_is_pending_is_committed_or_dropped_at_the_end(True),
+        _set(TransactionalOffsets, "is_pending", lambda *_, **__: False),
+    ),
+    Rule(
+        5,
+        "offsets wait for no partition",
+        _run(test_transaction_endings.test_offsets_wait_for_no_partition, None),
+        _one_after_the_other,
+    ),
+    Rule(
+        13,
+        "ids that nobody uses make room",
+        test_producers.test_ids_that_nobody_has_used_make_room_for_new_ones,
+        _set(transactions, "evicted", lambda *_: []),
+    ),
+    Rule(
+        14,
+        "a request of a member searches nothing",
+        _rebalances_are_linear,
+        _set(KafkaState, "roster", _made_anew),
+    ),
+    Rule(
+        15,
+        "what is large is written in pieces",
+        test_staging.test_what_many_staged_records_leave_is_forgotten_in_pieces,
+        _set(transactions, "_PIECE_BYTES", 1 << 40),
+    ),
+    Rule(
+        15,
+        "a decision of any size is one record",
+        test_sinks.test_a_commit_of_any_size_is_decided_by_one_record,
+        _set(transactions, "_PIECE_BYTES", 1 << 40),
+    ),
+    Rule(
+        17,
+        "records of transactions are compacted",
+        _run(test_transaction_compaction.test_a_changelog_of_transactions_shrinks_as_a_plain_one),
+        _set(compaction, "_open", lambda *_: (b"", ())),
+    ),
+    Rule(
+        18,
+        "groups of pending offsets are counted",
+        test_kafka_groups.test_groups_of_pending_offsets_count_too,
+        _set(GroupContext, "check_new_group", lambda *_: None),
+    ),
+    Rule(
+        18,
+        "ids of members are short enough for everybody",
+        lambda: test_kafka_groups.test_a_client_with_the_longest_id_can_join("c" * 1024),
+        _set(groups, "_ID_PREFIX_BYTES_MAX", 4096),
+    ),
+)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.number}: {rule.about}")
+def test_its_absence_is_noticed(rule: Rule) -> None:
+    with rule.away(), pytest.raises((AssertionError, PacelineError, pytest.fail.Exception)):
+        rule.test()
+
+
+def test_a_quota_without_bounds_is_found() -> None:
+    """Rule 6, by the machine of its clients."""
+    assert_found(QuotaMachine, mock.patch.object(ProducerQuota, "admit"))
