@@ -12,7 +12,8 @@ import trio
 async def open_scope() -> AsyncIterator[trio.Nursery]:
     """A nursery that is cancelled when the body ends.
 
-    An error of the body, or of one task, leaves as itself. Several at once stay a group: at most
+    An error of the body, or of one task, leaves as itself, also when the caller is cancelled in the
+    same moment (the next checkpoint outside says so again). Several at once stay a group: at most
     one of them is the user's, so the others are bugs to be seen.
     """
     alone: BaseException | None = None
@@ -21,8 +22,9 @@ async def open_scope() -> AsyncIterator[trio.Nursery]:
             yield nursery
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        if len(group.exceptions) > 1:
+        cancelled, errors = group.split(trio.Cancelled)
+        if errors is not None and len(errors.exceptions) > 1:
             raise
-        alone = group.exceptions[0]
+        alone = (errors or cancelled or group).exceptions[0]
     if alone is not None:
         raise alone

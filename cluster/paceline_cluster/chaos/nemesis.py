@@ -16,6 +16,7 @@ from paceline_cluster.chaos.faults import KINDS, Act, FaultKind, Part
 from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.chaos.schedule import PlannedFault
 from paceline_cluster.chaos.targets import NoTarget, PartitionView, Picture
+from paceline_cluster.chaos.workload import COPIES_TOPIC
 from paceline_cluster.checker import events
 from paceline_cluster.errors import ClusterError
 from paceline_cluster.faulty.fleet import Fleet
@@ -140,13 +141,15 @@ class Nemesis:
 
 
 def _led(picture: Picture, nodes: Sequence[int]) -> list[str]:
-    """Partitions written to that the nodes certainly lead; none when the cluster is in motion."""
+    """Partitions of the history that the nodes certainly lead; none when the cluster moves."""
     if not picture.is_healthy:
         return []
     return [
         name
         for name, view in sorted(picture.partitions.items())
-        if view.leader in set(nodes) and not is_internal_topic(name)
+        if view.leader in set(nodes)
+        and not is_internal_topic(name)
+        and not name.startswith(f"{COPIES_TOPIC}/")
     ]
 
 

@@ -12,6 +12,7 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline.version import __version__
+from paceline_cluster.chaos.copies import Judgement
 from paceline_cluster.chaos.nemesis import Nemesis, Strike
 from paceline_cluster.chaos.recorder import Recorder
 from paceline_cluster.chaos.scenario import Scenario
@@ -50,6 +51,8 @@ class Report:
     timeline: Timeline
     problems: list[str]
     verified_logs: int
+    copied: int = 0
+    """Records that the copiers copied, each once."""
 
     @property
     def outcome(self) -> Outcome:
@@ -69,6 +72,7 @@ class Report:
             "fault_count": len(struck),
             "problems": self.problems,
             "verified_logs": self.verified_logs,
+            "copied": self.copied,
             "verdict": self.verdict.to_json(),
             "faults": [fault.to_json() for fault in self.timeline.faults],
             "passed_over": [each.to_json() for each in self.strikes if not each.nodes],
@@ -81,6 +85,7 @@ class Report:
             *self.verdict.lines(),
             *(f"problem: {problem}" for problem in self.problems),
             f"longest time without acknowledgement in a partition under a fault: {worst:.2f} s",
+            *([f"{self.copied} records copied exactly once"] if self.copied else []),
             f"scenario {self.scenario.name}, seed {self.seed}: {self.outcome}",
         ]
 
@@ -94,6 +99,7 @@ class _Run:
     say: Callable[[str], None]
     problems: list[str] = field(default_factory=list)
     strikes: list[Strike] = field(default_factory=list)
+    copied: int = 0
 
     def rng(self, purpose: str) -> random.Random:
         """Each purpose draws from a stream of its own, so that one cannot disturb another."""
@@ -121,6 +127,7 @@ class _Run:
             timeline(read_history(history)),
             self.problems,
             logs,
+            self.copied,
         )
 
     async def _struck(self, fleet: Fleet, recorder: Recorder) -> None:
@@ -154,11 +161,21 @@ class _Run:
             await workload.acknowledge(WARM_RECORDS)
             self.say("reading everything")
             try:
-                await workload.rest(lambda: _extend(scope))
+                self._judge_copies(await workload.rest(lambda: _extend(scope)))
             except PacelineError as error:
                 self.problems.append(f"the healed cluster cannot be read: {error}")
         if scope.cancelled_caught:
             self.problems.append(f"the workload did not come to rest within {REST_S:.0f} s")
+
+    def _judge_copies(self, judgement: Judgement | None) -> None:
+        if judgement is None:
+            return
+        if judgement.problem is not None:
+            self.problems.append(f"copied not exactly once: {judgement.problem}")
+        elif not judgement.copied:
+            self.problems.append("nothing was copied in transactions")
+        else:
+            self.copied = judgement.copied
 
     async def _stopped(self, fleet: Fleet) -> None:
         try:

@@ -14,7 +14,7 @@ from paceline.errors import PacelineError
 from paceline.types import TopicPartition
 from paceline_cluster.chaos.member import ask_offsets
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
-from paceline_cluster.sim.copier import Copier
+from paceline_cluster.sim.copier import SimCopier
 from paceline_cluster.sim.guests.invitation import invited, last_questions
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
@@ -82,7 +82,7 @@ def gather(
     for number in range(plan.line_writers):
         writers.append(LineWriter(f"l{number}", plan, recorder, fork()))
     for number in range(plan.copiers):
-        writers.append(Copier(f"c{number}", plan, fork()))
+        writers.append(SimCopier(f"c{number}", plan, fork()))
     for number in range(plan.transactors):
         writers.append(Transactor(f"t{number}", plan, recorder, fork()))
     topic = plan.topics[0]

@@ -18,7 +18,7 @@ from paceline_cluster.sim import loop
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import Shape, SimCluster
 from paceline_cluster.sim.company import Company, Worker, gather, read_everything, stop
-from paceline_cluster.sim.copier import judge_copies
+from paceline_cluster.sim.copier import what_is_wrong_with_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
 from paceline_cluster.sim.history import Recorder
@@ -291,7 +291,7 @@ class Run:
         self._judge()
 
     async def _judge_copies(self, client: Client) -> None:
-        problem = await judge_copies(client, self.plan)
+        problem = await what_is_wrong_with_copies(client, self.plan)
         if problem is not None:
             self.oracle.fail("EOS", problem)
 
