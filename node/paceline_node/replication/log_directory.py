@@ -19,6 +19,7 @@ from paceline.errors import CorruptMessage, StorageError
 from paceline.types import TopicId
 from paceline_node.env import Env, is_full
 from paceline_node.storage import layout
+from paceline_node.storage.durability import Marked
 from paceline_node.storage.known_offsets import DECISIVE, KnownOffsets
 from paceline_node.storage.layout import Offsets, PartitionKey
 from paceline_node.storage.log import Log
@@ -109,7 +110,9 @@ class LogDirectory:
                     await self._set_aside(path, str(error))
                     return
             # What a log lost is known by its old mark until the controller has been told.
-            log.mark = self.marks.of(key, max(log.durable_offset, marks.get(key, 0)))
+            told, now = marks.get(key), Marked.of(log.durable_offset, log.epochs)
+            is_short = told is not None and told.offset > now.offset
+            log.mark = self.marks.of(key, told if told is not None and is_short else now)
 
         listed = known.partitions | marks.keys()
         async with trio.open_nursery() as nursery:
@@ -133,7 +136,7 @@ class LogDirectory:
     def _hints(
         self,
         key: PartitionKey,
-        marks: Mapping[PartitionKey, int],
+        marks: Mapping[PartitionKey, Marked],
         ending: Ending,
         *,
         disk_failed: bool,
@@ -147,10 +150,11 @@ class LogDirectory:
         is_told = bool(marks) and Offsets.LOG_START not in self._known.unreadable
         return RecoveryHints(
             ending=ending,
-            recovery_point=max(point or 0, mark or 0),
+            recovery_point=max(point or 0, 0 if mark is None else mark.offset),
             checkpoint=point or 0,
             point_known=point is not None or mark is not None,
             mark_exact=mark is not None and not acked_unsynced,
+            mark=mark,
             log_start=log_start or 0,
             first_offset=(log_start or 0) if is_told else None,
             disk_failed=disk_failed,
@@ -232,7 +236,7 @@ class LogDirectory:
             if is_full(error):  # nothing of it was ever promised, and it will be made anew
                 self._disk.remove_tree(path)
             raise
-        log.mark = self.marks.of(key, log.durable_offset)
+        log.mark = self.marks.of(key, Marked.of(log.durable_offset, log.epochs))
         return log
 
     async def retire(self, log: Log, *, delete: bool) -> None:

@@ -31,6 +31,7 @@ from paceline_node.replication.replica import RegistrationGate, Transition
 from paceline_node.settings.flush_mode import FlushMode, weakest
 from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
+from paceline_node.storage.durability import Marked
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -315,7 +316,7 @@ class PartitionTable:
         key = (topic.topic_id, registration.partition)
         log.settings = self._log_settings(config)
         # What was lost the controller has heard of, at the registration.
-        log.mark.lower(log.durable_offset)
+        log.mark.lower(Marked.of(log.durable_offset, log.epochs))
         partition = Partition(
             self._context,
             topic.name,

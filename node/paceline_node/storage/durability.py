@@ -7,26 +7,53 @@ truncations go on, so each one is described by a :class:`SyncTicket` drawn when 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from paceline.types import NO_EPOCH
+from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import File
+from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log_file import raw
 
 
+class Marked(NamedTuple):
+    """How far a log was synced; the leader epoch of the last record below ``offset`` (-1: none is
+    known), and where that began."""
+
+    offset: int
+    epoch: int = NO_EPOCH
+    epoch_start: int = 0
+
+    @classmethod
+    def of(cls, offset: int, epochs: EpochCache) -> Marked:
+        """The mark of a log with these epochs that was synced up to ``offset``."""
+        last = epochs.entry_at(offset - 1)
+        return cls(offset) if last is None else cls(offset, *last)
+
+    def speaks_against(self, header: BatchHeader) -> bool:
+        """Whether a batch below this mark cannot have the epoch that its header names."""
+        if self.epoch < 0 or header.base_offset >= self.offset:
+            return False
+        # By its end: the table may begin inside a batch that the log start lies in.
+        if header.last_offset >= self.epoch_start:
+            return header.leader_epoch != self.epoch
+        return header.leader_epoch > self.epoch
+
+
 class Mark(Protocol):
-    """Where one log's durable offset is kept on disk (``marks.py``)."""
+    """Where it is kept on disk how far one log was synced (``marks.py``)."""
 
-    def reach(self, offset: int) -> None:
-        """Everything below ``offset`` was synced."""
+    def reach(self, told: Marked) -> None:
+        """Everything below was synced."""
 
-    def lower(self, offset: int) -> None:
-        """The log is about to be cut at ``offset``."""
+    def lower(self, told: Marked) -> None:
+        """The log is about to be cut there."""
 
 
 class _NoMark:
-    def reach(self, offset: int) -> None: ...
+    def reach(self, told: Marked) -> None: ...
 
-    def lower(self, offset: int) -> None: ...
+    def lower(self, told: Marked) -> None: ...
 
 
 UNMARKED: Mark = _NoMark()

@@ -109,8 +109,13 @@ class EpochCache:
 
     def epoch_at(self, offset: int) -> LeaderEpoch:
         """The epoch of the record at ``offset``; -1 when it lies before the table."""
+        entry = self.entry_at(offset)
+        return NO_EPOCH if entry is None else LeaderEpoch(entry.epoch)
+
+    def entry_at(self, offset: int) -> EpochStart | None:
+        """The entry of the record at ``offset``; None when it lies before the table."""
         index = bisect_right(self._starts, offset) - 1
-        return LeaderEpoch(self._epochs[index]) if index >= 0 else NO_EPOCH
+        return EpochStart(self._epochs[index], self._starts[index]) if index >= 0 else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
         """Where ``epoch`` ends in this log, or the largest known epoch below it.

@@ -33,7 +33,7 @@ from paceline_node.storage import (
     table_cuts,
 )
 from paceline_node.storage.damage import DamagedRange
-from paceline_node.storage.durability import UNMARKED, Durability, Mark, SyncTicket
+from paceline_node.storage.durability import UNMARKED, Durability, Mark, Marked, SyncTicket
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity, read_metadata, write_identity
 from paceline_node.storage.placing import Appended, Placed
@@ -378,7 +378,7 @@ class Log:
                 raise ValueError(f"{self}: the batch at {offset} begins below the log start")
             table_cuts.prepare(self.producers, self._files.all, boundary.offset)
             prepared = self._files.prepare(boundary)
-        self.mark.lower(boundary.offset)
+        self.mark.lower(Marked.of(boundary.offset, self.epochs))
         with self._errors(self._broken):
             self._files.cut_back(boundary, prepared)
         self._forget_from(boundary.offset)
@@ -396,7 +396,7 @@ class Log:
         offset = state.offset
         with self._errors(self._write_error):
             prepared = self._files.prepare_anew(offset)
-        self.mark.lower(offset)
+        self.mark.lower(Marked(offset))
         with self._errors(self._broken):
             self._files.begin_anew(offset, prepared)
         self._forget_from(0, spared=offset)
@@ -529,7 +529,7 @@ class Log:
     def synced(self, ticket: SyncTicket) -> None:
         """A sync of the ticket's files and directory, begun after it was drawn, has succeeded."""
         self._durability.synced(ticket)
-        self.mark.reach(self.durable_offset)
+        self.mark.reach(Marked.of(self.durable_offset, self.epochs))
         if self.state.synced(ticket.closing) and self.failed is None:
             with contextlib.suppress(StorageError):  # it is noted in ``failed``
                 self.advance_start(self.log_start_offset)

@@ -9,13 +9,17 @@ own: they are written, not synced, when a group's sync has succeeded and before 
 * For a power cut they ride in the sync of a group, four times a second at most, and always in the
   next one after a mark was lowered. So they are a fraction of a second old.
 
-One slot of 32 bytes a log, overwritten in place; big-endian, the CRC-32C over all before it::
+One slot of 64 bytes a log, overwritten in place; big-endian, the CRC-32C over all before it, the
+rest zeros::
 
-     0               16          20           28       32
-    +---------------+-----------+------------+--------+
-    | topic id      | u32       | i64 offset | u32    |
-    |               | partition |            | crc    |
-    +---------------+-----------+------------+--------+
+     0               16          20           28          32           40       44
+    +---------------+-----------+------------+-----------+------------+--------+-------
+    | topic id      | u32       | i64 offset | i32 epoch | i64 its    | u32    | zeros
+    |               | partition |            |           | start      | crc    |
+    +---------------+-----------+------------+-----------+------------+--------+-------
+
+The epoch is that of the last record below the offset (-1: none), and where it begins. It lies
+outside every batch's own checksum, and the table of epochs is written with checkpoints only.
 
 A slot is written within one sector, so a power cut leaves an old or the new one. A missing file, or
 a slot that is not whole, means "not known": then the recovery point has to do.
@@ -31,6 +35,7 @@ from uuid import UUID
 from paceline.types import TopicId
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
+from paceline_node.storage.durability import Marked
 from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.log_file import Salvage
 
@@ -38,36 +43,36 @@ NAME = "durable.marks"
 RIDE_S = 0.25
 """How often the marks ride in the sync of a group, at most."""
 
-_SLOT = struct.Struct(">16sIq")
+_SLOT = struct.Struct(">16sIqiq")
 _CRC = struct.Struct(">I")
-_SLOT_BYTES = 32
-_RUN = 128  # slots: a page
+_SLOT_BYTES = 64
+_RUN = 64  # slots: a page
 
 
 class LogMark:
-    """The mark of one log. ``offset``: everything below it that the log holds was synced."""
+    """The mark of one log. ``told``: everything below its offset that the log holds was synced."""
 
-    __slots__ = ("_marks", "_slot", "offset")
+    __slots__ = ("_marks", "_slot", "told")
 
-    def __init__(self, marks: DurableMarks, slot: int, offset: int) -> None:
+    def __init__(self, marks: DurableMarks, slot: int, told: Marked) -> None:
         self._marks = marks
         self._slot = slot
-        self.offset = offset
+        self.told = told
 
-    def reach(self, offset: int) -> None:
-        """A sync has covered the log up to ``offset``; :meth:`DurableMarks.flush` writes it."""
-        if offset > self.offset:
-            self._set(offset)
+    def reach(self, told: Marked) -> None:
+        """A sync has covered the log up to there; :meth:`DurableMarks.flush` writes it."""
+        if told.offset >= self.told.offset and told != self.told:
+            self._set(told)
 
-    def lower(self, offset: int) -> None:
-        """The log is about to be cut at ``offset``: written at once, since a mark above the end
-        of a log would tell of a loss. Never fails: such a false alarm costs a repair."""
-        if offset < self.offset:
-            self._set(offset)
+    def lower(self, told: Marked) -> None:
+        """The log is about to be cut there: written at once, since a mark above the end of a log
+        would tell of a loss. Never fails: such a false alarm costs a repair."""
+        if told.offset < self.told.offset:
+            self._set(told)
             self._marks.lowered()
 
-    def _set(self, offset: int) -> None:
-        self.offset = offset
+    def _set(self, told: Marked) -> None:
+        self.told = told
         self._marks.change(self, self._slot)
 
 
@@ -87,7 +92,7 @@ class DurableMarks:
         self._urgent = False
         self._rode_at = float("-inf")
 
-    async def open(self) -> dict[PartitionKey, int]:
+    async def open(self) -> dict[PartitionKey, Marked]:
         """Open or make the file; the marks that it holds. What cannot be read, or has rotted, is
         written anew. Raises OSError."""
         try:
@@ -97,7 +102,7 @@ class DurableMarks:
             await self._disk.fsync_dir("")
         size = self._file.size() // _SLOT_BYTES * _SLOT_BYTES
         self._image = bytearray(await Salvage(self._file).read(size, 0) if size else b"")
-        found: dict[PartitionKey, int] = {}
+        found: dict[PartitionKey, Marked] = {}
         for slot in range(len(self._image) // _SLOT_BYTES):
             read = self._read(slot)
             if read is None or read[0] in found:
@@ -109,14 +114,14 @@ class DurableMarks:
         self.flush()
         return found
 
-    def of(self, key: PartitionKey, offset: int) -> LogMark:
-        """The mark of a log that was just opened or made, durable up to ``offset``."""
+    def of(self, key: PartitionKey, told: Marked) -> LogMark:
+        """The mark of a log that was just opened or made, durable as far as ``told``."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._free.pop() if self._free else len(self._image) // _SLOT_BYTES
             self._slots[key] = slot
             self._keys[slot] = key
-        mark = self._owners[slot] = LogMark(self, slot, offset)
+        mark = self._owners[slot] = LogMark(self, slot, told)
         self.change(mark, slot)
         return mark
 
@@ -141,11 +146,12 @@ class DurableMarks:
         if self._owners.get(slot) is not mark:
             return
         key = self._keys[slot]
-        body = _SLOT.pack(key[0].bytes, key[1], mark.offset)
+        body = _SLOT.pack(key[0].bytes, key[1], *mark.told)
         start = slot * _SLOT_BYTES
         if start == len(self._image):
             self._image.extend(bytes(_SLOT_BYTES))
-        self._image[start : start + _SLOT_BYTES] = body + _CRC.pack(crc32c(body))
+        slot_bytes = (body + _CRC.pack(crc32c(body))).ljust(_SLOT_BYTES, b"\0")
+        self._image[start : start + _SLOT_BYTES] = slot_bytes
         self._dirty.add(slot)
 
     def lowered(self) -> None:
@@ -187,15 +193,16 @@ class DurableMarks:
             self._file.close()
             self._file = None
 
-    def _read(self, slot: int) -> tuple[PartitionKey, int] | None:
+    def _read(self, slot: int) -> tuple[PartitionKey, Marked] | None:
         body = bytes(self._image[slot * _SLOT_BYTES : slot * _SLOT_BYTES + _SLOT.size])
         (crc,) = _CRC.unpack_from(self._image, slot * _SLOT_BYTES + _SLOT.size)
         if crc32c(body) != crc:
             return None
-        topic_id, partition, offset = _SLOT.unpack(body)
-        if offset < 0:
+        topic_id, partition, *told = _SLOT.unpack(body)
+        marked = Marked(*told)
+        if marked.offset < 0:
             return None
-        return (TopicId(UUID(bytes=topic_id)), partition), offset
+        return (TopicId(UUID(bytes=topic_id)), partition), marked
 
 
 def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:

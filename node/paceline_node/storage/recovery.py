@@ -26,6 +26,7 @@ from paceline_node.storage import compaction_file, damage, epoch_file, producer_
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
+from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.log_state import LogState
 from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
@@ -54,7 +55,8 @@ class RecoveryHints:
     was durable, the higher of ``recovery.ckpt``'s and the mark's; ``checkpoint``: the former's
     alone, up to which the epoch table on disk is complete and indexes may be believed (None: the
     same); ``point_known``: whether either says anything of this log; ``mark_exact``: whether it is
-    the log's mark, and nobody was told of a record above it. ``log_start``: from ``logstart.ckpt``
+    the log's mark, and nobody was told of a record above it; ``mark``: the mark itself, if there is
+    one, which knows the newest epoch. ``log_start``: from ``logstart.ckpt``
     (0: the first segment's base); ``first_offset``: where the first segment must begin at the
     latest, None if that is not known. ``disk_failed``: a sync failed under the process before, so
     what lies above the recovery point may be in the page cache alone.
@@ -65,6 +67,7 @@ class RecoveryHints:
     checkpoint: int | None = None
     point_known: bool = True
     mark_exact: bool = True
+    mark: Marked | None = None
     log_start: int = 0
     first_offset: int | None = None
     disk_failed: bool = False
@@ -271,8 +274,13 @@ class _Recovery:
             self._epochs_on_disk = []
         else:
             self._epochs_on_disk = table.entries
-        self._table = table
-        self._epochs = EpochCache(table.entries)
+        marked = self._hints.mark
+        if marked is not None and marked.epoch > table.last_epoch:
+            if self._hints.clean:  # a clean stop wrote the whole table: this one is older
+                self._found.rebuilt.append(epoch_file.NAME)
+                return False
+            table.assign(marked.epoch, marked.epoch_start)  # it began after the checkpoint
+        self._table, self._epochs = table, EpochCache(table.entries)
         return True
 
     # --- what may be trusted --------------------------------------------------------------------
@@ -395,7 +403,9 @@ class _Recovery:
             segment.file,
             size,
             start,
-            ScanRules(self._mark, self._table, self._known_until, end, self._tail),
+            ScanRules(
+                self._mark, self._table, self._known_until, end, self._tail, self._hints.mark
+            ),
             last_epoch=self._epochs.last_epoch,
             visit=partial(self._note, segment),
             visit_hole=partial(self._note_hole, segment),

@@ -29,6 +29,7 @@ from paceline.wire.batch_header import (
 )
 from paceline.wire.checksum import crc32c
 from paceline_node.env import File
+from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import MAX_RELATIVE
 from paceline_node.storage.log_file import Salvage
@@ -57,7 +58,7 @@ class ScanRules:
     it, a torn write as far as ``tail`` allows that. ``epochs`` is the checksummed table and binds
     below ``epochs_until``. ``end`` is the base offset of the next segment, None for the last one; a
     file may go on behind it when a truncation had not reached the disk, and those bytes are not
-    looked at.
+    looked at. ``marked`` knows the newest epoch, which may have begun behind the table's end.
     """
 
     mark: int
@@ -65,6 +66,7 @@ class ScanRules:
     epochs_until: int
     end: int | None
     tail: Tail = Tail.ALL
+    marked: Marked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,9 @@ class SegmentScan:
             known = self._rules.epochs.epoch_at(header.last_offset)
             if known not in (NO_EPOCH, header.leader_epoch):
                 return f"leader epoch {header.leader_epoch}, the epoch table says {known}"
+        marked = self._rules.marked
+        if marked is not None and marked.speaks_against(header):
+            return f"leader epoch {header.leader_epoch}, the mark says {marked.epoch}"
         return None
 
     def _accept(self, header: BatchHeader, position: int) -> None:

@@ -13,6 +13,7 @@ from paceline.errors import StorageFull
 from paceline_node.env import is_full
 from paceline_node.storage.descriptors import Descriptors
 from paceline_node.storage.disk import RealDisk
+from paceline_node.storage.durability import Marked
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -50,11 +51,11 @@ class Mark:
     def __init__(self) -> None:
         self.offset = END
 
-    def reach(self, offset: int) -> None:
-        self.offset = max(self.offset, offset)
+    def reach(self, told: Marked) -> None:
+        self.offset = max(self.offset, told.offset)
 
-    def lower(self, offset: int) -> None:
-        self.offset = min(self.offset, offset)
+    def lower(self, told: Marked) -> None:
+        self.offset = min(self.offset, told.offset)
 
 
 @WAYS

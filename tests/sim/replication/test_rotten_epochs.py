@@ -1,0 +1,73 @@
+"""A leader epoch lies outside its batch's checksum. One that rotted in the newest batches, above
+the last checkpoint of the epochs, is damage of that batch: nobody leads or follows by it.
+"""
+
+from __future__ import annotations
+
+import pytest
+import trio.testing
+
+from paceline.wire.batch import iter_batches
+from tests.integration.replication.cluster import batch, produce
+from tests.integration.replication.test_replication import values
+from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster
+
+EPOCH_AT = 12
+EPOCH_BYTES = 4
+END = len(RECORDS)
+
+
+def rot_epoch(cluster: MemoryCluster, number: int, offset: int, change: int) -> None:
+    """Change the leader epoch of the batch at ``offset`` of a node's replica by ``change``."""
+    disk = cluster.disks[number]
+    for path, _ in list(disk.files()):
+        if not (path.startswith("topics/t-0.") and path.endswith(".log")):
+            continue
+        content = bytearray(disk.content(path))
+        for at, header in iter_batches(bytes(content)):
+            if header.base_offset == offset:
+                place = slice(at + EPOCH_AT, at + EPOCH_AT + EPOCH_BYTES)
+                content[place] = (header.leader_epoch + change).to_bytes(EPOCH_BYTES, "big")
+                disk.overwrite(path, bytes(content))
+                return
+    raise AssertionError(f"no batch at {offset}")
+
+
+@pytest.mark.parametrize(
+    ("change", "offset"), [(1, END - 1), (256, END - 1), (-1, END - 1), (1, END - 7)]
+)
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_a_rotten_epoch_is_damage_of_its_batch(
+    role: str, change: int, offset: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with memory_cluster() as cluster:
+        await cluster.written(RECORDS[:3], min_insync_replicas="2")
+        numbers = list(cluster.nodes)
+        for number in numbers:
+            await cluster.kill(number)
+        for number in numbers:
+            await cluster.start(number)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3)
+        leader = cluster.leader("t")
+        assert leader is not None
+        for value in RECORDS[3:]:
+            await produce(leader, batch(value))
+        await cluster.wait(lambda: cluster.all_at("t", END))
+        told = leader.log.epochs.epoch_at(offset)
+        hurt = leader.leader if role == "leader" else cluster.follower().node_id
+        for number in numbers:
+            await cluster.kill(number)
+        rot_epoch(cluster, hurt, offset, change)
+        await cluster.start(hurt)
+        for number in numbers:
+            if number != hurt:
+                await cluster.start(number)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3, timeout_s=60)
+        leader = cluster.leader("t")
+        assert leader is not None
+        await produce(leader, batch(b"more"))
+        await cluster.wait(lambda: cluster.all_at("t", END + 1))
+        for node in cluster.nodes.values():
+            assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
+            assert node.partition("t").log.epochs.epoch_at(offset) == told
+            assert not node.failures

@@ -1,0 +1,48 @@
+"""Leader epochs that rotted, or whose table is old: the mark of a log knows its newest epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline_node.storage import epoch_file
+from paceline_node.storage.durability import Marked
+from paceline_node.storage.epochs import EpochStart
+from paceline_node.storage.log import Log
+from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.torn import Ending
+from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, restore, written
+from tests.unit.storage.world import PATH, env_on
+
+
+@pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])
+async def test_the_mark_knows_the_newest_epoch(ending: Ending) -> None:
+    """A field of a batch's header that its checksum does not cover; no table is as new."""
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    edges = bounds(whole)
+    names = disk.list(PATH)
+    kept = {name: disk.content(f"{PATH}/{name}") for name in names}
+    marked = Marked(12, 3, edges[4][1])
+    hints = RecoveryHints(ending, recovery_point=12, checkpoint=edges[4][1], mark=marked)
+    for number, epoch in ((4, 2), (4, 4), (4, 259), (5, 2), (5, 4), (5, 3 << 24)):
+        position, start = edges[number]
+        rotten = whole[: position + 12] + epoch.to_bytes(4, "big") + whole[position + 16 :]
+        restore(disk, {**kept, FIRST.rpartition("/")[2]: rotten})
+        log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+        assert [(d.start, d.end) for d in log.damaged] == [(start, edges[number + 1][1])], epoch
+        assert log.epochs.entries[-1] == (3, edges[4][1])
+        disk.kill()
+
+
+async def test_an_epoch_table_older_than_a_clean_stop_is_not_believed() -> None:
+    disk = MemoryDisk()
+    await written(disk)
+    edges = bounds(disk.content(FIRST))
+    await epoch_file.write(disk, PATH, [EpochStart(1, 0), EpochStart(2, edges[2][1])])
+    hints = RecoveryHints(Ending.CLEAN, recovery_point=12, mark=Marked(12, 3, edges[4][1]))
+    log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+    assert log.epochs.entries[-1] == (3, edges[4][1])
+    assert not log.damaged
+    log.abandon()
