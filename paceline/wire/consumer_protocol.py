@@ -110,6 +110,20 @@ class Assignment:
         return cls(reader.partitions(), reader.nullable())
 
 
+def assigned_topics(data: bytes) -> list[str]:
+    """The topics of an assignment, without a look at their partitions. Raises
+    RemoteProtocolError."""
+    if not data:
+        return []
+    reader = _Reader(data, "assignment")
+    reader.i16()
+    found = []
+    for _ in range(reader.count()):
+        found.append(reader.text())
+        reader.pass_over(reader.count())
+    return found
+
+
 def _text(text: str) -> bytes:
     raw = text.encode()
     return _I16.pack(len(raw)) + raw
@@ -171,6 +185,10 @@ class _Reader:
             topic = self.text()
             found[topic] = tuple([self.i32() for _ in range(self.count())])
         return found
+
+    def pass_over(self, numbers: int) -> None:
+        """So many i32 more are read."""
+        self._take(numbers * _I32.size)
 
     def _take(self, size: int) -> bytes:
         end = self._at + size

@@ -169,7 +169,7 @@ def _in_order(group: Group, round_: Round, kept: list[Member]) -> tuple[Member, 
 
 
 def _next_generation(group: Group, members: tuple[Member, ...], round_: Round) -> Group:
-    after = replace(group, generation=group.generation + 1, members=members)
+    after = replace(group, generation=group.generation + 1, members=members, read=())
     if not members:
         return replace(after, phase=Phase.EMPTY, leader="", protocol="")
     return replace(

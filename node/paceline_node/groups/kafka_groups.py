@@ -36,6 +36,7 @@ from paceline_node.groups.kafka_joins import KafkaJoins
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.read_topics import made_anew, topics_read
 from paceline_node.groups.records import Group, Member, Phase
 
 _STATES = {
@@ -112,7 +113,9 @@ class KafkaGroups:
         members = [
             replace(each, assignment=assignments.get(each.member_id, b"")) for each in group.members
         ]
-        return replace(group, phase=Phase.STABLE, members=tuple(members))
+        is_known = group.protocol_type == PROTOCOL_TYPE
+        read = topics_read(assignments.values(), self._context.topics) if is_known else ()
+        return replace(group, phase=Phase.STABLE, members=tuple(members), read=read)
 
     def _await_leader(self, key: GroupKey, member_id: str) -> Deferred[Synced]:
         again = RebalanceInProgress(f"{member_id} asked once more")
@@ -132,10 +135,16 @@ class KafkaGroups:
             raise RebalanceInProgress(f"group {key}: the members join again")
 
     def check_commit(
-        self, key: GroupKey, generation: int, member_id: str, instance_id: str | None
+        self,
+        key: GroupKey,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        topics: Iterable[str] = (),
     ) -> None:
-        """Whether a member, or with generation -1 nobody, may commit; keeps the session. Raises as
-        :meth:`heartbeat`, and GroupFull."""
+        """Whether a member, or with generation -1 nobody, may commit offsets of ``topics``; keeps
+        the session. Raises as :meth:`heartbeat`, and GroupFull. A member that was assigned a topic
+        which is another one by now has to join again: what it reached is of the old one."""
         if generation < 0 and not member_id and instance_id is None:
             if len(self._state.roster(key)):
                 raise UnknownMember(f"group {key} has members; only they commit")
@@ -143,10 +152,16 @@ class KafkaGroups:
             return
         if self._context.group(key) is None:
             raise IllegalGeneration(f"group {key} does not exist")
-        self._check_member(key, generation, member_id, instance_id)
+        group = self._check_member(key, generation, member_id, instance_id)
         self._context.heard(key, member_id)
-        if self._state.phase(key) is Phase.COMPLETING:
+        phase = self._state.phase(key)
+        if phase is Phase.COMPLETING:
             raise RebalanceInProgress(f"group {key}: the leader is assigning")
+        other = made_anew(group, topics, self._context.topics)
+        if other is not None:
+            if phase is Phase.STABLE:
+                self._barrier.prepare(key, first=False)
+            raise RebalanceInProgress(f"group {key}: {other} is another topic by now: join again")
 
     def check_new(self, key: GroupKey) -> None:
         """Raise InvalidGroup or GroupFull unless there is, or may be, such a group."""

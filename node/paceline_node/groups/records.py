@@ -93,11 +93,18 @@ class Member(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTopic(Message):
+    topic: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Group(Message):
     """``members`` in order of joining. ``protocol`` is the assignor. ``topic`` and
     ``partition_count`` where the broker assigns, ``topic_id`` that of the topic then (``topic_ids.
     py``). ``changed_ms``: wall clock of this record. ``is_head``: a record without the members, who
-    are in records of their own; never of a group that was read."""
+    are in records of their own; never of a group that was read. ``read``: what a leading member
+    has assigned in this generation (``read_topics.py``)."""
 
     generation: int
     phase: Phase
@@ -110,6 +117,7 @@ class Group(Message):
     changed_ms: int = 0
     topic_id: UUID | None = None
     is_head: bool = False
+    read: tuple[ReadTopic, ...] = ()
 
     def member(self, member_id: str) -> Member | None:
         """The member of that id."""

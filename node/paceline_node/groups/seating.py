@@ -42,7 +42,8 @@ def records_of(key: GroupKey, group: Group, seats: Mapping[str, Seat] | None) ->
             written.append((entry, Change(SeatKey(key, member.member_id), seat)))
         last = seat.place
         members.append(seat.member)
-    for gone in seats.keys() - {each.member_id for each in members}:
+    left = {each.member_id for each in members}
+    for gone in [each for each in seats if each not in left]:
         written.append((seat_entry(key, gone, None), Change(SeatKey(key, gone), None)))
     head = group_entry(key, replace(group, members=(), is_head=True))
     written.append((head, Change(key, replace(group, members=tuple(members)))))

@@ -135,7 +135,11 @@ class KafkaOffsets:
                 engine.coordinator.check_commit(key, request.generation_id, request.member_id)
             else:
                 engine.kafka.check_commit(
-                    key, request.generation_id, request.member_id, request.group_instance_id
+                    key,
+                    request.generation_id,
+                    request.member_id,
+                    request.group_instance_id,
+                    {each.topic for each in good},
                 )
             engine.offsets.commit(key, good, OffsetRule.FREE)
 

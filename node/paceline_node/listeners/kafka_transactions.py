@@ -172,7 +172,11 @@ class KafkaTransactions:
             # Below version 3 the producer does not say for which member it speaks.
             if request.generation_id >= 0 or request.member_id or request.group_instance_id:
                 engine.kafka.check_commit(
-                    group, request.generation_id, request.member_id, request.group_instance_id
+                    group,
+                    request.generation_id,
+                    request.member_id,
+                    request.group_instance_id,
+                    {each.topic for each in good},
                 )
             else:
                 engine.kafka.check_new(group)

@@ -143,10 +143,11 @@ class NativeGroups:
         self._groups.permit(principal, Operation.COMMIT_OFFSETS, request.group)
         key = GroupKey(Family.KAFKA, request.group)
         results, good = self._judged(request.offsets, principal)
+        topics = {each.topic for each in good}
 
         def commit(engine: GroupEngine) -> None:
             engine.kafka.check_commit(
-                key, request.generation, request.member_id, request.instance_id
+                key, request.generation, request.member_id, request.instance_id, topics
             )
             engine.offsets.commit(key, good, OffsetRule.FREE)
 
@@ -166,7 +167,11 @@ class NativeGroups:
             good,
             adds=True,
             check=lambda engine: engine.kafka.check_commit(
-                group, request.generation, request.member_id, request.instance_id
+                group,
+                request.generation,
+                request.member_id,
+                request.instance_id,
+                {each.topic for each in good},
             ),
         )
         return results

@@ -19,6 +19,7 @@ import trio.testing
 
 from paceline.errors import PacelineError
 from paceline_node.groups import context as groups
+from paceline_node.groups import kafka_groups
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_state import KafkaState
@@ -35,6 +36,7 @@ from paceline_node.transactions import staging
 from tests.unit.broken_rules import assert_found
 from tests.unit.groups import (
     test_kafka_groups,
+    test_read_topics,
     test_topic_ids,
     test_transactional,
 )
@@ -109,6 +111,14 @@ RULES = (
         "offsets count while their topic is there",
         lambda: test_topic_ids.test_a_deletion_that_no_coordinator_saw_is_made_up_for(KEY, False),
         _set(TopicIds, "holds", lambda *_: True),
+    ),
+    Rule(
+        3,
+        "commits by name are of the topic that was read",
+        lambda: test_read_topics.test_what_was_reached_in_the_old_topic_counts_not_for_the_new(
+            False
+        ),
+        _set(kafka_groups, "made_anew", lambda *_: None),
     ),
     Rule(
         4,
