@@ -35,7 +35,7 @@ from paceline_node.app.tables import table_machines
 from paceline_node.app.transactions import TransactionRoom
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
-from paceline_node.env import Env
+from paceline_node.env import Env, is_full
 from paceline_node.listeners.serving import BoundListener
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.watchdog import LoopWatchdog
@@ -325,16 +325,22 @@ class Broker:
     # --- stop -------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Flush and close every log, then mark the stop as clean. Before the logs were recovered
-        there is nothing to close, and what the last process left must be judged by the next."""
+        """Flush and close every log, then mark the stop as clean; without room for that it is none,
+        and the next start recovers. Before the logs were recovered there is nothing to close, and
+        what the last process left must be judged by the next. Raises OSError."""
         self._replica_tasks.cancel("the node stops")
         if not self._recovered:
             return
         with trio.move_on_after(_CLOSE_S, shield=True) as scope:
             # A task that writes a checkpoint ends when its thread does, not when it is cancelled.
             await self._replica_tasks_ended.wait()
-            await self.replicas.close()
-            await self._incarnation.write(incarnation.stopped(self._incarnation.current))
+            try:
+                await self.replicas.close()
+                await self._incarnation.write(incarnation.stopped(self._incarnation.current))
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                structlog.get_logger().warning("no room to stop cleanly", reason=str(error))
         if scope.cancelled_caught:
             structlog.get_logger().warning("logs were not closed in time", limit_s=_CLOSE_S)
 

@@ -200,10 +200,16 @@ class PartitionTable:
             self._release(partition)
         for log in watermarks:
             self._flusher.request(log)
-        await self._directory.write_checkpoints(watermarks)
-        for log in (*watermarks, *self._unclaimed.values()):
-            await log.close()
-        await self._directory.close()
+        logs = (*watermarks, *self._unclaimed.values())
+        try:
+            await self._directory.write_checkpoints(watermarks)
+            for log in logs:
+                await log.close()
+            await self._directory.close()
+        finally:
+            for log in logs:
+                log.abandon()
+            self._directory.marks.close()
 
     # --- the image -------------------------------------------------------------------------------
 

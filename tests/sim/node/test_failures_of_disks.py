@@ -350,3 +350,27 @@ def test_a_node_that_starts_without_any_descriptor_waits() -> None:
         story.check(late.lives == 2, "it was started again")
 
     play(script)
+
+
+@pytest.mark.parametrize("want", ["room", "descriptors"])
+def test_a_node_that_stops_in_want_ends_in_order(want: str) -> None:
+    """It cannot write its last checkpoints; the next start recovers, as after a kill."""
+
+    async def script(story: Story) -> None:
+        follower = story.followers[0]
+        if want == "room":
+            fill(follower)
+        else:
+            follower.disk.starves = lambda: True
+        life = follower.life
+        follower.stop()
+        await story.until("stopped", lambda: not follower.is_up, 20)
+        assert life is not None
+        story.check(life.exit_code == 0, f"exit code {life.exit_code}")
+        follower.disk.capacity_bytes = None
+        follower.disk.starves = lambda: False
+        story.start(follower)
+        await story.in_sync()
+        await story.acknowledged()
+
+    play(script)
