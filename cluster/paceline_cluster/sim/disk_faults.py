@@ -24,6 +24,8 @@ from paceline_node.storage.memory_file import MemoryNode
 _SECTOR = 512
 _SAME_AGAIN = 0.7
 """How often what is hurt already is hurt again."""
+_ALONE_S = (2.0, 4.0)
+"""How long a node waits for a quorum before it goes down again."""
 _LOGS = 0.35
 """How often, of all kinds of files, it is a log."""
 _CLIENTS = 0.6
@@ -90,6 +92,7 @@ class DiskFaults:
             "call-error": lambda rng: self._failing_call(rng.choice(CALLS), rng),
             "rot": self._rot,
             "rot-logs": self._rot_logs,
+            "rot-alone": self._rot_alone,
             "unreadable": self._unreadable,
             "loss": self._loss,
             "age": self._age,
@@ -289,7 +292,7 @@ class DiskFaults:
             return
         when = rng.choice(("running", "down", "power", "all down", "all down", "down again"))
         is_power = self._is_durable and rng.random() < 0.5
-        wait = rng.uniform(2.0, 4.0)
+        alone_s = rng.uniform(*_ALONE_S)
         if when == "down":
             machine.kill()
         elif when == "power" and machine.has_power and self._is_durable:
@@ -297,10 +300,29 @@ class DiskFaults:
         elif when == "all down":
             self._hand.all_down(rng, is_power=is_power, first=machine)
         elif when == "down again":
-            self._hand.all_down(rng, is_power=is_power, first=machine, alone_s=wait)
-            self._hand.later(wait, lambda: self._harm_again(machine, path, rng, harm))
+            self._harm_alone(machine, path, rng, harm, alone_s=alone_s, is_power=is_power)
             return
         harm(machine, path, rng)
+
+    def _rot_alone(self, rng: random.Random) -> None:
+        """Bits flip in a file of a node that waited for a quorum, as it is killed for it."""
+        machine, path = self._file(rng)
+        if machine is not None and path is not None:
+            alone_s = rng.uniform(*_ALONE_S)
+            self._harm_alone(machine, path, rng, self._rot_file, alone_s=alone_s, is_power=False)
+
+    def _harm_alone(
+        self,
+        machine: Machine,
+        path: str,
+        rng: random.Random,
+        harm: Harm,
+        *,
+        alone_s: float,
+        is_power: bool,
+    ) -> None:
+        self._hand.all_down(rng, is_power=is_power, first=machine, alone_s=alone_s)
+        self._hand.later(alone_s, lambda: self._harm_again(machine, path, rng, harm))
 
     def _harm_again(self, machine: Machine, path: str, rng: random.Random, harm: Harm) -> None:
         """It was alone for a while, and goes down once more with whoever has come by then."""

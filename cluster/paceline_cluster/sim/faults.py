@@ -16,6 +16,7 @@ from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.disk_faults import DiskFaults
 from paceline_cluster.sim.fabric import Fabric
+from paceline_cluster.sim.lost_quorum import LostQuorum
 from paceline_cluster.sim.machine import Machine
 from paceline_cluster.sim.operator import Operator
 from paceline_cluster.sim.oracle import Oracle
@@ -76,6 +77,7 @@ class Faults:
             self._kinds[wish] = partial(self._operate, wish)
         self.disks = DiskFaults(cluster, oracle, budget, self, is_durable=plan.counts_durable)
         self._kinds.update(self.disks.kinds)
+        self._kinds["force-quorum"] = LostQuorum(cluster, oracle, budget, self).strike
         self._rolls = False
 
     def strike(self, fault: Fault) -> None:

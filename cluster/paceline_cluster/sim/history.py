@@ -54,6 +54,9 @@ class Recorder:
         self.unknown = 0
         self.refused = 0
         self.read = 0
+        self._names: set[int] = set()
+        self.named_twice: list[int] = []
+        """Producer ids that were given out more than once."""
 
     @property
     def t(self) -> float:
@@ -64,6 +67,12 @@ class Recorder:
         """Append an event."""
         self.events.append(event)
         self.checker.feed(event)
+
+    def named(self, producer_id: int) -> None:
+        """A producer that is new has got its id."""
+        if producer_id in self._names:
+            self.named_twice.append(producer_id)
+        self._names.add(producer_id)
 
     def next_op(self) -> int:
         """A number for a question to a group."""

@@ -22,6 +22,11 @@ class MetadataChecks:
         self._digests: dict[int, int] = {}
         self.elections = 0
 
+    def begin_anew(self) -> None:
+        """The next image is the first that counts."""
+        self.newest = None
+        self._digests.clear()
+
     def applied(self, node: int, image: Image) -> None:
         """A node went over to ``image``: I20, and the rules of one step for the newest one."""
         digest = zlib.crc32(image.to_snapshot())

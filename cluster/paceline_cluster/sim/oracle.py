@@ -108,6 +108,13 @@ class Oracle:
             self.violation = Violation(invariant, text, self._now())
             self._found(self.violation)
 
+    def forget_metadata(self) -> None:
+        """A majority of the quorum is lost for good: what only that had committed never was. The
+        records that were committed stay so."""
+        self.metadata.begin_anew()
+        self._promises = Promises(self.fail)
+        self._raft_leaders.clear()
+
     # --- looking ----------------------------------------------------------------------------------
 
     def step(self) -> None:

@@ -21,6 +21,8 @@ COPIES = "copies"
 TALLIES = "tallies"
 TRAILS = "trails"
 _GUEST_PAUSE_S = 0.2
+_FIRST_BESIDES = 10_000
+"""Where the numbers of faults begin that strike beside the others."""
 _OFTEN = {"log.retention_check_ms": "400", "log.compaction_check_ms": "700"}
 """What has expired goes at once."""
 _CROWD_PIECE_BYTES = 8192
@@ -120,6 +122,7 @@ class Plan:
     crowd: int = 0
     guests: tuple[Guest, ...] = ()
     pipelines: int = 1
+    namers: int = 0
     keepings: tuple[Keeping, ...] = ()
 
     @property
@@ -202,12 +205,12 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         voters=3 if nodes < 5 or rng.random() < 0.7 else 5,
         topics=topics,
         weather=_weather(rng, profile),
-        settings=_settings(rng, profile),
+        settings={**_settings(rng, profile), **profile.settings},
         writers=rng.randint(2, 4) + profile.crowd,
         readers=rng.randint(1, 2),
         pause_s=0.002 if profile.crowd else rng.choice(profile.pauses_s),
         seconds=length,
-        faults=_faults(seed, profile, length),
+        faults=(*_faults(seed, profile, length), *_besides(seed, profile, length)),
         members=company.members,
         line_writers=company.line_writers,
         line_members=company.line_members,
@@ -218,6 +221,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         copiers=company.copiers,
         crowd=profile.crowd,
         pipelines=profile.pipelines,
+        namers=profile.namers,
         guests=_guests(seed, profile, is_busy=bool(company.streamers or company.transactors)),
         keepings=_keepings(seed, profile),
     )
@@ -317,3 +321,18 @@ def _faults(seed: int, profile: Profile, seconds: float) -> tuple[Fault, ...]:
         faults.append(Fault(len(faults), round(at, 4), kind, rng.getrandbits(48)))
         at += rng.uniform(low, high) * pace
     return tuple(faults)
+
+
+def _besides(seed: int, profile: Profile, seconds: float) -> tuple[Fault, ...]:
+    """None in many runs. Drawn apart, with numbers of their own, so that the other faults stay what
+    they are."""
+    if not profile.besides:
+        return ()
+    rng = random.Random(f"{seed}/{profile.name}/besides")
+    kinds, weights = list(profile.besides), list(profile.besides.values())
+    count = rng.choice((0, 0, 1, 2, 3))
+    times = sorted(round(rng.uniform(0.0, seconds), 4) for _ in range(count))
+    return tuple(
+        Fault(_FIRST_BESIDES + number, at, rng.choices(kinds, weights)[0], rng.getrandbits(48))
+        for number, at in enumerate(times)
+    )

@@ -19,7 +19,9 @@ class Profile:
     that are always there; where Kafka is one, there are ``pipelines`` producers of it with several
     requests in flight. ``pauses_s`` are bounds of a writer's pause: where faults matter more than
     load, longer ones give more seeds. A run has two of the ``keepings``: ways in which topics do
-    not keep all that is written."""
+    not keep all that is written. ``besides`` are weights of faults that strike now and then beside
+    the others. Of Kafka's clients ``namers`` ask for producer ids alone. ``settings`` are those of
+    its nodes."""
 
     name: str
     about: str
@@ -36,7 +38,23 @@ class Profile:
     pipelines: int = 1
     pauses_s: tuple[float, ...] = (0.05, 0.1, 0.3)
     keepings: tuple[str, ...] = ()
+    namers: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+    besides: Mapping[str, float] = field(default_factory=dict)
 
+
+_DISK_BESIDES = {
+    "rot": 10,
+    "loss": 8,
+    "unreadable": 8,
+    "age": 5,
+    "restart-all": 5,
+    "call-error": 4,
+    "rename-error": 2,
+    "names-error": 2,
+    "descriptors": 5,
+}
+"""One disk lies, beside whatever else a profile is about."""
 
 MIXED = Profile(
     "mixed",
@@ -57,17 +75,20 @@ MIXED = Profile(
         "min-isr": 3,
         "clock": 3,
     },
+    besides=_DISK_BESIDES,
 )
 MOVER = Profile(
     "mover",
     "leaders move all the time while links are slow",
     {"move": 70, "slow-link": 12, "stall": 10, "suspend": 5, "cut": 5},
     slot_s=(0.02, 0.3),
+    besides=_DISK_BESIDES,
 )
 LOSSY = Profile(
     "lossy",
     "disks are lost and power is cut, as often as the budget allows",
     {"wipe": 25, "power": 35, "kill": 15, "cut": 10, "suspend": 5},
+    besides=_DISK_BESIDES,
 )
 POWER_ALL = Profile(
     "power-all",
@@ -75,12 +96,14 @@ POWER_ALL = Profile(
     {"power-all": 40, "power": 20, "kill": 20, "kill-all": 10, "cut": 10},
     slot_s=(0.5, 3.0),
     flush_modes=(FlushMode.GROUP,),
+    besides=_DISK_BESIDES,
 )
 FLAP = Profile(
     "flap",
     "links go up and down; half-open connections",
     {"cut": 40, "clog": 15, "slow-link": 15, "stall": 15, "reset": 15},
     slot_s=(0.1, 0.8),
+    besides=_DISK_BESIDES,
 )
 DISK = Profile(
     "disk",
@@ -96,18 +119,21 @@ DISK = Profile(
         "power": 8,
     },
     flush_modes=(FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH),
+    besides=_DISK_BESIDES,
 )
 RESTART = Profile(
     "restart",
     "orderly stops and restarts, one after the other or together",
     {"stop": 60, "kill": 10, "suspend": 10, "move": 10, "clock": 10},
     slot_s=(0.3, 2.0),
+    besides=_DISK_BESIDES,
 )
 SLOW_PROPOSAL = Profile(
     "slow-proposal",
     "the controller hears late, while replicas lose what they had",
     {"slow-controller": 45, "wipe": 15, "power": 20, "suspend": 10, "move": 5, "min-isr": 5},
     slot_s=(0.1, 0.8),
+    besides=_DISK_BESIDES,
 )
 MEMBERSHIP = Profile(
     "membership",
@@ -125,12 +151,14 @@ MEMBERSHIP = Profile(
     slot_s=(0.3, 1.5),
     spares=2,
     flush_modes=(FlushMode.GROUP, FlushMode.GROUP, FlushMode.BATCH),
+    besides=_DISK_BESIDES,
 )
 ROLLING = Profile(
     "rolling",
     "node after node is stopped and comes back, as an upgrade goes, while other things fail",
     {"roll": 20, "cut": 10, "suspend": 10, "slow-disk": 10, "move": 5, "reset": 10, "kill": 5},
     slot_s=(0.5, 3.0),
+    besides=_DISK_BESIDES,
 )
 EXCESS = Profile(
     "excess",
@@ -144,6 +172,7 @@ FLOOD = Profile(
     {"slow-disk": 30, "hang-disk": 10, "slow-link": 20, "kill": 10, "suspend": 10, "disk-full": 5},
     slot_s=(0.3, 1.5),
     crowd=6,
+    besides=_DISK_BESIDES,
 )
 _SLOW = (0.2, 0.4)
 _FEW = (3, 3, 3, 4)
@@ -202,6 +231,15 @@ TORN = Profile(
     nodes=_FEW,
     pauses_s=_SLOW,
 )
+WAITING = Profile(
+    "waiting",
+    "a node waits for a quorum, goes down again, and what it keeps has rotted",
+    {"rot-alone": 60, "kill": 10, "cut": 5, "move": 10},
+    slot_s=(1.5, 4.0),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
 SEQUENCES = Profile(
     "sequences",
     "min ISR changes under producers that have several requests in flight",
@@ -210,6 +248,7 @@ SEQUENCES = Profile(
     invites=("kafka",),
     pipelines=3,
     nodes=(3, 3, 3, 4),
+    besides=_DISK_BESIDES,
 )
 FORGETFUL = Profile(
     "forgetful",
@@ -221,6 +260,7 @@ FORGETFUL = Profile(
     invites=("cursus",),
     pauses_s=_SLOW,
     keepings=("trimmed", "events", "seasons", "states"),
+    besides=_DISK_BESIDES,
 )
 DESCRIPTORS = Profile(
     "descriptors",
@@ -231,9 +271,20 @@ DESCRIPTORS = Profile(
     nodes=_FEW,
     pauses_s=_SLOW,
 )
+FORCED = Profile(
+    "forced",
+    "a majority of the voters is lost for good, and the one that is left goes on alone",
+    {"force-quorum": 40, "kill": 15, "cut": 10, "suspend": 10, "move": 10, "reset": 5},
+    slot_s=(0.5, 2.0),
+    flush_modes=_DURABLE,
+    nodes=(3,),
+    invites=("kafka",),
+    namers=2,
+    settings={"broker.session_ms": "3000", "replication.lag_max_ms": "4000"},
+)
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 
-HARMED = (ROT, LOSS, UNREADABLE, STALE, TORN, DESCRIPTORS)
+HARMED = (ROT, LOSS, UNREADABLE, STALE, TORN, WAITING, DESCRIPTORS)
 """Those in which everything that a disk keeps may be harmed."""
 
 PROFILES = {
@@ -253,6 +304,7 @@ PROFILES = {
         FLOOD,
         SEQUENCES,
         FORGETFUL,
+        FORCED,
         *HARMED,
         QUIET,
     )

@@ -299,6 +299,8 @@ class Run:
         verdict = self.recorder.checker.verdict()
         if verdict.outcome is Judgement.INVALID:
             self.oracle.fail("H", "; ".join(verdict.lines()[:6]))
+        if self.recorder.named_twice:
+            self.oracle.fail("I18", f"producer ids given out twice: {self.recorder.named_twice}")
 
     # --- the operator -----------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -16,13 +16,23 @@ from uuid import UUID
 
 from paceline.types import BrokerEpoch, NodeId, PartitionEpoch
 from paceline.wire.peer.control import IsrMember
-from paceline_cluster.sim.profiles import DESCRIPTORS, FORGETFUL, LOSS, ROT, STALE, UNREADABLE
+from paceline_cluster.sim.profiles import (
+    DESCRIPTORS,
+    FORCED,
+    FORGETFUL,
+    LOSS,
+    ROT,
+    STALE,
+    UNREADABLE,
+    WAITING,
+)
 from paceline_node import env
-from paceline_node.controller import isr_proposals, partition_change, raft_store
+from paceline_node.controller import force_quorum, isr_proposals, partition_change, raft_store
 from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_hard_state import Kept
 from paceline_node.controller.raft_types import HardState
 from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import ProducerIds, Record
 from paceline_node.env import Disk
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderState
@@ -31,7 +41,9 @@ from paceline_node.replication.partition import Partition
 from paceline_node.replication.replica import Replica
 from paceline_node.services import event_streams
 from paceline_node.services.stream_index import StreamIndex
-from paceline_node.storage import log_file
+from paceline_node.storage import layout, log_file
+from paceline_node.storage.layout import Offsets
+from paceline_node.storage.log import Log
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.recovery import RecoveryHints
 from paceline_node.storage.torn import Ending, Tail
@@ -164,6 +176,40 @@ def _rot_is_torn() -> Iterator[None]:
         yield
 
 
+_write_checkpoints = LogDirectory.write_checkpoints
+
+
+async def _checkpoint_what_is_hosted(self: LogDirectory, watermarks: Mapping[Log, int]) -> None:
+    """Checkpoints and marks speak of what is hosted: of nothing, while there is no quorum."""
+    marks = self.marks
+    if watermarks:
+        for slot, mark in marks._owners.items():
+            marks.change(mark, slot)
+        await _write_checkpoints(self, watermarks)
+        return
+    for which in Offsets:
+        await layout.write_offsets(self._disk, which, {})
+        self._known._written[which] = {}
+    if marks._file is not None:
+        marks._file.pwrite(bytes(len(marks._image)), 0)
+        await self._disk.sync([marks._file])
+
+
+def _new_if_unmentioned(self: LogDirectory, *args: Any, **options: Any) -> RecoveryHints:
+    """Nobody has been told of a record of a log that nothing speaks of."""
+    hints = _hints(self, *args, **options)
+    return hints if hints.point_known else replace(hints, point_known=True, mark_exact=True)
+
+
+@contextlib.contextmanager
+def _checkpoints_before_hosting() -> Iterator[None]:
+    with (
+        mock.patch.object(LogDirectory, "write_checkpoints", _checkpoint_what_is_hosted),
+        mock.patch.object(LogDirectory, "_hints", _new_if_unmentioned),
+    ):
+        yield
+
+
 # --- what a voter has promised --------------------------------------------------------------------
 
 _read_hard_state = raft_store._read_hard_state
@@ -198,6 +244,14 @@ def _votes_as_if_new() -> Iterator[None]:
         mock.patch.object(raft_store, "_read_hard_state", _nothing_promised),
     ):
         yield
+
+
+_forced_records = force_quorum._records
+
+
+def _without_new_ids(*args: Any) -> list[Record]:
+    """Who goes on alone hands out the producer ids that it knows of no use of."""
+    return [each for each in _forced_records(*args) if not isinstance(each, ProducerIds)]
 
 
 # --- what is remembered of what has expired -------------------------------------------------------
@@ -256,8 +310,18 @@ MUTANTS: Sequence[NodeMutant] = (
         seed=7,
     ),
     NodeMutant("rot behind the last checkpoint is torn", ROT, _rot_is_torn, seed=4),
+    NodeMutant(
+        "checkpoints before hosting", WAITING, _checkpoints_before_hosting, seed=5, seconds=15.0
+    ),
     NodeMutant("voters without votes are new", LOSS, _votes_as_if_new, seed=3),
     NodeMutant("voters with old votes vote", STALE, _votes_as_if_new, seed=10),
+    NodeMutant(
+        "producer ids are handed out again",
+        FORCED,
+        _patch(force_quorum, "_records", _without_new_ids),
+        seed=1,
+        guests=True,
+    ),
     NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=1),
     NodeMutant("want of descriptors ends it", DESCRIPTORS, _want_of_descriptors_ends_it, seed=0),
     NodeMutant(

@@ -14,7 +14,9 @@ from unittest import mock
 
 import trio
 
+from paceline.errors import DuplicateSequence, OutOfOrderSequence
 from paceline.types import Acks
+from paceline.wire.batch_header import BatchHeader
 from paceline.wire.v1.errors import V1Code, V1Error
 from paceline_cluster.sim.profiles import (
     FLAP,
@@ -22,6 +24,7 @@ from paceline_cluster.sim.profiles import (
     MOVER,
     POWER_ALL,
     RESTART,
+    SEQUENCES,
     Profile,
 )
 from paceline_node.controller.raft_segment import encode_entry
@@ -29,8 +32,10 @@ from paceline_node.controller.raft_store import RaftStore
 from paceline_node.listeners import v1_errors, v1_records
 from paceline_node.replication import partition as partition_module
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.sequences import NEW
+from paceline_node.replication.sequences import NEW, SequenceFence
+from paceline_node.storage import producers as producers_module
 from paceline_node.storage.flusher import Flusher
+from paceline_node.storage.producer_state import Duplicate, ProducerState
 from tests.sim.replication import mutants as cores
 from tests.sim.replication.mutants import Patch
 
@@ -38,8 +43,8 @@ from tests.sim.replication.mutants import Patch
 @dataclass(frozen=True)
 class NodeMutant:
     """``budget`` seeds of ``profile`` must suffice; ``seed`` is the first that was found to. They
-    are short runs without transactions, segments and guests, unless ``whole``; guests stay where it
-    needs ``guests``."""
+    are runs of ``seconds`` without transactions, segments and guests, unless ``whole``; guests stay
+    where it needs ``guests``."""
 
     name: str
     profile: Profile
@@ -48,6 +53,7 @@ class NodeMutant:
     budget: int = 10
     whole: bool = False
     guests: bool = False
+    seconds: float = 6.0
 
 
 def _set(target: object, name: str, value: object) -> Patch:
@@ -93,6 +99,33 @@ async def _metadata_not_synced(self: RaftStore, entries: Sequence[Any]) -> None:
     await trio.sleep(0.0002)
 
 
+_check_sequence = producers_module.check_sequence
+
+
+def _behind_is_stored(header: BatchHeader, state: ProducerState) -> Duplicate | None:
+    """What lies before the newest batch of a producer counts as stored."""
+    try:
+        return _check_sequence(header, state)
+    except OutOfOrderSequence:
+        last = state.window[-1].last_sequence if state.window else -1
+        if header.last_sequence <= last:
+            raise DuplicateSequence("stored before") from None
+        raise
+
+
+def _nothing_is_fenced(self: SequenceFence, *_: object) -> None:
+    """A producer of which nothing is known begins with any sequence."""
+
+
+@contextlib.contextmanager
+def _gaps_are_accepted() -> Iterator[None]:
+    with (
+        mock.patch.object(SequenceFence, "check", _nothing_is_fenced),
+        mock.patch.object(producers_module, "check_sequence", _behind_is_stored),
+    ):
+        yield
+
+
 @contextlib.contextmanager
 def _unknown_outcomes_called_refusals() -> Iterator[None]:
     refusal = V1Error(V1Code.UNAVAILABLE, "try again")
@@ -117,7 +150,7 @@ MUTANTS = (
     NodeMutant(
         "repetitions are stored again",
         MIXED,
-        _set(partition_module, "judge", lambda producers, headers: NEW),
+        _set(partition_module, "judge", lambda *_: NEW),
         seed=2,
     ),
     NodeMutant("syncs are left out", POWER_ALL, _set(Flusher, "_sync", _no_sync), seed=0),
@@ -130,6 +163,7 @@ MUTANTS = (
     NodeMutant(
         "V1 calls unknown outcomes refusals", FLAP, _unknown_outcomes_called_refusals, seed=1
     ),
+    NodeMutant("sequence gaps are accepted", SEQUENCES, _gaps_are_accepted, seed=4, guests=True),
     NodeMutant("HW without min ISR", MIXED, core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, core("sticky ELR"), seed=0),
     NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=7, whole=True),

@@ -17,13 +17,12 @@ from tests.sim.node.mutants import MUTANTS, NodeMutant
 pytestmark = pytest.mark.timeout(600)
 
 
-SECONDS = 6.0
-
-
 def plan_of(mutant: NodeMutant, seed: int) -> Plan:
+    """A disk that lies beside what a profile is about is no rule's concern but its own."""
+    profile = replace(mutant.profile, besides={})
     if mutant.whole:
-        return draw(seed, mutant.profile)
-    plan = draw(seed, mutant.profile, seconds=SECONDS)
+        return draw(seed, profile)
+    plan = draw(seed, profile, seconds=mutant.seconds)
     guests = plan.guests if mutant.guests else ()
     return replace(plan, transactors=0, copiers=0, streamers=0, guests=guests)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import ModuleType
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 from paceline.errors import CorruptMessage
-from paceline_node.storage import producer_file
+from paceline_node.storage import log_state, producer_file
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from tests.unit.storage.turns import Turns
 from tests.unit.storage.world import PATH, batch, flush, new_log, reopen
 
 LARGE = LogSettings(segment_bytes=20_000, retention_ms=None)
@@ -46,6 +50,36 @@ async def test_many_producers_are_written_beside_appends(autojump_clock: MockClo
     other.load(kept.table)
     assert other.snapshot() == table != log.producers.snapshot()
     log.abandon()
+
+
+async def steps_of_a_roll(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many producers are written down in each turn of the loop, at a roll and behind it."""
+    turns, steps = Turns(), Counter[int]()
+    log = await with_producers(MemoryDisk(), 3_000)
+    row = turns.counting(steps, producer_file.state_to_row)
+    monkeypatch.setattr(producer_file, "state_to_row", row)
+    async with turns.counted():
+        log.seal()
+        await log.write_state()
+    assert steps.total() >= 3_000
+    log.abandon()
+    return steps
+
+
+async def test_a_snapshot_at_a_roll_is_written_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = await steps_of_a_roll(monkeypatch)
+    assert max(steps.values()) <= producer_file._ROWS
+
+
+@pytest.mark.parametrize(("module", "bound"), [(log_state, "_AT_ONCE"), (producer_file, "_ROWS")])
+async def test_a_snapshot_that_holds_the_loop_is_found(
+    module: ModuleType, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutants: all of it at the roll; all of it in one piece."""
+    few = producer_file._ROWS
+    monkeypatch.setattr(module, bound, 1_000_000)
+    steps = await steps_of_a_roll(monkeypatch)
+    assert max(steps.values()) > few
 
 
 async def test_segments_wait_for_the_snapshot_behind_them(autojump_clock: MockClock) -> None:

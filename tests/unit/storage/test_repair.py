@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch import iter_batches
@@ -19,6 +16,7 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
+from tests.unit.storage.turns import Turns
 from tests.unit.storage.world import batch, content, flush, new_log, reopen
 
 SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=150, retention_ms=None)
@@ -315,51 +313,45 @@ def test_part_is_one_batch() -> None:
 
 # --- the event loop -------------------------------------------------------------------------------
 
+FEW = 4
 
-async def test_a_repair_works_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two turns of the loop a few batches are looked at, however many there are: in what
-    is fetched, in the check of the new segment, and in what the producers are to know again."""
-    few = 4
-    for module in (scan, repair, producer_file):
-        monkeypatch.setattr(module, "SLICE_BATCHES", few)
-    turn = 0
-    steps: dict[str, Counter[int]] = {
-        "fetched": Counter(),
-        "checked": Counter(),
-        "noted": Counter(),
-    }
 
-    def counted(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counting(*arguments: Any) -> Any:
-            steps[what][turn] += 1
-            return call(*arguments)
-
-        return counting
-
-    async def turns(task_status: trio.TaskStatus[None]) -> None:
-        nonlocal turn
-        task_status.started()
-        while True:
-            turn += 1
-            await trio.lowlevel.checkpoint()
-
+async def steps_of_a_repair(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counter[int]]:
+    """How many batches are looked at in each turn of the loop while 17 are put back: in what is
+    fetched, in the check of the new segment, and in what the producers are to know again."""
+    turns = Turns()
+    steps = {what: Counter[int]() for what in ("fetched", "checked", "noted")}
     disk = MemoryDisk()
     log, whole = await written(disk, LogSettings())
     spoil(disk, log, *range(3, 20))
     (damaged,) = await scrub_all(disk, log)
-    monkeypatch.setattr(repair, "verify", counted("fetched", repair.verify))
-    monkeypatch.setattr(scan, "batch_crc", counted("checked", scan.batch_crc))
-    monkeypatch.setattr(ProducerTable, "note", counted("noted", ProducerTable.note))
+    monkeypatch.setattr(repair, "verify", turns.counting(steps["fetched"], repair.verify))
+    monkeypatch.setattr(scan, "batch_crc", turns.counting(steps["checked"], scan.batch_crc))
+    noted = turns.counting(steps["noted"], ProducerTable.note)
+    monkeypatch.setattr(ProducerTable, "note", noted)
     log.producers._forgot_at = log.log_end_offset  # nothing is known of what the repair brings
     before = log.producers.snapshot()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(turns)
+    async with turns.counted():
         await upkeep.replace_range(disk, log, damaged, [part(whole, 3, 20)])
-        nursery.cancel_scope.cancel()
     assert content(log) == whole
     assert log.producers.snapshot() == before
     assert log.producers.transactions.known_to is None
-    for what, counts in steps.items():
-        assert sum(counts.values()) >= 17, what
+    assert all(counts.total() >= 17 for counts in steps.values())
+    return steps
+
+
+async def test_a_repair_works_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two turns of the loop a few batches are looked at, however many there are."""
+    for module in (scan, repair, producer_file):
+        monkeypatch.setattr(module, "SLICE_BATCHES", FEW)
+    for what, counts in (await steps_of_a_repair(monkeypatch)).items():
         # The loop's rounds have no order, so two slices may come between two turns.
-        assert max(counts.values()) <= 2 * few, (what, counts)
+        assert max(counts.values()) <= 2 * FEW, (what, counts)
+
+
+async def test_a_repair_that_holds_the_loop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: no pause, however many batches there are."""
+    for module in (scan, repair, producer_file):
+        monkeypatch.setattr(module, "SLICE_BATCHES", 1_000_000)
+    for what, counts in (await steps_of_a_repair(monkeypatch)).items():
+        assert max(counts.values()) > 2 * FEW, (what, counts)

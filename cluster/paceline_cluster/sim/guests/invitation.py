@@ -15,6 +15,7 @@ from paceline_cluster.sim.guests.cursus_writer import CursusWriter
 from paceline_cluster.sim.guests.driven_member import DrivenMember, Owners, ask_committed
 from paceline_cluster.sim.guests.kafka import kafka_cluster
 from paceline_cluster.sim.guests.kafka_member import KafkaMember
+from paceline_cluster.sim.guests.kafka_namer import KafkaNamer
 from paceline_cluster.sim.guests.kafka_pipeline import KafkaPipeline
 from paceline_cluster.sim.guests.kafka_reader import KafkaReader
 from paceline_cluster.sim.guests.kafka_writer import KafkaWriter
@@ -24,7 +25,7 @@ from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import while_connected
 
-GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember | DrivenMember
+GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember | KafkaNamer | DrivenMember
 Producer = GuestWriter | KafkaPipeline
 _MEMBERS = 2
 
@@ -52,6 +53,7 @@ def invited(plan: Plan, recorder: Recorder) -> tuple[list[Producer], list[GuestR
         writers += [KafkaPipeline(f"kp{n}", plan, recorder, fork()) for n in range(plan.pipelines)]
         others.append(KafkaReader("kr", plan, recorder, fork()))
         others += [KafkaMember(f"km{n}", topic, recorder, fork()) for n in range(_MEMBERS)]
+        others += [KafkaNamer(f"kn{n}", recorder, fork()) for n in range(plan.namers)]
     if Guest.COORDINATOR in plan.guests:
         owners = Owners()
         others += [

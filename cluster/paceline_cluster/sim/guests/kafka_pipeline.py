@@ -78,6 +78,7 @@ class KafkaPipeline:
         self._streams.clear()
         told = await link.ask(InitProducerIdRequest(), 4, InitProducerIdResponse)
         raise_for(told.error_code, "INIT_PRODUCER_ID")
+        self._recorder.named(told.producer_id)
         self._id = (told.producer_id, told.producer_epoch)
         self._sequences.clear()
 
