@@ -16,11 +16,13 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn, Protocol, TypeVar
 from uuid import UUID
 
 import trio
+
+from paceline_node.cluster_time import ClusterTime
 
 T = TypeVar("T")
 Bytes = bytes | bytearray | memoryview
@@ -194,9 +196,23 @@ class Env:
     disk: Disk
     net: Network
     rng: random.Random
+    times: ClusterTime = field(default_factory=ClusterTime)
 
     def now(self) -> float:
         return self.host.now()
+
+    def expiry_ms(self) -> int:
+        """Wall-clock time by which to judge what has expired; 0: nothing yet."""
+        return self.times.expiry_ms(self.host.wall_ms(), self.now())
+
+    def cluster_ms(self) -> int:
+        """Wall-clock time by most clocks of the cluster; by this node's while they are unknown."""
+        known = self.times.cluster_ms(self.now())
+        return self.host.wall_ms() if known is None else known
+
+    def stamp_ms(self) -> int:
+        """Wall-clock time for records."""
+        return self.times.stamp_ms(self.host.wall_ms(), self.now())
 
     def uuid(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128), version=4)

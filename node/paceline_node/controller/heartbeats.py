@@ -14,7 +14,8 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Outcome:
     Raises BrokerNotRegistered, StaleBrokerEpoch, NotController.
     """
     broker = context.broker(request.node_id, request.broker_epoch)
-    context.sessions.heard(broker.node_id, context.now, request.image_offset)
+    sessions = context.sessions
+    sessions.heard(broker.node_id, context.now, request.image_offset, request.wall_ms)
     draft = Draft(context.image)
     should_shutdown = False
     if request.offline:
@@ -34,6 +35,7 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Outcome:
         fenced=after.fenced,
         caught_up=_caught_up(broker, request),
         should_shutdown=should_shutdown,
+        cluster_ms=sessions.cluster_ms(len(context.image.brokers), context.now),
     )
     return Outcome(tuple(draft.records), lambda at: reply)
 

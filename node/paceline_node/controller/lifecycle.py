@@ -120,6 +120,7 @@ class Lifecycle:
         self._image_offset = image_offset
         self._session_lost = session_lost
         self._log = structlog.get_logger().bind(node=identity.node_id)
+        env.times.share()
         self.state = BrokerState.STARTING
         self.broker_epoch = NO_BROKER_EPOCH
         self._renewed_at = env.now()
@@ -227,6 +228,7 @@ class Lifecycle:
             want_shutdown=draining,
             offline=self._health.offline,
             degraded=self._health.degraded,
+            wall_ms=self._env.host.wall_ms(),
         )
         asked_at = self._env.now()
         try:
@@ -247,6 +249,7 @@ class Lifecycle:
         else:
             self._renewed_at = asked_at  # the controller heard of it no earlier, so waits no less
             self._renewed.set()
+        self._env.times.heard(reply.cluster_ms, self._env.now())
         self._note(reply)
 
     def _note(self, reply: HeartbeatResponse) -> None:

@@ -23,6 +23,7 @@ class _Session:
     renewed_at: float
     heard_at: float = float("-inf")
     image_offset: int = 0
+    wall_base_ms: float | None = None
     shutdown_point: int | None = None
     fence_point: int | None = None
 
@@ -44,11 +45,24 @@ class Sessions:
         """A new process of ``node`` was accepted: a full session, nothing known of its image."""
         self._sessions[node] = _Session(now, now)
 
-    def heard(self, node: NodeId, now: float, image_offset: int) -> None:
-        """A heartbeat of the registered process came."""
+    def heard(self, node: NodeId, now: float, image_offset: int, wall_ms: int = -1) -> None:
+        """A heartbeat of the registered process came; ``wall_ms``: its wall clock, if it says."""
         session = self._sessions.setdefault(node, _Session(now))
         session.renewed_at = session.heard_at = now
         session.image_offset = max(session.image_offset, image_offset)
+        session.wall_base_ms = wall_ms - now * 1000 if wall_ms >= 0 else None
+
+    def cluster_ms(self, total: int, now: float) -> int:
+        """The median (the lower one) of the wall clocks of the brokers that were heard of late; -1
+        unless these are most of the ``total`` registered ones."""
+        bases = sorted(
+            session.wall_base_ms
+            for session in self._sessions.values()
+            if session.wall_base_ms is not None and now < session.heard_at + self._timeout_s
+        )
+        if 2 * len(bases) <= total:
+            return -1
+        return int(bases[(len(bases) - 1) // 2] + now * 1000)
 
     def end(self, node: NodeId) -> None:
         """The process is known to be gone (SETTLED R6), or the node was unregistered."""

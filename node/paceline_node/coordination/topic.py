@@ -232,7 +232,7 @@ class StateTopic(Generic[M]):
         if key not in self._replicas:
             machine = self._make(partition.partition)
             log = PartitionLog(partition, self._hosting.context.admission.session_valid)
-            replica = MachineReplica(str(partition), log, machine, self._env.host)
+            replica = MachineReplica(str(partition), log, machine, ClusterClock(self._env))
             self._replicas[key] = replica, machine
             self._by_number[partition.partition] = key
         self._broken.pop(key, None)
@@ -312,3 +312,17 @@ async def _delivered(answer: Deferred[R]) -> R | PacelineError:
     value = answer.value
     assert value is not None
     return value
+
+
+class ClusterClock:
+    """Wall-clock time by most clocks of the cluster: what one coordinator writes down and another
+    judges by depends on neither's clock alone."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+
+    def now(self) -> float:
+        return self._env.now()
+
+    def wall_ms(self) -> int:
+        return self._env.cluster_ms()

@@ -64,7 +64,7 @@ class CursusEvents:
             aggregate_version=request.version,
             metadata=request.metadata.encode(),
         )
-        event = record_of(record, timestamp_ms=self._env.host.wall_ms())
+        event = record_of(record, timestamp_ms=self._env.stamp_ms())
 
         async def serve(partition: Partition) -> Reply:
             try:

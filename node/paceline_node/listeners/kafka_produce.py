@@ -117,7 +117,7 @@ class KafkaProduce:
     async def _converted(self, message_set: Records) -> Records:
         if not isinstance(message_set, memoryview) or not message_set:
             return None
-        now_ms = self._env.host.wall_ms()
+        now_ms = self._env.stamp_ms()
         if len(message_set) <= _INLINE_BYTES:
             return memoryview(_batch(message_set, now_ms))
         made = await self._env.host.run_blocking(lambda: _batch(message_set, now_ms))

@@ -121,7 +121,7 @@ class V1Records:
 
     async def _append(self, request: Produce, partition: int, call: Call) -> bytes:
         local = self._leading(request.topic, partition)
-        now_ms = self._env.host.wall_ms()
+        now_ms = self._env.stamp_ms()
         batch = build_batch([Record(-1, now_ms, request.key, request.value)])
         answer: Answer[ProduceResult] = Answer()
         local.produce(

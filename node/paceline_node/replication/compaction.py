@@ -67,7 +67,7 @@ class Compactions:
         return max((found.dirty_ratio for _, found in self._judged()), default=0.0)
 
     def _judged(self) -> Iterable[tuple[Partition, Cleanable]]:
-        now_ms = self._env.host.wall_ms()
+        now_ms = self._env.expiry_ms()
         for partition in self._hosted():
             log = partition.log
             rules = log.settings.compaction

@@ -127,7 +127,7 @@ class Maintenance:
 
     def enforce_retention(self) -> None:
         """Delete expired segments of all partitions once. Never above a high watermark."""
-        now_ms = self._env.host.wall_ms()
+        now_ms = self._env.expiry_ms()
         for partition in self._hosted():
             start = partition.log_start_offset
             try:

@@ -72,7 +72,7 @@ class EventStreams:
         current = _version(partition, index, key, index.position)
         if version != current + 1:
             raise VersionConflict(current=current, wanted=version)
-        batch = _event_batch(key, version, event, self._env.host.wall_ms())
+        batch = _event_batch(key, version, event, self._env.stamp_ms())
         return await self._write(partition, index, batch, timeout_s)
 
     async def save_snapshot(
@@ -84,7 +84,7 @@ class EventStreams:
         current = _version(partition, index, key, index.position)
         if version > current:
             raise SnapshotAhead(current=current, wanted=version)
-        batch = snapshot_batch(key, version, payload, timestamp_ms=self._env.host.wall_ms())
+        batch = snapshot_batch(key, version, payload, timestamp_ms=self._env.stamp_ms())
         await self._write(partition, index, batch, timeout_s)
 
     async def _write(

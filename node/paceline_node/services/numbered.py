@@ -108,7 +108,7 @@ class NumberedAppender:
             await self._turns.run(work)
 
     async def _build(self, records: NumberedRecords) -> list[BuiltBatch]:
-        timestamp_ms = self._env.host.wall_ms()
+        timestamp_ms = self._env.stamp_ms()
         if len(records.values) <= _THREAD_RECORDS:
             return list(build_batches(records, timestamp_ms=timestamp_ms))
         return await self._env.host.run_blocking(

@@ -184,7 +184,7 @@ class SegmentService:
         key = writer_key(run.namespace, run.writer)
         level = level_of(run.namespace, producers.writer(key))
         require_next(producers.marks, level, run.start)
-        batch = run_batch(run, producers.marks, self._env.host.wall_ms())
+        batch = run_batch(run, producers.marks, self._env.stamp_ms())
         self._produce(partition, batch, timeout_s, done, client)
 
     def _produce(
@@ -256,7 +256,7 @@ class SegmentService:
         """
         marks = partition.log.producers.marks
         if not marks.is_sealed:
-            await self._write(partition, seal_batch(marks, self._env.host.wall_ms()), timeout_s)
+            await self._write(partition, seal_batch(marks, self._env.stamp_ms()), timeout_s)
             return
         await self._committed(partition, marks.sealed_at + 1, self._env.now() + timeout_s)
 
@@ -279,7 +279,7 @@ class SegmentService:
                 await self._committed(partition, marks.last_offset + 1, deadline)
             return
         timeout_s = max(0.0, deadline - self._env.now())
-        batch = truncate_batch(start, marks, self._env.host.wall_ms())
+        batch = truncate_batch(start, marks, self._env.stamp_ms())
         await self._write(partition, batch, timeout_s)
         partition.check_serving()
         kept = batch_at(partition.log, start)
@@ -292,7 +292,7 @@ class SegmentService:
         """Forget writers whose last batch is older, on every replica; ``key`` says which slice of
         them. Raises as :meth:`seal`."""
         marks = partition.log.producers.marks
-        batch = expire_batch(cutoff_ms, marks, self._env.host.wall_ms(), key)
+        batch = expire_batch(cutoff_ms, marks, self._env.stamp_ms(), key)
         await self._write(partition, batch, timeout_s)
 
     async def append_and_wait(

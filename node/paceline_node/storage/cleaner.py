@@ -108,7 +108,7 @@ class Cleaning:
         LookupError when the log was cut meanwhile. Cancel-safe.
         """
         log = self._log
-        now_ms = self._env.host.wall_ms()
+        now_ms = self._env.expiry_ms()
         found = cleanable(log, self._rules, stable_offset=self._stable_offset, now_ms=now_ms)
         segments = [each for each in log.segments[:-1] if each.next_offset <= found.end]
         self._sizes = {each: each.size for each in segments}

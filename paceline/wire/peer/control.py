@@ -53,7 +53,7 @@ class RegisterBrokerResponse(Message):
 @dataclass(frozen=True, slots=True)
 class HeartbeatRequest(Message):
     """``image_offset`` is the metadata offset this broker has applied. ``offline`` reports that
-    its data directory failed."""
+    its data directory failed. ``wall_ms``: what its wall clock shows."""
 
     node_id: NodeId
     broker_epoch: BrokerEpoch
@@ -62,13 +62,17 @@ class HeartbeatRequest(Message):
     want_shutdown: bool
     offline: bool
     degraded: bool
+    wall_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResponse(Message):
+    """``cluster_ms``: the median of what the brokers' wall clocks show; -1: too few are heard."""
+
     fenced: bool
     caught_up: bool
     should_shutdown: bool
+    cluster_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
