@@ -32,6 +32,7 @@ def group_limits(settings: Settings) -> GroupLimits:
         member_bytes_max=groups.member_bytes_max,
         group_bytes_max=groups.group_bytes_max,
         offset_metadata_bytes_max=groups.offset_metadata_bytes_max,
+        pending_max=settings.transactions.partitions_max,
         v1_session_s=settings.v1.session_timeout_ms / 1000,
         cursus_session_s=settings.cursus.session_timeout_ms / 1000,
         session_min_s=groups.session_min_ms / 1000,

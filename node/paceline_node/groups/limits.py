@@ -12,8 +12,9 @@ class GroupLimits:
     ``groups_max`` is per partition of ``__groups``. ``member_bytes_max`` bounds what one member
     says of itself or is assigned, ``group_bytes_max`` the same of all members together, which lies
     well below the largest record. ``retention_s``: how long the offsets of a group without members
-    are kept; inf for ever. ``leader_lease_s``: for how long a
-    coordinator that was deposed unawares may still act as one.
+    are kept; inf for ever. ``pending_max`` offsets of ``pending_bytes_max`` are what a transaction
+    may commit in a group. ``leader_lease_s``: for how long a coordinator that was deposed unawares
+    may still act as one.
     """
 
     groups_max: int = 10_000
@@ -21,6 +22,8 @@ class GroupLimits:
     member_bytes_max: int = 64 * 1024
     group_bytes_max: int = 4 * 1024 * 1024
     offset_metadata_bytes_max: int = 4096
+    pending_max: int = 10_000
+    pending_bytes_max: int = 8 * 1024 * 1024
     v1_session_s: float = 10.0
     cursus_session_s: float = 10.0
     session_min_s: float = 6.0

@@ -11,27 +11,43 @@ from paceline_node.groups.records import Pending, PendingKey
 _NONE: Mapping[PendingKey, Pending] = MappingProxyType({})
 
 
+_RECORD_BYTES = 96
+"""About what a record takes beside its texts."""
+
+
+def size_of(name: PendingKey, pending: Pending) -> int:
+    """About what a pending offset takes in the log."""
+    texts = (name.group.group, name.group.subject, name.topic, pending.metadata)
+    return _RECORD_BYTES + sum(len(each.encode()) for each in texts)
+
+
 class PendingOffsets:
     """What open transactions will commit."""
 
-    __slots__ = ("_by_partition", "_by_producer")
+    __slots__ = ("_by_partition", "_by_producer", "_bytes")
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[PendingKey, Pending]] = {}
         self._by_partition: dict[TopicPartition, dict[int, Pending]] = {}
+        self._bytes: dict[int, int] = {}
 
     def put(self, name: PendingKey, pending: Pending | None) -> None:
         """Note one; None forgets it."""
         at = (name.topic, name.partition)
         if pending is not None:
+            self.put(name, None)
             self._by_producer.setdefault(name.producer_id, {})[name] = pending
+            self._bytes[name.producer_id] = self.bytes_of(name.producer_id) + size_of(name, pending)
             self._by_partition.setdefault(at, {})[name.producer_id] = pending
             return
         of_producer = self._by_producer.get(name.producer_id)
-        if of_producer is None or of_producer.pop(name, None) is None:
+        before = None if of_producer is None else of_producer.pop(name, None)
+        if before is None:
             return
+        self._bytes[name.producer_id] -= size_of(name, before)
         if not of_producer:
             del self._by_producer[name.producer_id]
+            del self._bytes[name.producer_id]
         of_partition = self._by_partition[at]
         del of_partition[name.producer_id]
         if not of_partition:
@@ -40,6 +56,10 @@ class PendingOffsets:
     def of_producer(self, producer_id: int) -> Mapping[PendingKey, Pending]:
         """Those of one producer's transactions."""
         return self._by_producer.get(producer_id, _NONE)
+
+    def bytes_of(self, producer_id: int) -> int:
+        """What those of one producer take in the log, about."""
+        return self._bytes.get(producer_id, 0)
 
     def at(self, topic: str, partition: int) -> Collection[Pending]:
         """Those of one partition."""

@@ -3,21 +3,28 @@
 The first offset that a transaction commits here needs a :class:`Ticket`, taken before its
 coordinator was asked (as the first write to a partition does, ``replication/transactions.py``):
 settling voids it, so an answer that was overtaken leaves nothing pending for ever.
+
+Settling goes in pieces, for what one transaction may have pending is more than fits in a batch. A
+partition's offset is committed and is pending no more in the same piece: so whoever wants stable
+offsets is told the new one, or to ask again, and never an old one beside a new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from paceline.errors import InvalidTransactionState
+from paceline.errors import InvalidTransactionState, TransactionTooLarge
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.offsets import Commit, OffsetBook
-from paceline_node.groups.pending import PendingOffsets
+from paceline_node.groups.pending import PendingOffsets, size_of
 from paceline_node.groups.records import Pending, PendingKey, pending_entry
 
 _NONE = PendingOffsets()
+_PIECE_BYTES = 1024 * 1024
+_PIECE_RECORDS = 1000
+"""More than this is not settled at one go: a group of many partitions must not hold the loop."""
 
 
 class Ticket:
@@ -61,23 +68,45 @@ class TransactionalOffsets:
     ) -> None:
         """Note offsets that transaction ``serial`` of the ticket's producer will commit, the last
         of each partition; those of topics that are no more count for nothing. Raises
-        InvalidTransactionState, and what writing raises."""
+        InvalidTransactionState, TransactionTooLarge (with nothing noted), and what writing
+        raises."""
         if not ticket.is_valid:
             raise InvalidTransactionState(
                 f"group {ticket.key}: the transaction was ended meanwhile, or the coordinator moved"
             )
-        entries = []
+        staged: dict[PendingKey, Pending] = {}
         for each in commits:
             current = self._context.topics.current(each.topic)
             if current is None or each.topic_id not in (None, current):
                 continue
             name = PendingKey(ticket.key, each.topic, each.partition, ticket.producer_id)
-            pending = Pending(
+            staged[name] = Pending(
                 each.offset, each.leader_epoch, each.metadata, producer_epoch, serial, current
             )
-            entries.append(pending_entry(name, pending))
-        if entries:
-            self._context.write(ticket.key, *entries)
+        if staged:
+            self._check_room(ticket, staged)
+            self._context.write(ticket.key, *[pending_entry(*each) for each in staged.items()])
+
+    def _check_room(self, ticket: Ticket, staged: dict[PendingKey, Pending]) -> None:
+        """Raise TransactionTooLarge if ``staged`` would make too much pending."""
+        limits = self._context.limits
+        pendings = self._context.store.pending.get(ticket.key, _NONE)
+        before = pendings.of_producer(ticket.producer_id)
+        count, size = len(before), pendings.bytes_of(ticket.producer_id)
+        for name, pending in staged.items():
+            known = before.get(name)
+            count += known is None
+            size += size_of(name, pending) - (0 if known is None else size_of(name, known))
+        if count > limits.pending_max:
+            raise TransactionTooLarge(
+                f"group {ticket.key}: {count} offsets in one transaction, at most "
+                f"{limits.pending_max} (transactions.partitions_max)"
+            )
+        if size > limits.pending_bytes_max:
+            raise TransactionTooLarge(
+                f"group {ticket.key}: {size} bytes of offsets in one transaction, at most "
+                f"{limits.pending_bytes_max}; their metadata must be shorter, or the transaction"
+            )
 
     def settle(
         self,
@@ -87,10 +116,11 @@ class TransactionalOffsets:
         held: Sequence[Commit],
         *,
         commits: bool,
-    ) -> None:
+    ) -> bool:
         """The producer's transaction ``serial`` ended: commit what is pending in it, or drop it;
         then commit ``held``, each unless the group is further already. What is both pending and
-        held is committed as held. Idempotent. Raises what writing raises.
+        held is committed as held. False: this was a piece of it, and there is more to settle.
+        Idempotent. Raises what writing raises.
 
         What is still pending in an earlier one came after that had been settled, let in by a
         coordinator that did not know yet that it had lost its power: it is dropped, whatever
@@ -98,23 +128,54 @@ class TransactionalOffsets:
         for ticket in [each for each in self._tickets if each.producer_id == producer_id]:
             if ticket.key == key:
                 self.drop(ticket)
-        entries: list[Entry] = []
-        held_at = {(each.topic, each.partition) for each in held}
+        piece: list[Entry] = []
+        size = 0
+        is_last = True
+        for entries in self._settled(key, producer_id, serial, held, commits=commits):
+            more = sum(len(each.key) + len(each.value or b"") for each in entries)
+            if piece and (size + more > _PIECE_BYTES or len(piece) >= _PIECE_RECORDS):
+                is_last = False
+                break
+            piece += entries
+            size += more
+        if piece:
+            self._context.write(key, *piece)
+        return is_last
+
+    def _settled(
+        self,
+        key: GroupKey,
+        producer_id: int,
+        serial: int,
+        held: Sequence[Commit],
+        *,
+        commits: bool,
+    ) -> Iterator[list[Entry]]:
+        """What is left to write for each partition, which belongs together."""
+        left = {(each.topic, each.partition): each for each in held} if commits else {}
         pendings = self._context.store.pending.get(key, _NONE).of_producer(producer_id)
         for name, pending in pendings.items():
             if pending.serial > serial:
                 continue
-            is_held = (name.topic, name.partition) in held_at
-            if commits and pending.serial == serial and not is_held:
+            entries: list[Entry] = []
+            holds = left.pop((name.topic, name.partition), None)
+            if holds is not None:
+                entries += self._forward(key, holds)
+            elif commits and pending.serial == serial:
                 entries += self._committed(key, name, pending)
-            entries.append(pending_entry(name, None))
-        for each in held:
-            before = self._offsets.fetch(key, each.topic, each.partition)
-            if commits and (before is None or before.offset < each.offset):
-                entry = self._offsets.entry(key, each)
-                entries += [] if entry is None else [entry]
-        if entries:
-            self._context.write(key, *entries)
+            yield [*entries, pending_entry(name, None)]
+        for each in left.values():
+            entries = self._forward(key, each)
+            if entries:
+                yield entries
+
+    def _forward(self, key: GroupKey, commit: Commit) -> list[Entry]:
+        """What a held offset becomes: nothing where the group is as far already."""
+        before = self._offsets.fetch(key, commit.topic, commit.partition)
+        if before is not None and before.offset >= commit.offset:
+            return []
+        entry = self._offsets.entry(key, commit)
+        return [] if entry is None else [entry]
 
     def _committed(self, key: GroupKey, name: PendingKey, pending: Pending) -> list[Entry]:
         """What a pending offset becomes: nothing if its topic is no more."""

@@ -291,14 +291,16 @@ class TransactionPartners:
     async def _settle(self, order: wire.SettleOffsets) -> None:
         key = _group_key(order.group)
         held = _commits(order.offsets)
-        await self._groups.perform(
-            self._group_partition(key),
-            key,
-            lambda engine: engine.transactional.settle(
-                key, order.producer_id, order.serial, held, commits=order.commits
-            ),
-            commit_s=_COMMIT_S,
-        )
+        is_last = False
+        while not is_last:
+            is_last = await self._groups.perform(
+                self._group_partition(key),
+                key,
+                lambda engine: engine.transactional.settle(
+                    key, order.producer_id, order.serial, held, commits=order.commits
+                ),
+                commit_s=_COMMIT_S,
+            )
 
     async def _on_settle(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
         await self._settle(wire.SettleOffsets.unpack(frame.body))

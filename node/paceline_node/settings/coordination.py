@@ -96,7 +96,12 @@ class TransactionSettings:
     expiry_check_ms: int = setting(
         600_000, "Pause between two looks for idle ones.", low=100, high=_DAY_MS
     )
-    partitions_max: int = setting(10_000, "Partitions in one transaction.", low=1, high=1_000_000)
+    partitions_max: int = setting(
+        10_000,
+        "Partitions in one transaction, and offsets that it may commit in a group (8 MiB of them).",
+        low=1,
+        high=1_000_000,
+    )
     staged_bytes_max: int = setting(
         8 * _MIB,
         "Bytes of records that one Cursus transaction may stage.",

@@ -37,8 +37,8 @@ class Topics(dict[str, TopicId]):
 
 
 class Desk:
-    """``log`` is everything committed; with ``refuses`` nothing can be written. ``topics`` are not
-    there yet, all others are."""
+    """``log`` is everything committed, ``largest_batch`` the bytes of the largest batch of it; with
+    ``refuses`` nothing can be written. ``topics`` are not there yet, all others are."""
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class Desk:
         self._due = due
         self.limits = limits or GroupLimits()
         self.log: list[Entry] = []
+        self.largest_batch = 0
         self.time = 1000.0
         self.refuses = False
         self.serves = True
@@ -70,6 +71,8 @@ class Desk:
         if self.refuses:
             raise CoordinatorNotAvailable("the test allows no writes")
         assert entries, "an empty batch"
+        size = sum(len(each.key) + len(each.value or b"") for each in entries)
+        self.largest_batch = max(self.largest_batch, size)
         self.log += entries
         for entry in entries:
             self.engine.apply(entry)

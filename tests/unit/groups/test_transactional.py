@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.errors import InvalidTransactionState
+from paceline.errors import InvalidTransactionState, TransactionTooLarge
+from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.v1_groups import v1_key
 from tests.unit.groups.desk import Desk
@@ -19,7 +20,7 @@ def stage(desk: Desk, serial: int, *commits: Commit) -> None:
 
 
 def settle(desk: Desk, serial: int, *, commits: bool) -> None:
-    desk.engine.transactional.settle(KEY, PRODUCER, serial, (), commits=commits)
+    assert desk.engine.transactional.settle(KEY, PRODUCER, serial, (), commits=commits)
 
 
 def stored(desk: Desk) -> dict[tuple[str, int], int]:
@@ -75,3 +76,57 @@ def test_an_answer_from_before_the_end_lets_nothing_in() -> None:
     with pytest.raises(InvalidTransactionState):
         offsets.stage(ticket, 0, 1, [Commit("t", 0, 5)])
     assert not offsets.is_pending(KEY, "t", 0)
+
+
+def stage_much(desk: Desk, count: int, metadata: str) -> None:
+    """In requests of 700 partitions, as a client sends them one after the other."""
+    commits = [Commit("t", number, 5, metadata=metadata) for number in range(count)]
+    for at in range(0, count, 700):
+        stage(desk, 1, *commits[at : at + 700])
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("holds", [False, True])
+def test_what_is_too_much_for_one_batch_is_settled_in_pieces(commits: bool, holds: bool) -> None:
+    """One batch for all of it was refused by the log, for ever: id and group stood still. A
+    coordinator dies between any two pieces; nobody who wants stable offsets hears of an old one
+    beside a new one."""
+    desk = Desk()
+    count = 2000
+    stage_much(desk, count, "m" * 3900)
+    held = [Commit("t", number, 5, metadata="held") for number in range(count)] if holds else []
+    desk.largest_batch = 0
+    pieces, is_last = 0, False
+    while not is_last:
+        transactional = desk.engine.transactional
+        is_last = transactional.settle(KEY, PRODUCER, 1, held, commits=commits)
+        pieces += 1
+        desk.fail_over()
+        known = stored(desk)
+        for number in range(count):
+            is_pending = desk.engine.transactional.is_pending(KEY, "t", number)
+            assert is_pending != (("t", number) in known) if commits else not known
+    assert stored(desk) == ({("t", number): 5 for number in range(count)} if commits else {})
+    assert pieces > 1
+    assert desk.largest_batch < 2 * 1024 * 1024
+    assert not desk.engine.store.pending
+    desk.check_fold()
+
+
+@pytest.mark.parametrize(
+    ("count", "metadata", "limits"),
+    [(4200, "m" * 4000, GroupLimits()), (4200, "", GroupLimits(pending_max=4000))],
+)
+def test_more_than_one_transaction_may_commit_is_refused_before_it_is_accepted(
+    count: int, metadata: str, limits: GroupLimits
+) -> None:
+    desk = Desk(limits)
+    with pytest.raises(TransactionTooLarge, match="in one transaction, at most"):
+        stage_much(desk, count, metadata)
+    accepted = len(desk.log)
+    again = [Commit("t", number, 6, metadata=metadata) for number in range(700)]
+    stage(desk, 1, *again)  # in the place of what is pending already: no more than it was
+    assert len(desk.log) == accepted + 700
+    while not desk.engine.transactional.settle(KEY, PRODUCER, 1, (), commits=False):
+        pass
+    stage(desk, 2, *again)  # of the next transaction
