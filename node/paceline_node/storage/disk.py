@@ -84,13 +84,13 @@ class RealFile:
         self._size = max(self._size, end)
 
     def pread(self, size: int, position: int) -> bytes:
-        return os.pread(self._descriptor(), size, position)
+        return _pread(self._descriptor(), size, position)
 
     async def read(self, size: int, position: int) -> bytes:
         descriptor = self.pin()
         try:
             return await trio.to_thread.run_sync(
-                os.pread, descriptor, size, position, limiter=self._readers
+                _pread, descriptor, size, position, limiter=self._readers
             )
         finally:
             self.unpin()
@@ -342,6 +342,18 @@ class RealDisk:
 
     def _at(self, path: str) -> str:
         return os.path.join(self.root, path) if path else self.root
+
+
+def _pread(descriptor: int, size: int, position: int) -> bytes:
+    """As many bytes as there are: a read may give less before the end, which would look like a file
+    that somebody cut."""
+    data = os.pread(descriptor, size, position)
+    while data and len(data) < size:
+        more = os.pread(descriptor, size - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _sync_failed(error: OSError) -> OSError:
