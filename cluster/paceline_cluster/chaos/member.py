@@ -42,7 +42,8 @@ class Teller(Protocol):
 class Member(RebalanceListener):
     """Reads what its group assigns to it, and commits now and then, each partition by itself.
 
-    ``membership`` must leave committing to the program."""
+    ``membership`` must leave committing to the program. ``beside``: further topics, which nobody
+    writes to."""
 
     def __init__(
         self,
@@ -54,9 +55,11 @@ class Member(RebalanceListener):
         note: NoteBatch,
         *,
         membership: GroupSettings = _MEMBERSHIP,
+        beside: Sequence[str] = (),
     ) -> None:
         self._name = name
         self._topic = topic
+        self._beside = beside
         self._client = client
         self._recorder = recorder
         self._rng = rng
@@ -70,7 +73,10 @@ class Member(RebalanceListener):
         while True:
             try:
                 async with self._client.consumer(
-                    self._topic, group=GROUP, membership=self._membership, listener=self
+                    [self._topic, *self._beside],
+                    group=GROUP,
+                    membership=self._membership,
+                    listener=self,
                 ) as consumer:
                     self._consumer = consumer
                     self._ask_to_join()
@@ -78,9 +84,13 @@ class Member(RebalanceListener):
                         self._note(self._name, batch)
                         if self._rng.random() < _COMMIT:
                             await self._commit(consumer, batch)
+                        await self._work()
             except PacelineError:
                 # Whatever failed, the next member goes on where the group is.
                 await trio.sleep(_PAUSE_S)
+
+    async def _work(self) -> None:
+        """What the program does with a batch."""
 
     async def assigned(self, partitions: Sequence[TopicPartition]) -> None:
         """Note the generation, and where the group lets this member begin."""
@@ -89,7 +99,7 @@ class Member(RebalanceListener):
         assert consumer is not None, "nothing is assigned before the member exists"
         recorder.say(events.Joined(recorder.t, self._join, consumer.generation))
         self._ask_to_join()
-        for at in partitions:
+        for at in [each for each in partitions if each.topic == self._topic]:
             recorder.say(events.Seek(recorder.t, self._name, str(at), consumer.position(at)))
 
     def _ask_to_join(self) -> None:

@@ -19,7 +19,7 @@ from paceline_cluster.sim.guests.invitation import invited, last_questions
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
-from paceline_cluster.sim.members import Asker, GroupMember
+from paceline_cluster.sim.members import Asker, GroupMember, TroubledMembers
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.segments.crew import Crew
 from paceline_cluster.sim.segments.events import DEEP
@@ -95,7 +95,12 @@ def gather(
     if plan.members:
         others.append(Asker("asker", topic, recorder, fork()))
         others += [
-            GroupMember(f"m{number}", topic, recorder, fork()) for number in range(plan.members)
+            GroupMember(f"m{number}", topic, recorder, fork())
+            for number in range(plan.members - plan.troubled)
+        ]
+        others += [
+            TroubledMembers(f"tm{number}", topic, recorder, fork())
+            for number in range(plan.troubled)
         ]
     if plan.streamers:
         writers += [Streamer(f"s{number}", plan, judge, fork()) for number in range(plan.streamers)]

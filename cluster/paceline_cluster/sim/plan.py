@@ -97,7 +97,8 @@ class Plan:
     healed: they write more than replicas that are behind can bear. ``spares`` are machines that
     have a disk but no process until a fault starts one. ``losses`` is how many machines may have
     lost data at a time; above min ISR - 1 the cluster need not become whole again, but must not
-    lie. ``keepings`` are the ways in which further topics do not keep all."""
+    lie. ``keepings`` are the ways in which further topics do not keep all. ``troubled`` of the
+    ``members`` are static, slow or hang, and read a topic that dies now and then."""
 
     seed: int
     profile: str
@@ -124,6 +125,7 @@ class Plan:
     pipelines: int = 1
     namers: int = 0
     keepings: tuple[Keeping, ...] = ()
+    troubled: int = 0
 
     @property
     def ledger(self) -> TopicPlan:
@@ -211,7 +213,8 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         pause_s=0.002 if profile.crowd else rng.choice(profile.pauses_s),
         seconds=length,
         faults=(*_faults(seed, profile, length), *_besides(seed, profile, length)),
-        members=company.members,
+        members=company.members + profile.troubled,
+        troubled=profile.troubled,
         line_writers=company.line_writers,
         line_members=company.line_members,
         spares=profile.spares,

@@ -21,7 +21,7 @@ class Profile:
     load, longer ones give more seeds. A run has two of the ``keepings``: ways in which topics do
     not keep all that is written. ``besides`` are weights of faults that strike now and then beside
     the others. Of Kafka's clients ``namers`` ask for producer ids alone. ``settings`` are those of
-    its nodes."""
+    its nodes. ``troubled`` members of the group are there besides."""
 
     name: str
     about: str
@@ -41,6 +41,7 @@ class Profile:
     namers: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     besides: Mapping[str, float] = field(default_factory=dict)
+    troubled: int = 0
 
 
 _DISK_BESIDES = {
@@ -282,6 +283,14 @@ FORCED = Profile(
     namers=2,
     settings={"broker.session_ms": "3000", "replication.lag_max_ms": "4000"},
 )
+TROUBLES = Profile(
+    "troubles",
+    "members are static, slow or hang, and read a topic whose partitions die now and then",
+    {"kill": 20, "stop": 15, "suspend": 15, "cut": 20, "move": 20, "slow-link": 5, "reset": 5},
+    nodes=_FEW,
+    pauses_s=_SLOW,
+    troubled=3,
+)
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 
 HARMED = (ROT, LOSS, UNREADABLE, STALE, TORN, WAITING, DESCRIPTORS)
@@ -305,6 +314,7 @@ PROFILES = {
         SEQUENCES,
         FORGETFUL,
         FORCED,
+        TROUBLES,
         *HARMED,
         QUIET,
     )
