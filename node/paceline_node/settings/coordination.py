@@ -25,7 +25,11 @@ class GroupSettings:
         local=1000,
     )
     session_max_ms: int = setting(
-        1_800_000, "Longest session or rebalance time-out of a member.", low=1000, high=_DAY_MS
+        1_800_000,
+        "Longest session time-out that a member may ask for; its rebalance time-out "
+        "(max.poll.interval.ms) may be longer.",
+        low=1000,
+        high=_DAY_MS,
     )
     initial_delay_ms: int = setting(
         300, "How long the first member of a group waits for others to join.", low=0, high=60_000

@@ -120,10 +120,23 @@ def test_session_timeouts_have_bounds(session_ms: int) -> None:
         Desk().engine.kafka.join(request(session_ms=session_ms))
 
 
-@pytest.mark.parametrize("rebalance_ms", [-1, 1_800_001])
-def test_rebalance_timeouts_have_bounds(rebalance_ms: int) -> None:
+def test_rebalance_timeouts_are_not_negative() -> None:
     with pytest.raises(InvalidRequest):
-        Desk().engine.kafka.join(request(rebalance_ms=rebalance_ms))
+        Desk().engine.kafka.join(request(rebalance_ms=-1))
+
+
+@pytest.mark.parametrize("rebalance_ms", [3_600_000, 86_400_000, 2**31 - 1])
+def test_a_long_rebalance_timeout_keeps_nobody_waiting_for_the_dead(rebalance_ms: int) -> None:
+    """max.poll.interval.ms of an hour or a day; one of the two is gone."""
+    desk = Desk()
+    one, two = Client(desk, rebalance_ms=rebalance_ms), Client(desk, rebalance_ms=rebalance_ms)
+    settle(one, two)
+    three = Client(desk, rebalance_ms=rebalance_ms)
+    three.ask()
+    one.ask()
+    desk.advance(10.5)  # a session
+    assert one.take().generation == three.take().generation == 2
+    assert {each.member_id for each in desk.engine.store.groups[KEY].members} == {one.id, three.id}
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "\ud800"])
