@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import structlog  # a node has it loaded when descriptors run out
 import trio
 
 from paceline_node.app.descriptors import shares
@@ -154,6 +155,7 @@ async def test_a_shortage_of_everything_is_waited_for(tmp_path: Path) -> None:
     """All descriptors are somebody else's: creating is refused as on a full disk, and syncing a
     directory waits."""
     disk = RealDisk(str(tmp_path), reserve=0)
+    structlog.get_logger()
     with limit(3):
         taken = []
         with suppress(OSError):

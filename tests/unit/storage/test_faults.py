@@ -21,6 +21,7 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import PartitionIdentity
+from paceline_node.storage.torn import Ending
 from tests.unit.storage.world import SMALL, batch, content, env_on, flush, new_log, reopen
 
 # --- full ----------------------------------------------------------------------------------------
@@ -259,8 +260,12 @@ async def test_what_a_failed_sync_dropped_is_not_called_durable(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_what_a_failed_sync_left_in_the_cache_is_written_anew(seed: int) -> None:
-    """The next process sees it, and syncing it again would prove nothing (fsyncgate)."""
+@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not told"])
+async def test_what_a_failed_sync_left_in_the_cache_is_written_anew(
+    is_told: bool, seed: int
+) -> None:
+    """The next process sees it, and syncing it again would prove nothing (fsyncgate). The dying one
+    may not have been able to leave a word of it on such a disk."""
     rng = random.Random(seed)
     disk = MemoryDisk()
     log = await new_log(disk, SMALL)
@@ -274,7 +279,7 @@ async def test_what_a_failed_sync_left_in_the_cache_is_written_anew(seed: int) -
     with pytest.raises(OSError, match="Input/output error"):
         await flush(log, disk)
     disk.kill()
-    again = await reopen(disk, mark=durable, disk_failed=True)
+    again = await reopen(disk, mark=durable, ending=Ending.KILLED, disk_failed=is_told)
     assert again.durable_offset == again.log_end_offset > durable
     promised = content(again)
     disk.power_cut(rng)
