@@ -24,6 +24,7 @@ from paceline_node.storage.known_offsets import DECISIVE, KnownOffsets
 from paceline_node.storage.layout import Offsets, PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.marks import NAME as MARKS
 from paceline_node.storage.marks import DurableMarks
 from paceline_node.storage.partition_file import PartitionIdentity, write_identity
 from paceline_node.storage.recovery import RecoveryHints
@@ -120,7 +121,9 @@ class LogDirectory:
                 nursery.start_soon(open_one, path, identity)
         # A power cut may have left older marks. After a kill they are taken for exact, and this
         # process may be killed before it syncs anything of its own.
-        self.marks.flush()
+        unmarked = [] if ending is Ending.CLEAN else self._unmarked(logs, marks, ending)
+        if not unmarked:
+            self.marks.flush()  # otherwise not before the controller has heard of this start
         for log in logs.values():
             self._tell_recovery(log)
         missing = tuple(sorted(listed - logs.keys(), key=lambda key: (key[0].bytes, key[1])))
@@ -130,7 +133,7 @@ class LogDirectory:
             known.all(Offsets.HIGH_WATERMARK),
             missing,
             known.list_is_lost,
-            self._doubts(logs),
+            self._doubts(logs, unmarked),
         )
 
     def _hints(
@@ -182,9 +185,29 @@ class LogDirectory:
             found.append((each.path, identity))
         return found
 
-    def _doubts(self, logs: Mapping[PartitionKey, Log]) -> tuple[str, ...]:
+    def _unmarked(
+        self,
+        logs: Mapping[PartitionKey, Log],
+        marks: Mapping[PartitionKey, Marked],
+        ending: Ending,
+    ) -> list[str]:
+        """Logs that may end too early without a trace: cut between two batches, above a recovery
+        point that is some seconds old. A log that is listed has a mark, and no kill takes it away;
+        a power cut may, until its first checkpoint."""
+        sure = ending is Ending.KILLED or self.marks.was_missing
+        points = {key: self._known.of(Offsets.RECOVERY, key) for key in logs.keys() - marks.keys()}
+        return [
+            str(logs[key].identity) for key, at in points.items() if at is not None and (sure or at)
+        ]
+
+    def _doubts(self, logs: Mapping[PartitionKey, Log], unmarked: list[str]) -> tuple[str, ...]:
         lost = [which.value for which in self._known.unreadable if which in DECISIVE]
         doubts = [f"{name} is missing or rotten" for name in lost]
+        if unmarked:
+            doubts.append(
+                f"{MARKS} is missing, rotten, or lacks {min(unmarked)} "
+                f"({len(unmarked)} logs without a mark)"
+            )
         doubts += [
             f"{log.identity}: bytes were cut that may have been acknowledged"
             for log in logs.values()
@@ -230,13 +253,16 @@ class LogDirectory:
         try:
             log = await Log.create(self._env, path, identity, settings)
             # Listed before it is used, and not before it is there: what is listed and not there
-            # was lost.
+            # was lost. Nor before it has a mark: what is listed and has none lost it.
+            mark = self.marks.of(key, Marked.of(log.durable_offset, log.epochs))
+            self.marks.flush()
             await self._known.begin(key)
         except OSError as error:
             if is_full(error):  # nothing of it was ever promised, and it will be made anew
+                self.marks.forget([key])
                 self._disk.remove_tree(path)
             raise
-        log.mark = self.marks.of(key, Marked.of(log.durable_offset, log.epochs))
+        log.mark = mark
         return log
 
     async def retire(self, log: Log, *, delete: bool) -> None:
@@ -244,15 +270,16 @@ class LogDirectory:
         OSError."""
         log.abandon()
         key = _key(log)
-        self.marks.forget([key])
-        # Else a power cut brings its mark back without it, and the whole start is not trusted.
-        await self.marks.sync()
         try:
             await self._known.remove(key)
         except OSError as error:
             if not is_full(error):
                 raise
             # It would be told as missing once, of a partition that is not ours: harmless.
+        # Behind the list: what is listed and has no mark is not trusted.
+        self.marks.forget([key])
+        # Else a power cut brings its mark back without it, and the whole start is not trusted.
+        await self.marks.sync()
         stray = log.path
         try:
             stray = await self._set_aside(log.path, "deleted" if delete else "assigned elsewhere")
@@ -306,9 +333,9 @@ class LogDirectory:
             # A truncation never goes below the high watermark, so the point stays true.
             recovery[log] = min(durable, high_watermark)
             high[log] = high_watermark
+        await self.marks.sync()  # what has a recovery point has a mark
         await self._known.write(Offsets.HIGH_WATERMARK, _still_kept(high))
         await self._known.write(Offsets.RECOVERY, _still_kept(recovery))
-        await self.marks.sync()
 
     async def close(self) -> None:
         """All logs are closed, and so synced to their ends: say so. Raises OSError."""

@@ -22,7 +22,9 @@ The epoch is that of the last record below the offset (-1: none), and where it b
 outside every batch's own checksum, and the table of epochs is written with checkpoints only.
 
 A slot is written within one sector, so a power cut leaves an old or the new one. A missing file, or
-a slot that is not whole, means "not known": then the recovery point has to do.
+a slot that is not whole, means "not known": then the recovery point has to do. But a log may have
+lost whole batches above that point without a trace, so such a start is not trusted
+(``log_directory.py``), unless the process before stopped in an orderly way.
 """
 
 from __future__ import annotations
@@ -91,6 +93,8 @@ class DurableMarks:
         self._unsynced = False
         self._urgent = False
         self._rode_at = float("-inf")
+        self.was_missing = False
+        """Whether there was no file when it was opened."""
 
     async def open(self) -> dict[PartitionKey, Marked]:
         """Open or make the file; the marks that it holds. What cannot be read, or has rotted, is
@@ -98,6 +102,7 @@ class DurableMarks:
         try:
             self._file = await self._disk.open(NAME)
         except FileNotFoundError:
+            self.was_missing = True
             self._file = self._disk.create(NAME)
             await self._disk.fsync_dir("")
         size = self._file.size() // _SLOT_BYTES * _SLOT_BYTES

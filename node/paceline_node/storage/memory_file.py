@@ -180,6 +180,9 @@ def _redo_prefix(image: bytearray, changes: Sequence[_Change], rng: random.Rando
     left = rng.randint(0, sum(change.weight for change in changes))
     for change in changes:
         if left < change.weight:
+            if change.data is not None and change.position + len(change.data) <= change.old_size:
+                # What is overwritten in place reaches the disk by whole sectors.
+                left = max(0, (change.position + left) // _SECTOR * _SECTOR - change.position)
             if change.data is not None and left:
                 _redo(image, _Change(change.position, change.data[:left], b"", 0))
             return

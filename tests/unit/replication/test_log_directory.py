@@ -156,15 +156,55 @@ async def test_a_checkpoint_under_way_does_not_list_what_is_given_up_meanwhile()
     assert (await process.killed().open()).missing == ()
 
 
-async def test_a_directory_of_the_version_before_has_no_marks() -> None:
+@pytest.mark.parametrize("same_boot", [True, False])
+@pytest.mark.parametrize("how", ["loss", "rot", "cut"])
+async def test_without_its_mark_a_log_may_have_lost_its_tail(how: str, same_boot: bool) -> None:
+    """Cut between two batches above its recovery point, it looks whole."""
     process = await first()
-    log = await process.create(0)
-    await process.directory.write_checkpoints({log: 12})
+    log = await process.create(0, count=2)
+    await process.directory.write_checkpoints({log: 2})
+    early = process.disk.content(log.segments[0].path())
+    log.append_leader(batch(), 1, 1_000)
+    await process.sync(log)
+    process = process.killed()
+    process.disk.overwrite(log.segments[0].path(), early)
+    if how == "loss":
+        process.disk.remove("durable.marks")
+    elif how == "rot":
+        process.disk.rot("durable.marks", random.Random(1), bits=1)
+    else:
+        process.disk.overwrite("durable.marks", b"")
+    for _ in range(2):  # nor does opening it once make that forgotten
+        opened = await process.open(same_boot=same_boot)
+        assert len(opened.doubtful) == 1
+        assert "durable.marks" in opened.doubtful[0]
+        assert not opened.reached_durable_mark
+        process = process.killed()
+    # What is hosted was heard of by the controller: there are marks again.
+    await process.open(same_boot=same_boot)
+    await process.create(1, count=0)
+    assert (await process.killed().open(same_boot=same_boot)).doubtful == ()
+
+
+async def test_without_marks_a_clean_stop_is_trusted() -> None:
+    process = await first()
+    log = await process.create(0, count=2)
+    await process.directory.write_checkpoints({log: 2})
     process = process.killed()
     process.disk.remove("durable.marks")
-    opened = await process.open()
+    opened = await process.open(clean=True)
     assert (opened.damaged, opened.doubtful) == ((), ())
-    assert opened.logs[key(0)].log_end_offset == 12
+    assert opened.logs[key(0)].log_end_offset == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_new_log_needs_no_mark_after_a_power_cut(seed: int) -> None:
+    """It was made less than a checkpoint ago: its mark may not have reached the disk."""
+    process = await first()
+    await process.create(0)
+    process.disk.power_cut(random.Random(seed))
+    opened = await Process(process.disk).open(same_boot=False)
+    assert opened.doubtful == ()
 
 
 async def test_a_log_that_ends_below_its_mark_has_lost_its_tail() -> None:
