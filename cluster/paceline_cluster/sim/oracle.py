@@ -23,6 +23,7 @@ from paceline_node.controller.raft_types import Member
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition, PartitionKey
+from paceline_node.replication.replica import Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class _Seen:
     """A replica as the last look found it."""
 
     partition: Partition
+    replica: Replica
     high_watermark: int
     leader_epoch: int
     leader: LeaderState | None
@@ -59,7 +61,7 @@ class _Seen:
 
 
 def _never_seen(partition: Partition) -> _Seen:
-    return _Seen(partition, partition.log_start_offset, -1, None, None)
+    return _Seen(partition, partition.replica, partition.log_start_offset, -1, None, None)
 
 
 class _Watched:
@@ -150,7 +152,7 @@ class Oracle:
         elif len(table) != len(watched.seen):
             watched.partitions_are(table.partitions)
         for seen in watched.seen:
-            replica = seen.partition.replica
+            replica = seen.replica
             if (
                 replica.high_watermark != seen.high_watermark
                 or replica.leader is not seen.leader
