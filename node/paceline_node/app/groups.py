@@ -70,6 +70,7 @@ class GroupRoom:
                 lambda: metadata.image.topic_ids,
                 self._found.of_partition(number),
                 self.rounds_due,
+                lambda topic: _partition_count(metadata.image, topic),
             ),
         )
 
@@ -84,10 +85,14 @@ class GroupRoom:
             self._log.info("found groups in files", records=len(self._found.entries))
 
     def topics_changed(self, old: Image, new: Image) -> None:
-        """A subscriber to the metadata: what groups have of a deleted topic goes with it."""
+        """A subscriber to the metadata: what groups have of a deleted topic goes with it, and what
+        a topic gets is read."""
         if old.topic_ids is not new.topic_ids:
             for number, _, _ in self.machines.machines():
                 self.machines.tell(number, GroupEngine.topics_changed)
+        if _has_more_partitions(old, new):
+            for number, _, _ in self.machines.machines():
+                self.machines.tell(number, GroupEngine.topics_grew)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises OSError when the disk fails."""
@@ -95,3 +100,22 @@ class GroupRoom:
             await nursery.start(self.machines.run)
             task_status.started()
             await GroupFiles(self._env, self.machines, self._found).run()
+
+
+def _partition_count(image: Image, topic: str) -> int:
+    found = image.find_topic(topic)
+    return 0 if found is None else len(found.partitions)
+
+
+def _has_more_partitions(old: Image, new: Image) -> bool:
+    """Whether a topic has more partitions than before, or is there anew."""
+    if old.topics is new.topics:
+        return False
+    before = old.topics
+    for topic_id, topic in new.topics.items():
+        known = before.get(topic_id)
+        if known is not topic and len(topic.partitions) > (
+            0 if known is None else len(known.partitions)
+        ):
+            return True
+    return False

@@ -11,6 +11,7 @@ from paceline.errors import GroupFull, InvalidGroup
 from paceline.types import TopicId
 from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import Entry, Journal
+from paceline_node.groups.growth import CountOf
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Group, Member
@@ -31,9 +32,11 @@ class GroupContext:
         limits: GroupLimits,
         rng: random.Random,
         topic_ids: Callable[[], Mapping[str, TopicId]],
+        partition_count: CountOf,
     ) -> None:
         self.limits = limits
         self.topics = TopicIds(topic_ids)
+        self.partition_count = partition_count
         self.store = GroupStore()
         self.sessions = Sessions()
         self.alarms: Alarms[GroupKey] = Alarms()

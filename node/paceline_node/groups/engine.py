@@ -18,6 +18,7 @@ from paceline_node.groups.context import GroupContext
 from paceline_node.groups.coordinator_groups import CoordinatorGroups
 from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.cursus_groups import CursusGroups
+from paceline_node.groups.growth import CountOf
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
@@ -41,7 +42,8 @@ _START = "start"
 class GroupEngine:
     """See :class:`~paceline_node.coordination.machine.Machine`. ``imports`` are records that an
     empty log begins with (SETTLED P2); ``took_imports``: it did so here. ``due`` is where family
-    ``coordinator`` asks for workers. ``topic_ids``: the topics there are, by name."""
+    ``coordinator`` asks for workers. ``topic_ids``: the topics there are, by name;
+    ``partition_count``: how many partitions each has."""
 
     def __init__(
         self,
@@ -50,8 +52,9 @@ class GroupEngine:
         topic_ids: Callable[[], Mapping[str, TopicId]],
         imports: Sequence[Entry] = (),
         due: RoundsDue | None = None,
+        partition_count: CountOf = lambda _: 0,
     ) -> None:
-        self._context = context = GroupContext(limits, rng, topic_ids)
+        self._context = context = GroupContext(limits, rng, topic_ids, partition_count)
         self._imports = imports
         self.took_imports = False
         self.offsets = OffsetBook(context)
@@ -102,6 +105,10 @@ class GroupEngine:
     def topics_changed(self) -> None:
         """Topics were made or deleted: what is of those that are no more is forgotten soon."""
         self._sweep.begin()
+
+    def topics_grew(self) -> None:
+        """Topics got more partitions: leaders that do not watch them are told soon."""
+        self.kafka.topics_grew()
 
     # --- the machine ------------------------------------------------------------------------------
 

@@ -97,6 +97,7 @@ class Barrier:
             self._begin_syncing(key, round_)
         else:
             del self._state.rounds[key]
+            self._state.told.pop(key, None)
 
     def _prolong(self, key: GroupKey, round_: Round) -> None:
         round_.window_end = math.inf
@@ -116,6 +117,7 @@ class Barrier:
     def _begin_syncing(self, key: GroupKey, round_: Round) -> None:
         context = self._context
         group = self._state.group(key)
+        self._state.told[key] = group.leader
         round_.phase = Phase.COMPLETING
         round_.window_end = math.inf
         round_.deadline = context.now() + self._slowest_s(key)
@@ -141,6 +143,7 @@ class Barrier:
             self._state.drop_waiting(key, member_id, error)
         if not left and not joining:
             self._state.rounds.pop(key, None)
+            self._state.told.pop(key, None)
         elif round_ is None or round_.phase is not Phase.PREPARING:
             self.prepare(key, first=False)
         else:

@@ -31,11 +31,12 @@ from paceline.errors import (
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Subscription
 from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
+from paceline_node.groups.growth import is_outgrown
 from paceline_node.groups.kafka_barrier import Barrier
 from paceline_node.groups.kafka_joins import KafkaJoins
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.kafka_state import KafkaState
-from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.read_topics import made_anew, topics_read
 from paceline_node.groups.records import Group, Member, Phase
 
@@ -55,6 +56,8 @@ class KafkaGroups:
         self._state = KafkaState(context)
         self._barrier = Barrier(context, self._state)
         self._joins = KafkaJoins(context, self._state, self._barrier)
+        self._to_compare: set[GroupKey] = set()
+        """Groups whose leaders may not know of partitions that their topics got."""
 
     @property
     def rebalances(self) -> int:
@@ -228,10 +231,34 @@ class KafkaGroups:
         if group.phase is not Phase.STABLE:
             self._barrier.prepare(key, first=False)
         self._context.alarms.ask(key, self._state.next_alarm(key))
+        self._compare_soon(key)
+
+    def topics_grew(self) -> None:
+        """Topics got more partitions."""
+        if self._context.leads:
+            for key in self._context.store.groups:
+                if key.family is Family.KAFKA:
+                    self._compare_soon(key)
+
+    def _compare_soon(self, key: GroupKey) -> None:
+        if not self._state.leader_watches(key):
+            self._to_compare.add(key)
+            self._context.alarms.ask(key, self._context.now())
+
+    def _compare(self, key: GroupKey) -> None:
+        """Have the members join again if there is more to read than their leader knows of. It is
+        told then that it leads, and watches by itself."""
+        self._to_compare.discard(key)
+        if self._state.phase(key) is not Phase.STABLE or self._state.leader_watches(key):
+            return
+        if is_outgrown(self._state.group(key), self._context.partition_count):
+            self._barrier.prepare(key, first=False)
 
     def on_alarm(self, key: GroupKey) -> float:
         """Expire ids and sessions, end what has waited long enough."""
         now = self._context.now()
+        if key in self._to_compare:
+            self._compare(key)
         self._state.void_ids(key, now)
         over = UnknownMember(f"group {key}: the session is over")
         self._barrier.remove(key, self._late(key, now), over)
@@ -276,6 +303,7 @@ class KafkaGroups:
 
     def resign(self, error: PacelineError) -> None:
         self._state.clear(error)
+        self._to_compare.clear()
 
 
 def _subscribed(group: Group, member: Member) -> tuple[str, ...]:

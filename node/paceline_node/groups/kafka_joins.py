@@ -16,6 +16,7 @@ from paceline.errors import (
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, says_the_same
 from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
+from paceline_node.groups.growth import is_outgrown
 from paceline_node.groups.kafka_barrier import Barrier, joined
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, common_protocols, size_of
@@ -186,7 +187,10 @@ class KafkaJoins:
         self._state.drop_waiting(key, holder.member_id, fenced)
         if known is not None and self._state.phase(key) is Phase.STABLE:
             group = self._state.group(key)
-            if _asks_for_the_same(group, renamed, known):
+            leads = group.leader == member_id
+            # Nobody else would notice what its topics have got meanwhile.
+            outgrown = leads and is_outgrown(group, context.partition_count)
+            if not outgrown and _asks_for_the_same(group, renamed, known):
                 # Nothing to assign anew, and a leader is told so (KIP-814).
                 return replace(joined(group, member_id), keep_assignment=True)
         return self._rebalance(request, member_id)

@@ -16,12 +16,13 @@ _NONE = Group(0, Phase.EMPTY)
 
 class KafkaState:
     """Stored and volatile state as one view. ``handed_out`` are ids that nobody has joined with
-    yet, and when they are void."""
+    yet, and when they are void. ``told`` are members that were told here that they lead."""
 
     def __init__(self, context: GroupContext) -> None:
         self._context = context
         self.rounds: dict[GroupKey, Round] = {}
         self.handed_out: dict[GroupKey, dict[str, float]] = {}
+        self.told: dict[GroupKey, str] = {}
         self._rosters: dict[GroupKey, Roster] = {}
 
     def group(self, key: GroupKey) -> Group:
@@ -60,6 +61,15 @@ class KafkaState:
         roster = self.roster(key)
         self.rounds[key].joined[waiting.member.member_id] = waiting
         roster.joins(waiting.member)
+
+    def leader_watches(self, key: GroupKey) -> bool:
+        """Whether the leader knows that it leads, and so watches its topics. A static one may have
+        come back and been told of another leader, also by an earlier coordinator."""
+        roster = self.roster(key)
+        leader = roster.stored.get(roster.group.leader)
+        if leader is None or leader.instance_id is None:
+            return True
+        return self.told.get(key) == leader.member_id
 
     def waits(self, key: GroupKey, member_id: str) -> bool:
         """Whether a request of the member is open here, which is as good as a heartbeat."""
@@ -112,6 +122,7 @@ class KafkaState:
         """Tell everyone who waits, and forget all that is volatile."""
         rounds, self.rounds = self.rounds, {}
         self.handed_out.clear()
+        self.told.clear()
         self._rosters.clear()
         for round_ in rounds.values():
             for joining in round_.joined.values():

@@ -56,6 +56,7 @@ class Desk:
         self.serves = True
         self.led_epoch = 0
         self._seed = 0
+        self.partitions: dict[str, int] = {}
         self.topics = Topics(dict.fromkeys(topics, _GONE))
         self.engine = self._engine(imports)
         self.engine.lead(self, log_is_empty=True)
@@ -63,7 +64,17 @@ class Desk:
     def _engine(self, imports: Sequence[Entry] = ()) -> GroupEngine:
         self._seed += 1
         rng = random.Random(self._seed)
-        return GroupEngine(self.limits, rng, lambda: self.topics, imports, self._due)
+        return GroupEngine(self.limits, rng, lambda: self.topics, imports, self._due, self._count)
+
+    def _count(self, topic: str) -> int:
+        return self.partitions.get(topic, 0)
+
+    def enlarge(self, topic: str, count: int, *, told: bool = True) -> None:
+        """Give a topic that many partitions; the coordinator learns of it at once, or not by being
+        told."""
+        self.partitions[topic] = count
+        if told:
+            self.engine.topics_grew()
 
     # --- the journal ------------------------------------------------------------------------------
 

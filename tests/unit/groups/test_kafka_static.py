@@ -11,14 +11,15 @@ from paceline.errors import (
     InvalidGroup,
     InvalidRequest,
     InvalidSessionTimeout,
+    RebalanceInProgress,
     UnknownMember,
 )
-from paceline.wire.consumer_protocol import Subscription
+from paceline.wire.consumer_protocol import Assignment, Subscription
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Protocol
 from tests.unit.groups.desk import Desk
-from tests.unit.groups.members import KEY, Client, request, settle, value_of
+from tests.unit.groups.members import DELAY_S, KEY, Client, request, settle, value_of
 
 # --- static members -------------------------------------------------------------------------------
 
@@ -109,6 +110,87 @@ def test_static_members_leave_by_instance() -> None:
         ErrorCode.NONE,
     )
     assert [each.instance_id for each in desk.engine.store.groups[KEY].members] == ["i2"]
+
+
+# --- topics that grow -----------------------------------------------------------------------------
+
+ORDERS = (Protocol("range", Subscription(("orders",)).to_bytes()),)
+
+
+def two_that_came_back(desk: Desk) -> tuple[Client, Client]:
+    """Static members that share the two partitions of a topic, both restarted in their sessions:
+    none of them was told that it leads."""
+    desk.enlarge("orders", 2)
+    one, two = (
+        Client(desk, instance="i1", protocols=ORDERS),
+        Client(desk, instance="i2", protocols=ORDERS),
+    )
+    rebalance(desk, one, two)
+    for client in (one, two):
+        client.id = ""
+        client.ask()
+        assert client.take().keep_assignment
+    return one, two
+
+
+def rebalance(desk: Desk, one: Client, two: Client) -> None:
+    """Both join, and their leader assigns each every other partition."""
+    for client in (one, two):
+        client.ask()
+    desk.advance(DELAY_S + 0.01)
+    for client in (one, two):
+        client.take()
+    leader, other = (one, two) if one.leads else (two, one)
+    count = desk.partitions["orders"]
+    leader.sync(
+        *(
+            (each.id, Assignment({"orders": list(range(at, count, 2))}).to_bytes())
+            for at, each in enumerate((leader, other))
+        )
+    )
+    other.sync()
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_partitions_are_read_though_the_static_leader_was_not_told_that_it_leads(
+    moves: bool,
+) -> None:
+    """It was told of another leader, so nobody watched the topic. The coordinator may move
+    meanwhile, and the new one has not told anybody who leads."""
+    desk = Desk()
+    one, two = two_that_came_back(desk)
+    desk.enlarge("orders", 6, told=not moves)
+    if moves:
+        desk.fail_over()
+    desk.advance(0.1)
+    with pytest.raises(RebalanceInProgress):
+        one.beat()
+    rebalance(desk, one, two)
+    assert one.leads != two.leads
+    desk.advance(1)
+    desk.enlarge("orders", 7)  # a leader that knows watches by itself
+    desk.advance(0.1)
+    one.beat()
+
+
+def test_a_static_leader_that_comes_back_to_a_larger_topic_assigns_anew() -> None:
+    desk = Desk()
+    one, two = two_that_came_back(desk)
+    leader = one if desk.engine.store.groups[KEY].leader == one.id else two
+    desk.enlarge("orders", 6, told=False)
+    leader.id = ""
+    leader.ask()
+    assert not leader.is_answered()
+
+
+def test_static_members_are_left_alone_while_their_topics_are_as_they_were() -> None:
+    desk = Desk()
+    one, two = two_that_came_back(desk)
+    desk.enlarge("others", 6)
+    desk.fail_over()
+    desk.advance(0.1)
+    one.beat()
+    two.beat()
 
 
 # --- limits ---------------------------------------------------------------------------------------
