@@ -11,11 +11,11 @@ import click
 
 from paceline_cluster.sim.batch import Batch, jobs_of, summary
 from paceline_cluster.sim.oracle import Violation
-from paceline_cluster.sim.plan import Plan, draw
+from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.profiles import PROFILES
 from paceline_cluster.sim.run import Verdict, run
 from paceline_cluster.sim.shrink import shrink
-from paceline_cluster.sim.tiers import NODE, TIERS, Result, run_seed
+from paceline_cluster.sim.tiers import NODE, TIERS, Result, plan_of, profiles_of, run_seed
 
 _LINES = 200
 
@@ -24,6 +24,9 @@ _LINES = 200
 @click.option("--tier", type=click.Choice(TIERS), default=NODE, show_default=True)
 @click.option("--profile", "profiles", multiple=True, help="Only these profiles; repeatable.")
 @click.option("--seeds", type=int, help="How many seeds that have not run yet.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), help="Of faults, in whole nodes; tests take 6."
+)
 @click.option("--minutes", type=float, help="Begin no seed later than this.")
 @click.option("--jobs", "workers", type=int, default=2, show_default=True, help="Processes.")
 @click.option("--first", type=int, default=0, show_default=True, help="Where seeds begin.")
@@ -51,6 +54,7 @@ def main(
     tier: str,
     profiles: tuple[str, ...],
     seeds: int | None,
+    seconds: float | None,
     minutes: float | None,
     workers: int,
     first: int,
@@ -66,6 +70,10 @@ def main(
         for name, profile, seed in traces:
             click.echo(run_seed(name, profile, int(seed)).trace)
         return
+    if seconds is not None:
+        if tier != NODE:
+            raise click.UsageError("--seconds is for whole nodes")
+        profiles = tuple(f"{name}@{seconds:g}" for name in profiles or profiles_of(NODE))
     if replay is not None:
         _replay(tier, profiles, replay, smaller=smaller, lines=lines)
         return
@@ -108,9 +116,9 @@ def _replay(tier: str, profiles: tuple[str, ...], seed: int, *, smaller: bool, l
         result = run_seed(tier, profiles[0], seed)
         _say(result)
         sys.exit(result.violation is not None)
-    if profiles[0] not in PROFILES:
+    if profiles[0].partition("@")[0] not in PROFILES:
         raise click.UsageError(f"unknown profile; known are {', '.join(PROFILES)}")
-    plan = draw(seed, PROFILES[profiles[0]])
+    plan = plan_of(profiles[0], seed)
     verdict = run(plan)
     if verdict.violation is not None and smaller:
         shrunk = shrink(plan, verdict.violation, _violation_of)
@@ -136,7 +144,8 @@ def _show(verdict: Verdict, lines: int) -> None:
         click.echo(line)
     click.echo(str(verdict.violation or "all invariants hold"))
     click.echo(
-        f"again: scripts/sim --profile {plan.profile} --replay {plan.seed}; trace {verdict.trace:x}"
+        f"again: scripts/sim --profile {plan.profile} --seconds {plan.seconds:g}"
+        f" --replay {plan.seed}; trace {verdict.trace:x}"
     )
 
 

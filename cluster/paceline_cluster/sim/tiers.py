@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-from paceline_cluster.sim.plan import draw
+from paceline_cluster.sim.plan import Plan, draw
 from paceline_cluster.sim.profiles import PROFILES
 from paceline_cluster.sim.raft.checks import Violation as RaftViolation
 from paceline_cluster.sim.raft.world import World, simulate
@@ -45,6 +45,13 @@ def profiles_of(tier: str) -> tuple[str, ...]:
     return _PROFILES[tier]
 
 
+def plan_of(profile: str, seed: int) -> Plan:
+    """The plan of whole nodes. ``mixed@6`` is profile ``mixed`` with 6 seconds of faults, as
+    tests run it. Raises KeyError for an unknown profile, ValueError for no number of seconds."""
+    name, _, seconds = profile.partition("@")
+    return draw(seed, PROFILES[name], seconds=float(seconds) if seconds else None)
+
+
 def run_seed(tier: str, profile: str, seed: int) -> Result:
     """Run one seed of a tier."""
     begun = time.process_time()
@@ -52,7 +59,7 @@ def run_seed(tier: str, profile: str, seed: int) -> Result:
 
 
 def _node(profile: str, seed: int, begun: float) -> Result:
-    verdict = run(draw(seed, PROFILES[profile]))
+    verdict = run(plan_of(profile, seed))
     return Result(
         NODE,
         profile,

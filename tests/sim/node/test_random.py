@@ -22,9 +22,8 @@ PASSED = [profile for profile in PROFILES.values() if profile not in HARMED]
 def told(verdict: Verdict) -> str:
     plan = verdict.plan
     lines = "\n".join(verdict.timeline.lines(60))
-    return (
-        f"{lines}\n{verdict.violation}\nscripts/sim --profile {plan.profile} --replay {plan.seed}"
-    )
+    again = f"scripts/sim --profile {plan.profile} --seconds {SECONDS:g} --replay {plan.seed}"
+    return f"{lines}\n{verdict.violation}\n{again}"
 
 
 @pytest.mark.timeout(120 + 60 * SEEDS)

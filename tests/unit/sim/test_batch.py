@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from paceline_cluster.sim.batch import Batch, jobs_of, read_results, summary
-from paceline_cluster.sim.tiers import REPLICAS, run_seed
+from paceline_cluster.sim.tiers import REPLICAS, plan_of, run_seed
 
 
 def test_a_batch_goes_on_where_it_was_left(tmp_path: Path) -> None:
@@ -31,3 +31,9 @@ def test_a_batch_goes_on_where_it_was_left(tmp_path: Path) -> None:
 def test_a_seed_run_again_gives_the_same_trace() -> None:
     assert run_seed("raft", "swarm", 3).trace == run_seed("raft", "swarm", 3).trace
     assert run_seed("raft", "swarm", 3).trace != run_seed("raft", "swarm", 4).trace
+
+
+def test_a_profile_s_seconds_of_faults_can_be_chosen() -> None:
+    whole, short = plan_of("mixed", 3), plan_of("mixed@6", 3)
+    assert short.seconds == 6.0 < whole.seconds
+    assert (short.profile, short.nodes, short.writers) == ("mixed", whole.nodes, whole.writers)
