@@ -67,7 +67,9 @@ FILES = (
     ),
     FileKind("damaged.ckpt", _IN_LOG + r"damaged\.ckpt", ("storage/damage.py",)),
     FileKind(
-        "compaction.ckpt", _IN_LOG + r"compaction(-cut)?\.ckpt", ("storage/compaction_file.py",)
+        "compaction.ckpt",
+        _IN_LOG + r"compaction(-copy)?(-cut)?\.ckpt",
+        ("storage/compaction_file.py",),
     ),
     FileKind("hardstate", _QUORUM + r"hardstate", _QUORUM_WRITERS, essential=True),
     FileKind(".snapshot", _QUORUM + r"\d{20}\.snapshot", _QUORUM_WRITERS, essential=True),

@@ -3,15 +3,20 @@
 Framed as in ``checkpoint.py``; the payload is::
 
     msgpack [cleaned offset, earliest delete horizon in ms (-1: none), replacement or nil, rules,
-             removals]
+             removals, number]
     replacement: [[[base offset, bytes], ... the old segments], bytes, CRC-32C of the new file]
     rules: what was compacted: 1, records of transactions too. Without it they were passed over:
         values that tombstones delete may lie in them, so the log is looked at from its start again
     removals: [removed to, settled from, [[horizon, cleaned offset], ...], copy epoch, copied at],
         as in ``removals.py``. Without them, or without the file, they are not known
+    number: of this writing of the file, one more than the last
 
-A log that is cut below its cleaned offset has its file renamed to ``compaction-cut.ckpt``: only the
-removals in it are true from then on.
+What a log lacks stands nowhere else, and a file may be gone, rotten, or as it was some time ago. So
+there are two, equal ones: ``compaction-copy.ckpt`` is written first, and nothing is done that rests
+on a state before both have it. The one with the higher number is believed.
+
+A log that is cut below its cleaned offset has both renamed to ``compaction-cut.ckpt`` and
+``compaction-copy-cut.ckpt``: only the removals in them are true from then on.
 
 One new file may take the place of several segments, which no single rename can do. So the new file
 is written and synced under ``<base>.log.cleaned``, then the replacement is noted here, durably, and
@@ -22,15 +27,16 @@ old segments are all there, and it does nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import trio
 
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
-from paceline_node.env import Disk
+from paceline_node.env import Disk, is_full
 from paceline_node.storage import checkpoint
 from paceline_node.storage.removals import UNKNOWN, Removals
 from paceline_node.storage.segment import (
@@ -41,7 +47,10 @@ from paceline_node.storage.segment import (
 )
 
 NAME = "compaction.ckpt"
+COPY_NAME = "compaction-copy.ckpt"
 CUT_NAME = "compaction-cut.ckpt"
+CUT_COPY_NAME = "compaction-copy-cut.ckpt"
+_CUTS = {COPY_NAME: CUT_COPY_NAME, NAME: CUT_NAME}
 CLEANED = ".cleaned"
 """Suffix of a segment that a compaction is writing; recovery renames or removes it."""
 
@@ -76,22 +85,45 @@ def new_lock() -> trio.Lock:
 
 
 async def write(disk: Disk, directory: str, state: CompactionState) -> None:
-    """Replace the file durably. Raises OSError."""
+    """Replace both files durably. Raises OSError."""
+    number = max((each.number for each in await _found(disk, directory, _CUTS)), default=0) + 1
     new = state.replacement
     packed = None if new is None else [[list(each) for each in new.old], new.size, new.crc]
     removals = state.removals.pack()
-    payload = msgpack.packb([state.cleaned_offset, state.horizon_ms, packed, _RULES, removals])
-    path = f"{directory}/{NAME}"
-    await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, payload)
-    disk.remove(f"{directory}/{CUT_NAME}")
+    rows = [state.cleaned_offset, state.horizon_ms, packed, _RULES, removals, number]
+    for name in _CUTS:
+        path = f"{directory}/{name}"
+        await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, msgpack.packb(rows))
+    for name in _CUTS.values():
+        disk.remove(f"{directory}/{name}")
 
 
 async def read(disk: Disk, directory: str) -> CompactionState:
-    """What is known; nothing when the file is missing. Raises CorruptMessage, OSError."""
-    state = await _read(disk, f"{directory}/{NAME}")
-    if state is None:
-        cut = await _read(disk, f"{directory}/{CUT_NAME}")
-        return unknown() if cut is None else CompactionState(removals=cut.removals.cut())
+    """What is known, by the newer of the two files; nothing when both are missing. Raises
+    CorruptMessage where neither can be read, OSError."""
+    bad: list[CorruptMessage] = []
+    kept = await _found(disk, directory, _CUTS, bad)
+    cuts = await _found(disk, directory, _CUTS.values(), bad)
+    if not kept and not cuts:
+        if bad:
+            raise bad[0]
+        return unknown()
+    by_age = sorted(kept or cuts, key=lambda each: each.number)
+    newest = by_age[-1].state
+    removals = newest.removals if kept else newest.removals.cut()
+    if removals.removed_to != UNKNOWN:  # it never falls
+        every = [each.state.removals.removed_to for each in (*kept, *cuts)]
+        removals = replace(removals, removed_to=max(every))
+    if not kept:
+        return CompactionState(removals=removals)
+    state = replace(newest, removals=removals)
+    numbered = len(kept) == 1 and by_age[-1].number > 0
+    if numbered or by_age[0].number != by_age[-1].number:
+        try:
+            await write(disk, directory, state)
+        except OSError as error:
+            if not is_full(error):  # the next writing mends it
+                raise
     return state
 
 
@@ -100,29 +132,56 @@ def unknown() -> CompactionState:
     return CompactionState(removals=Removals(UNKNOWN))
 
 
-async def _read(disk: Disk, path: str) -> CompactionState | None:
+class _Found(NamedTuple):
+    number: int
+    state: CompactionState
+
+
+async def _found(
+    disk: Disk,
+    directory: str,
+    names: Iterable[str],
+    bad: list[CorruptMessage] | None = None,
+) -> list[_Found]:
+    """What these files say; ``bad`` gets why one cannot be read."""
+    found = []
+    for name in names:
+        try:
+            each = await _read(disk, f"{directory}/{name}")
+        except CorruptMessage as error:
+            if bad is not None:
+                bad.append(error)
+        else:
+            if each is not None:
+                found.append(each)
+    return found
+
+
+async def _read(disk: Disk, path: str) -> _Found | None:
     payload = await checkpoint.read(disk, path, checkpoint.Kind.COMPACTION)
     if payload is None:
         return None
     try:
-        cleaned, horizon, packed, *rules = msgpack.unpackb(payload)
+        cleaned, horizon, packed, *more = msgpack.unpackb(payload)
         new = None if packed is None else _replacement(*packed)
-        removals = Removals.unpack(rules.pop()) if len(rules) > 1 else Removals(UNKNOWN)
+        removals = Removals.unpack(more[1]) if len(more) > 1 else Removals(UNKNOWN)
+        number = more[2] if len(more) > 2 else 0
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{path}: {error}") from None
-    if type(cleaned) is not int or type(horizon) is not int:
-        raise CorruptMessage(f"{path}: expected two numbers and a replacement")
-    if rules != [_RULES]:
-        return CompactionState(replacement=new, removals=removals)
-    return CompactionState(cleaned, horizon, new, removals)
+    if any(type(each) is not int for each in (cleaned, horizon, number)):
+        raise CorruptMessage(f"{path}: expected three numbers, a replacement and removals")
+    if more[:1] != [_RULES]:
+        return _Found(number, CompactionState(replacement=new, removals=removals))
+    return _Found(number, CompactionState(cleaned, horizon, new, removals))
 
 
 def forget(disk: Disk, directory: str, state: CompactionState) -> CompactionState:
     """The log was cut below its cleaned offset: only what was removed is still true. A crash may
     undo the renaming only together with the cut; a file that names an offset beyond the log end is
     not believed either (``recovery.py``)."""
-    if disk.exists(f"{directory}/{NAME}"):
-        disk.rename(f"{directory}/{NAME}", f"{directory}/{CUT_NAME}")
+    for name, cut in _CUTS.items():
+        if disk.exists(f"{directory}/{name}"):
+            disk.rename(f"{directory}/{name}", f"{directory}/{cut}")
     return CompactionState(removals=state.removals.cut())
 
 

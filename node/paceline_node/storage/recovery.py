@@ -195,7 +195,7 @@ class _Recovery:
             self._replay(self.segments[-1].next_offset)
         self._end_at_live_segment()
         if compaction.cleaned_offset > self.segments[-1].next_offset:
-            compaction = CompactionState(removals=compaction.removals.cut())
+            compaction = compaction_file.forget(self._disk, self._path, compaction)
         return Recovered(
             self.segments,
             self._epochs,

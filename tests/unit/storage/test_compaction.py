@@ -24,7 +24,7 @@ from paceline.wire.batch import (
 from paceline_node.storage import upkeep
 from paceline_node.storage.cleaner import CleanerLimits, cleanable
 from paceline_node.storage.compaction import CompactionRules
-from paceline_node.storage.compaction_file import NAME, CompactionState
+from paceline_node.storage.compaction_file import COPY_NAME, NAME, CompactionState
 from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -467,7 +467,8 @@ async def test_a_rotten_state_file_means_compacting_again() -> None:
     log = await keyed_log(disk)
     await compact(disk, log)
     await log.close()
-    disk.rot(f"{PATH}/{NAME}", random.Random(1), start=14)
+    for name in (NAME, COPY_NAME):
+        disk.rot(f"{PATH}/{name}", random.Random(1), start=14)
     log = await reopen(disk, mark=30, clean=True)
     assert NAME in log.recovery.rebuilt
     # Any tombstone may be missing from it, for all it knows.

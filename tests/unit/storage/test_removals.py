@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import random
+
 import msgpack
 import pytest
 
 from paceline.types import LeaderEpoch
 from paceline_node.storage import checkpoint, compaction_file
 from paceline_node.storage.compaction import CompactionRules
-from paceline_node.storage.compaction_file import CUT_NAME, NAME, CompactionState
+from paceline_node.storage.compaction_file import (
+    COPY_NAME,
+    CUT_COPY_NAME,
+    CUT_NAME,
+    NAME,
+    CompactionState,
+)
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -132,6 +140,7 @@ async def test_a_compacted_log_that_does_not_say_may_lack_anything(file: str) ->
     log = await deleted(disk, host, COMPACTED)
     await log.close()
     path = f"{PATH}/{NAME}"
+    disk.remove(f"{PATH}/{COPY_NAME}")
     if file == "missing":
         disk.remove(path)
     else:
@@ -140,6 +149,52 @@ async def test_a_compacted_log_that_does_not_say_may_lack_anything(file: str) ->
     log = await reopen(disk, settings=COMPACTED, mark=4, clean=True)
     assert log.compaction.removals == Removals(4)
     assert (await compaction_file.read(disk, PATH)).removals == Removals(4)
+    log.abandon()
+
+
+@pytest.mark.parametrize("how", ["loss", "rot", "unreadable", "age"])
+@pytest.mark.parametrize("names", [(NAME, CUT_NAME), (COPY_NAME, CUT_COPY_NAME)])
+async def test_one_file_is_enough_to_know_what_a_log_lacks(
+    names: tuple[str, str], how: str
+) -> None:
+    """An older one said that nothing lacks: who had missed the tombstone went on behind it."""
+    disk, host = MemoryDisk(), StillHost()
+    log = await new_log(disk, COMPACTED, host=host)
+    log.append_leader(keyed([(b"k", b"v"), (b"other", b"x")]), 1, 1_000)
+    log.append_leader(keyed([(b"k", None), (b"z", b"z")]), 1, 1_000)
+    log.seal()
+    await flush(log, disk)
+    await compact(disk, log, host)
+    early = {name: disk.content(f"{PATH}/{name}") for name in (NAME, COPY_NAME)}
+    host.wall += 1_000
+    await compact(disk, log, host)
+    state = log.compaction
+    assert state.removals.removed_to == 4
+    await log.close()
+
+    def hurt(name: str) -> None:
+        path = f"{PATH}/{name}"
+        if how == "loss":
+            disk.lose(path)
+        elif how == "rot":
+            disk.rot(path, random.Random(3), bits=4)
+        elif how == "unreadable":
+            disk.make_unreadable(path, 0, 10)
+        else:
+            disk.overwrite(path, early[names[0]])
+
+    hurt(names[0])
+    log = await reopen(disk, settings=COMPACTED, mark=4, clean=True)
+    assert log.compaction == state
+    assert log.recovery.rebuilt == ()
+    kept = [disk.content(f"{PATH}/{name}") for name in (NAME, COPY_NAME)]
+    assert kept[0] == kept[1]
+    log.truncate(2)
+    await flush(log, disk)
+    await log.close()
+    hurt(names[1])
+    log = await reopen(disk, settings=COMPACTED, mark=2, clean=True)
+    assert log.compaction == CompactionState(removals=Removals(4))
     log.abandon()
 
 
