@@ -15,6 +15,7 @@ import pytest
 
 from paceline.types import NO_NODE
 from paceline.wire.batch import iter_batches
+from paceline_node.storage.layout import Offsets
 from tests.e2e.cluster import Cluster, wait_until
 
 COUNT = 400
@@ -106,7 +107,7 @@ def remove_the_directory(story: Story) -> None:
 
 def remove_the_directory_and_the_list(story: Story) -> None:
     shutil.rmtree(story.directory)
-    for name in ("recovery.ckpt", "hw.ckpt", "logstart.ckpt", "durable.marks"):
+    for name in (*(name for which in Offsets for name in which.files), "durable.marks"):
         (story.data / name).unlink(missing_ok=True)
 
 
@@ -155,11 +156,14 @@ def test_a_log_that_does_not_say_whose_it_is_goes_by_its_name(
 
 
 @pytest.mark.parametrize(
-    "name", ["recovery.ckpt", pytest.param("logstart.ckpt", marks=pytest.mark.slow)]
+    "which",
+    [Offsets.RECOVERY, pytest.param(Offsets.LOG_START, marks=pytest.mark.slow)],
+    ids=lambda which: which.value,
 )
-def test_without_a_checkpoint_nobody_is_sure(dying_cluster: Cluster, name: str) -> None:
-    story = Story(dying_cluster, f"unsure-{name.partition('.')[0]}")
-    _flip(story.data / name, 20)
+def test_without_a_checkpoint_nobody_is_sure(dying_cluster: Cluster, which: Offsets) -> None:
+    story = Story(dying_cluster, f"unsure-{which.value.partition('.')[0]}")
+    for name in which.files:
+        _flip(story.data / name, 20)
     story.start_liar_first()
     assert story.leader() == NO_NODE
     story.finish()

@@ -49,7 +49,7 @@ FILES = (
     FileKind("durable.marks", r"durable\.marks", ("storage/marks.py",)),
     FileKind("recovery.ckpt", r"recovery\.ckpt", ("storage/layout.py",)),
     FileKind("hw.ckpt", r"hw\.ckpt", ("storage/layout.py",)),
-    FileKind("logstart.ckpt", r"logstart\.ckpt", ("storage/layout.py",)),
+    FileKind("logstart.ckpt", r"logstart(-copy)?\.ckpt", ("storage/layout.py",)),
     FileKind(
         "partition.metadata", _IN_LOG + r"partition\.metadata", ("storage/partition_file.py",)
     ),

@@ -4,6 +4,9 @@
 each writing must also say what is known of partitions that nobody hosts yet: a node that waits for
 a quorum has opened its logs and hosts none of them. An entry goes only when the partition does.
 
+``logstart.ckpt`` is kept twice, and a log start is the higher of two: a file of some time ago would
+bring back what was deleted since.
+
 ``recovery.ckpt`` is also the list of the logs that this directory holds. An entry is made when a
 log is, before the log is used, and removed before the log is. A partition that is listed and has no
 directory was lost, not new.
@@ -38,11 +41,13 @@ class KnownOffsets:
         """Read all files; a new directory was formatted with empty ones."""
         unreadable = []
         for which in Offsets:
-            found = await layout.read_offsets(self._disk, which)
+            each = await layout.read_each(self._disk, which)
+            found = layout.higher(each)
             if found is None:
                 unreadable.append(which)
-            else:
-                self._offsets[which] = found
+                continue
+            self._offsets[which] = found
+            if all(says == found for says in each):  # else the next writing mends it
                 self._written[which] = dict(found)
         self.unreadable = tuple(unreadable)
 

@@ -6,6 +6,7 @@
     LOCK                               held for the life of the process
     incarnation, disk-failed           incarnation.py
     recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below); known_offsets.py
+    logstart-copy.ckpt                 the same as logstart.ckpt, written before it
     topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: README.md
     topics/stray-<ms>-<name>/          a log whose partition is not ours (any more)
     metadata/                          the controller's
@@ -70,6 +71,15 @@ class Offsets(enum.Enum):
     """Recovery points: at most the durable offset and the high watermark (``Log.checkpoint``)."""
     HIGH_WATERMARK = "hw.ckpt"
     LOG_START = "logstart.ckpt"
+    """Kept twice: what was deleted would be there again if an older file were believed. A log start
+    never falls, so the higher of two holds."""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """In the order in which they are written; each alone is enough."""
+        if self is Offsets.LOG_START:
+            return ("logstart-copy.ckpt", self.value)
+        return (self.value,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,13 +291,34 @@ async def _identity(disk: Disk, path: str) -> PartitionIdentity | None:
 async def write_offsets(disk: Disk, which: Offsets, offsets: Mapping[PartitionKey, int]) -> None:
     """Replace an offsets checkpoint durably."""
     rows = sorted((key[0].bytes, key[1], offset) for key, offset in offsets.items())
-    await checkpoint.write(disk, which.value, checkpoint.Kind.OFFSETS, msgpack.packb(rows))
+    for name in which.files:
+        await checkpoint.write(disk, name, checkpoint.Kind.OFFSETS, msgpack.packb(rows))
 
 
 async def read_offsets(disk: Disk, which: Offsets) -> dict[PartitionKey, int] | None:
     """An offsets checkpoint; None when it is missing or rotten: nothing is known then."""
+    return higher(await read_each(disk, which))
+
+
+async def read_each(disk: Disk, which: Offsets) -> list[dict[PartitionKey, int] | None]:
+    """What each of its files says."""
+    return [await _read_offsets(disk, name) for name in which.files]
+
+
+def higher(
+    found: Iterable[Mapping[PartitionKey, int] | None],
+) -> dict[PartitionKey, int] | None:
+    """The highest offset of each partition that the readable ones name; None: there are none."""
+    readable = [each for each in found if each is not None]
+    if not readable:
+        return None
+    keys = {key for each in readable for key in each}
+    return {key: max(each[key] for each in readable if key in each) for key in keys}
+
+
+async def _read_offsets(disk: Disk, name: str) -> dict[PartitionKey, int] | None:
     try:
-        payload = await checkpoint.read(disk, which.value, checkpoint.Kind.OFFSETS)
+        payload = await checkpoint.read(disk, name, checkpoint.Kind.OFFSETS)
         if payload is None:
             return None
         rows = checkpoint.unpack_rows(payload, 3)

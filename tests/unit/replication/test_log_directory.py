@@ -18,7 +18,6 @@ from tests.unit.storage.world import SMALL, batch, env_on, flush
 
 TOPIC = TopicId(UUID(int=0x12345678 << 96))
 META = DirectoryMeta(UUID(int=7), NodeId(2), UUID(int=9))
-CHECKPOINTS = [which.value for which in Offsets]
 
 
 def key(number: int) -> PartitionKey:
@@ -93,17 +92,47 @@ async def test_a_process_that_hosts_nothing_yet_forgets_nothing() -> None:
     assert opened.logs[key(0)].recovery.truncated_bytes == 0
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@pytest.mark.parametrize("how", ["loss", "rot", "unreadable", "age"])
+@pytest.mark.parametrize("name", Offsets.LOG_START.files)
+async def test_one_file_of_log_starts_is_enough(name: str, how: str) -> None:
+    """An older one brought back what was deleted."""
+    process = await first()
+    log = await process.create(0, count=40)
+    log.advance_start(2)
+    await process.directory.write_checkpoints({log: 40})
+    early = process.disk.content(name)
+    log.advance_start(7)
+    await process.directory.write_checkpoints({log: 40})
+    process = process.killed()
+    if how == "loss":
+        process.disk.lose(name)
+    elif how == "rot":
+        process.disk.rot(name, random.Random(1), bits=3)
+    elif how == "unreadable":
+        process.disk.make_unreadable(name, 0, 10)
+    else:
+        process.disk.overwrite(name, early)
+    opened = await process.open()
+    again = opened.logs[key(0)]
+    assert (again.log_start_offset, opened.damaged, opened.doubtful) == (7, (), ())
+    await process.directory.write_checkpoints({again: 40})
+    contents = {process.disk.content(each) for each in Offsets.LOG_START.files}
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize("which", Offsets)
 @pytest.mark.parametrize("rotten", [True, False])
-async def test_a_lost_checkpoint_is_no_empty_one(name: str, rotten: bool) -> None:
+async def test_a_lost_checkpoint_is_no_empty_one(which: Offsets, rotten: bool) -> None:
+    name = which.value
     process = await first()
     log = await process.create(0)
     await process.directory.write_checkpoints({log: 12})
     process = process.killed()
-    if rotten:
-        process.disk.rot(name, random.Random(1))
-    else:
-        process.disk.remove(name)
+    for each in which.files:
+        if rotten:
+            process.disk.rot(each, random.Random(1))
+        else:
+            process.disk.remove(each)
     opened = await process.open()
     if name == Offsets.HIGH_WATERMARK.value:
         assert not opened.doubtful
