@@ -308,6 +308,7 @@ MUTANTS: Sequence[NodeMutant] = (
         LOSS,
         _patch(LogDirectory, "open_all", _nothing_is_missing),
         seed=7,
+        budget=40,
     ),
     NodeMutant("rot behind the last checkpoint is torn", ROT, _rot_is_torn, seed=4),
     NodeMutant(

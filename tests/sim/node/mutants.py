@@ -163,7 +163,9 @@ MUTANTS = (
     NodeMutant(
         "V1 calls unknown outcomes refusals", FLAP, _unknown_outcomes_called_refusals, seed=1
     ),
-    NodeMutant("sequence gaps are accepted", SEQUENCES, _gaps_are_accepted, seed=4, guests=True),
+    NodeMutant(
+        "sequence gaps are accepted", SEQUENCES, _gaps_are_accepted, seed=4, budget=40, guests=True
+    ),
     NodeMutant("HW without min ISR", MIXED, core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, core("sticky ELR"), seed=0),
     NodeMutant("no maximal ISR", MIXED, core("no maximal ISR"), seed=7, whole=True),
