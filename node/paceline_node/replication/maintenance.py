@@ -4,8 +4,9 @@ flushes, and watching the disk (spec replication 2.1, 2.2, 3.6; failure table ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 import trio
@@ -16,24 +17,36 @@ from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDis
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.settings.flush_mode import FlushMode
+from paceline_node.storage import upkeep
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
+from paceline_node.storage.upkeep import Scrubbed
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceSettings:
     """``min_free_bytes``: free space below which writes are refused; None: as
-    :func:`free_floor` says."""
+    :func:`free_floor` says. ``expired_bytes_per_s``: how fast segments are read that seem to have
+    expired."""
 
     checkpoint_s: float = 5.0
     retention_s: float = 300.0
     disk_check_s: float = 1.0
     min_free_bytes: int | None = None
+    expired_bytes_per_s: int = 50_000_000
+
+
+class _Doubt(NamedTuple):
+    """The segment at ``offset`` is to be read before a log that begins at ``start`` may go on."""
+
+    start: int
+    offset: int
 
 
 class Maintenance:
     """Runs all of it over the partitions that ``hosted`` returns; ``is_elsewhere`` tells which
-    strays are of no use. ``starts_written``: partitions were told that their log starts are."""
+    strays are of no use. ``starts_written``: partitions were told that their log starts are.
+    ``scrub`` reads the segment that holds an offset, and acts if it is damaged."""
 
     def __init__(
         self,
@@ -46,6 +59,7 @@ class Maintenance:
         hosted: Callable[[], Iterable[Partition]],
         is_elsewhere: Callable[[PartitionKey], bool],
         starts_written: Callable[[], None],
+        scrub: Callable[[Partition, int], Awaitable[Scrubbed | None]],
         settings: MaintenanceSettings | None = None,
     ) -> None:
         self._env = env
@@ -58,6 +72,8 @@ class Maintenance:
         self._settings = settings or MaintenanceSettings()
         self._start_moved = trio.Event()
         self._starts_written = starts_written
+        self._scrub = scrub
+        self._reading_expired = False
         self._slow_disk = SlowDisk()
         self._refused = RefusedWrites()
         self._flush_at: dict[PartitionKey, float] = {}
@@ -121,31 +137,60 @@ class Maintenance:
         self._starts_written()
 
     async def _retention(self) -> None:
-        while True:
-            await trio.sleep(self._settings.retention_s)
-            self.enforce_retention()
+        # Reading may take hours after a start, and holds up no other partition's retention.
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(self._settings.retention_s)
+                self.enforce_retention()
+                if not self._reading_expired and any(map(self._in_doubt, self._hosted())):
+                    nursery.start_soon(self.read_expired)
 
     def enforce_retention(self) -> None:
         """Delete expired segments of all partitions once. Never above a high watermark."""
-        now_ms = self._env.expiry_ms()
         for partition in self._hosted():
-            start = partition.log_start_offset
-            try:
-                deleted = partition.log.enforce_retention(now_ms, partition.high_watermark)
-            except StorageError:
-                assert partition.log.failed is not None, f"{partition}: it has failed"
-                self._disk_error(partition.log.failed)
-                continue
-            if deleted or partition.log_start_offset > start:
-                self._context.advanced(partition)
-                self._flusher.request(partition.log)
-                self.write_starts_soon()
-                self._log.info(
-                    "segments expired",
-                    partition=str(partition),
-                    deleted=deleted,
-                    log_start_offset=partition.log_start_offset,
-                )
+            self._expire(partition)
+
+    def _expire(self, partition: Partition) -> None:
+        now_ms = self._env.expiry_ms()
+        start = partition.log_start_offset
+        try:
+            deleted = partition.log.enforce_retention(now_ms, partition.high_watermark)
+        except StorageError:
+            assert partition.log.failed is not None, f"{partition}: it has failed"
+            self._disk_error(partition.log.failed)
+            return
+        if deleted or partition.log_start_offset > start:
+            self._context.advanced(partition)
+            self._flusher.request(partition.log)
+            self.write_starts_soon()
+            self._log.info(
+                "segments expired",
+                partition=str(partition),
+                deleted=deleted,
+                log_start_offset=partition.log_start_offset,
+            )
+
+    def _in_doubt(self, partition: Partition) -> _Doubt | None:
+        log, high_watermark = partition.log, partition.high_watermark
+        offset = upkeep.expiry_in_doubt(log, self._env.expiry_ms(), high_watermark)
+        return None if offset is None else _Doubt(log.log_start_offset, offset)
+
+    async def read_expired(self) -> None:
+        """Read what has expired by a word without a checksum, and delete it where that was true."""
+        self._reading_expired = True
+        try:
+            for partition in self._hosted():
+                before: _Doubt | None = None
+                while (doubt := self._in_doubt(partition)) not in (None, before):
+                    assert doubt is not None, "compared above"
+                    before = doubt
+                    scrubbed = await self._scrub(partition, doubt.offset)
+                    if scrubbed is None:
+                        break
+                    self._expire(partition)
+                    await trio.sleep(scrubbed.size_bytes / self._settings.expired_bytes_per_s)
+        finally:
+            self._reading_expired = False
 
     async def _shrinking(self) -> None:
         while True:

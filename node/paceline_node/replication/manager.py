@@ -166,6 +166,7 @@ class ReplicaManager:
             hosted=self._hosted,
             is_elsewhere=self.table.is_elsewhere,
             starts_written=self.fetchers.send_acks,
+            scrub=self.repairs.scrub,
             settings=settings.maintenance,
         )
 

@@ -160,9 +160,11 @@ class Repairs:
         for key, offset in suspects:
             partition = self._find(key)
             if partition is not None:
-                await self._scrub(partition, offset)
+                await self.scrub(partition, offset)
 
-    async def _scrub(self, partition: Partition, offset: int) -> upkeep.Scrubbed | None:
+    async def scrub(self, partition: Partition, offset: int) -> upkeep.Scrubbed | None:
+        """Read the segment that holds ``offset``, and report it if it is damaged; None: that was
+        not possible, or the disk has no room to note the damage."""
         log = partition.log
         if log.failed is not None or offset < log.log_start_offset:
             return None
@@ -193,7 +195,7 @@ class Repairs:
         log = partition.log
         offset = log.log_start_offset
         while self._find(partition.key) is partition and not log.is_damaged:
-            scrubbed = await self._scrub(partition, offset)
+            scrubbed = await self.scrub(partition, offset)
             if scrubbed is None:
                 return False
             if scrubbed.next_offset >= log.log_end_offset:
@@ -217,7 +219,7 @@ class Repairs:
         while self._find(partition.key) is partition:
             if offset >= partition.log.log_end_offset:
                 return
-            scrubbed = await self._scrub(partition, offset)
+            scrubbed = await self.scrub(partition, offset)
             if scrubbed is None or scrubbed.next_offset <= offset:
                 return
             offset = scrubbed.next_offset
@@ -326,7 +328,7 @@ class Repairs:
                 except Unreadable:
                     is_spoiled = True
                 if is_spoiled:  # what is kept of the segment has to be fetched as well
-                    await self._scrub(partition, repair.damaged.base_offset)
+                    await self.scrub(partition, repair.damaged.base_offset)
                     raise LookupError(f"{partition}: more of the segment is damaged")
             await self._finish(log, repair)
         finally:

@@ -280,6 +280,7 @@ class Cleaning:
         end = group[-1].next_offset
         compacted = Segment(group[0].directory, group[0].base_offset, file)
         compacted.created_ms = group[0].created_ms
+        compacted.is_created_proven = group[0].is_created_proven
         check = Check(
             compacted,
             EpochCache(log.epochs.entries),

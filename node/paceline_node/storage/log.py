@@ -112,7 +112,7 @@ class Log:
         parts = await recover(env.disk, path, hints, index_interval=settings.index_interval_bytes)
         now_ms = env.host.wall_ms()
         for segment in parts.segments:
-            segment.created_ms = min(segment.created_ms, now_ms)  # known by a client's word
+            segment.opened(now_ms)
         log = cls(env, path, metadata.identity, settings, parts)
         try:
             with log.disk_errors():
@@ -424,17 +424,17 @@ class Log:
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Move the log start behind what has expired; return how many segments that is. The active
-        one is not, but is sealed when it is old, so that an idle topic's records expire too."""
+        one is not, but is sealed when it is old, so that an idle topic's records expire too; nor is
+        one whose age is yet to be proven (``upkeep.expiry_in_doubt``)."""
         self._files.close_retired()
         if self.failed is None and self._is_old(self._files.active, now_ms):
             with contextlib.suppress(StorageFull):  # deleting is all the more needed then
                 self._roll()
-        limits = RetentionLimits(
-            self.settings.retention_ms, self.settings.retention_bytes, self.settings.segment_ms
-        )
-        segments = self._files.all
-        count = expired_count(segments, limits, now_ms=now_ms, high_watermark=high_watermark)
+        limits, segments = RetentionLimits.of(self.settings), self._files.all
         start = self.log_start_offset
+        count = expired_count(
+            segments, limits, now_ms=now_ms, high_watermark=high_watermark, log_start=start
+        )
         if count:
             self.advance_start(segments[count].base_offset)
         return sum(each.next_offset > start for each in segments[:count])

@@ -334,7 +334,7 @@ class _Recovery:
             return False
         if segment.size:
             try:
-                segment.created_ms = segment.batch_timestamps(0)[1]
+                segment.believe_first()
             except CorruptMessage:  # it begins with damage
                 return False
         return True
@@ -363,7 +363,7 @@ class _Recovery:
             if step is None or position == 0:
                 return None
             verify(segment.file.pread(step.end - step.position, step.position))
-            segment.created_ms = segment.batch_timestamps(0)[1]
+            segment.believe_first()
         except CorruptMessage:
             return None
         segment.resume_at(step)

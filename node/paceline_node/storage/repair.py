@@ -109,6 +109,7 @@ class SegmentRepair:
         await self._disk.sync([file])
         fresh = Segment(self.damaged.directory, self.damaged.base_offset, file)
         fresh.created_ms = self.damaged.created_ms
+        fresh.is_created_proven = self.damaged.is_created_proven
         epochs = EpochCache()
         end = self._end.offset
         rules = ScanRules(end, self._epochs, end, end)

@@ -7,7 +7,6 @@ belongs here: positions inside one file. Which file, and what may be read, is ``
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from array import array
 from bisect import bisect_right
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
-from paceline.wire.batch_header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader
+from paceline.wire.batch_header import HEADER_BYTES, LENGTH_OVERHEAD, BatchHeader, verify
 from paceline_node.env import Disk, File
 from paceline_node.storage.checkpoint import read_file
 from paceline_node.storage.index import MAX_RELATIVE, OffsetIndex, TimeIndex
@@ -89,6 +88,12 @@ class Segment:
         self.max_timestamp = -1
         self.created_ms = -1
         """Wall clock of the first append (after a restart: the first batch's timestamp)."""
+        self.is_newest_proven = True
+        """Whether ``max_timestamp`` is the word of batches whose checksum holds. Of a segment that
+        was only opened it is an index's, which has none."""
+        self.is_created_proven = True
+        """The same of ``created_ms``."""
+        self._opened_ms: int | None = None
         self.holes: list[Hole] = []
         self.truncations = 0
         """How often the segment was cut; who works on it beside the log compares."""
@@ -109,6 +114,11 @@ class Segment:
     @property
     def is_empty(self) -> bool:
         return self.next_offset == self.base_offset
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing in it is known to be damaged."""
+        return not self.holes
 
     def has_room(self, count: int, last_offset: int, limit: int) -> bool:
         """Whether ``count`` bytes up to ``last_offset`` may be added; an empty one takes all."""
@@ -146,6 +156,32 @@ class Segment:
         # Positions before and behind a hole must not be joined by counting batches.
         del self._tail_offsets[:]
         del self._tail_positions[:]
+
+    def opened(self, now_ms: int) -> None:
+        """The log was opened at ``now_ms``: whatever clients say, no batch was written later."""
+        self._opened_ms = now_ms
+        self.created_ms = min(self.created_ms, now_ms)
+
+    def believe_first(self) -> None:
+        """Take the first batch's word, unread as it is, for when the segment was begun. Raises
+        CorruptMessage."""
+        self.created_ms = self.batch_timestamps(0)[1]
+        self.is_created_proven = False
+
+    def prove(self, read: Segment, *, is_sealed: bool) -> bool:
+        """Take over what reading every batch, to the end of ``read``, told of this segment's times;
+        whether its index files say something else."""
+        if not self.is_created_proven and read.created_ms >= 0:
+            opened = read.created_ms if self._opened_ms is None else self._opened_ms
+            self.created_ms = min(read.created_ms, opened)
+            self.is_created_proven = True
+        if not is_sealed or read.size != self.size or self.is_newest_proven:
+            return False
+        read.times.add(read.max_timestamp, read.next_offset - 1)
+        differs = read.times.to_bytes() != self.times.to_bytes()
+        self.offsets, self.times = read.offsets, read.times
+        self.max_timestamp, self.is_newest_proven = read.max_timestamp, True
+        return differs
 
     def resume_at(self, step: Step) -> None:
         """Keep what the loaded indexes say of the batches before ``step``, and forget the rest, so
@@ -186,12 +222,14 @@ class Segment:
         """The largest timestamp may have been cut off; find it among what is left behind the last
         time index entry."""
         self.max_timestamp, known = self.times.last
-        with contextlib.suppress(CorruptMessage):  # whoever reads there will tell
+        try:
             for step in self.walk(Boundary(*self._floor(known))):
                 if step.position >= boundary.position:
                     break
-                largest = self.batch_timestamps(step.position)[1]
-                self.max_timestamp = max(self.max_timestamp, largest)
+                header = verify(self.file.pread(step.end - step.position, step.position))
+                self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        except CorruptMessage:  # whoever reads there will tell
+            self.is_newest_proven = False
 
     def write_indexes(self, disk: Disk) -> list[File]:
         """Write both index files anew; the caller syncs and closes them.
@@ -237,6 +275,7 @@ class Segment:
         if self.file.size() and not len(self.times):
             raise CorruptMessage(f"{self.path()}: the time index is empty")
         self.max_timestamp = self.times.last[0]
+        self.is_newest_proven = False
         self._indexed_position = max(0, self.offsets.last_position)
 
     def reindex(self, interval: int) -> None:
@@ -252,6 +291,7 @@ class Segment:
                 self.times.add(largest, step.next_offset - 1)
                 self._indexed_position = step.position
         self.max_timestamp = largest
+        self.is_newest_proven = False
 
     # --- finding ------------------------------------------------------------------------------
 

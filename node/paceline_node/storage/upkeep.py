@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from paceline.errors import CorruptMessage, StorageError
+from paceline.errors import CorruptMessage, StorageError, StorageFull
 from paceline.types import LeaderEpoch
+from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Disk
 from paceline_node.storage import compaction_file, damage, producer_file
 from paceline_node.storage.damage import DamagedRange
@@ -23,8 +24,9 @@ from paceline_node.storage.log import Log
 from paceline_node.storage.producer_file import replay_some
 from paceline_node.storage.producers import FrozenTable, ProducerTable
 from paceline_node.storage.repair import SegmentRepair
+from paceline_node.storage.retention import RetentionLimits, first_in_doubt
 from paceline_node.storage.scan import ScanRules, SegmentScan
-from paceline_node.storage.segment import Boundary, Hole
+from paceline_node.storage.segment import Boundary, Hole, Segment
 
 _REPLAYED_AT_ONCE = 100
 
@@ -66,21 +68,33 @@ async def note_beginning(disk: Disk, log: Log, beginning: Beginning) -> None:
 
 async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
     """Check every batch of the segment that holds ``offset``; damage is noted in ``log.damaged``
-    and written down, so that it is neither served nor forgotten.
+    and written down, so that it is neither served nor forgotten. The segment's times are proven
+    then, and indexes that say something else are written anew.
 
     Also what to call for a segment in which a reader met a bad checksum. Raises OSError.
     """
     segment = next(each for each in reversed(log.segments) if each.base_offset <= offset)
     end, size, version = segment.next_offset, segment.size, log.version
     found: list[tuple[Hole, str]] = []
+    read = Segment(segment.directory, segment.base_offset, segment.file)
+
+    def note(header: BatchHeader, position: int) -> None:
+        if read.created_ms < 0:
+            read.created_ms = header.max_timestamp
+        read.note(header, header.base_offset, position, log.settings.index_interval_bytes)
+
+    def note_hole(hole: Hole, reason: str) -> None:
+        read.skip(hole)
+        found.append((hole, reason))
+
     scan = SegmentScan(
         segment.file,
         size,
         Boundary(0, segment.base_offset),
         ScanRules(end, log.epochs, end, end),
         last_epoch=-1,
-        visit=lambda header, position: None,
-        visit_hole=lambda hole, reason: found.append((hole, reason)),
+        visit=note,
+        visit_hole=note_hole,
     )
     await scan.run()
     if log.version != version:  # truncated or cut at its start: what was read may be gone
@@ -88,8 +102,22 @@ async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
     if found != [] or segment.holes:
         log.note_damage(segment, found)
         await damage.write(disk, log.path, log.damaged)
+    if segment.prove(read, is_sealed=segment is not log.segments[-1]) and log.failed is None:
+        with log.disk_errors(), contextlib.suppress(StorageFull):
+            log.write_indexes(segment)
     ranges = tuple(DamagedRange(hole.start, hole.end, reason) for hole, reason in found)
     return Scrubbed(end, size, ranges)
+
+
+def expiry_in_doubt(log: Log, now_ms: int, high_watermark: int) -> int | None:
+    """An offset in a segment that must be read (:func:`scrub`) before ``enforce_retention``
+    may delete another one; None: there is no such."""
+    segments, limits = log.segments, RetentionLimits.of(log.settings)
+    start = log.log_start_offset
+    at = first_in_doubt(
+        segments, limits, now_ms=now_ms, high_watermark=high_watermark, log_start=start
+    )
+    return None if at is None else max(segments[at].base_offset, start)
 
 
 async def anchor_behind_damage(disk: Disk, log: Log) -> None:

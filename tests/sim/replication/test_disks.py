@@ -382,6 +382,26 @@ async def test_retention_on_a_full_disk_deletes_all_the_same(
         await produce(leader, batch(b"there is room again"))
 
 
+async def test_what_expired_before_a_restart_is_read_before_it_is_deleted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with memory_cluster(1) as cluster:
+        await cluster.written([b"x" * 400] * 9, replicas=1, segment_bytes=SMALL, segment_ms="60000")
+        await cluster.nodes[0].manager.maintenance.checkpoint()
+        await cluster.kill(0)
+        node = await cluster.start(0)
+        await cluster.wait(lambda: cluster.leader("t") is not None)
+        log = node.partition("t").log
+        assert not log.segments[0].is_newest_proven
+        await trio.sleep(61)
+        cluster.alter_topic("t", retention_ms="1000")
+        node.manager.maintenance.enforce_retention()
+        assert log.log_start_offset == 0
+        await trio.sleep(3600)  # maintenance's round, which reads and then deletes
+        await cluster.wait(lambda: log.log_start_offset == log.log_end_offset)
+        assert not node.failures
+
+
 # --- room for writes ------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from paceline_node.storage.retention import RetentionLimits, expired_count
+from paceline_node.storage.retention import RetentionLimits, expired_count, first_in_doubt
 
 HOUR = 3_600_000
 
@@ -18,6 +18,9 @@ class SegmentFacts(NamedTuple):
     size: int
     max_timestamp: int
     created_ms: int = -1
+    is_newest_proven: bool = True
+    is_created_proven: bool = True
+    is_whole: bool = True
 
 
 FOUR = [SegmentFacts(10 * (n + 1), 100, 1_000 * (n + 1)) for n in range(4)]  # ends 10..40
@@ -84,3 +87,36 @@ def test_a_record_from_the_future_keeps_no_log_for_ever() -> None:
     assert count(idle, HOUR + 1_501) == 1
     nothing_known = [SegmentFacts(10, 100, future), SegmentFacts(20, 0, -1)]
     assert count(nothing_known, 10**15) == 0
+
+
+def test_nothing_goes_by_a_word_that_is_not_proven() -> None:
+    limits = RetentionLimits(1_000, None, HOUR)
+    future = 2**63 - 1
+
+    def judge(*facts: SegmentFacts, now_ms: int = 10_000) -> tuple[int, int | None]:
+        known = [*facts, SegmentFacts(90, 100, 1)]
+        return (
+            expired_count(known, limits, now_ms=now_ms, high_watermark=90),
+            first_in_doubt(known, limits, now_ms=now_ms, high_watermark=90),
+        )
+
+    old = SegmentFacts(10, 100, 1)
+    doubted = SegmentFacts(20, 100, 1, is_newest_proven=False)
+    assert judge(old, doubted, SegmentFacts(30, 100, 1)) == (1, 1)
+    assert judge(old, doubted._replace(is_newest_proven=True)) == (2, None)
+    assert judge(doubted._replace(max_timestamp=9_500)) == (0, None)  # young by its own word
+    ahead = SegmentFacts(10, 100, future)
+    assert judge(ahead, SegmentFacts(20, 100, 1, 700, is_created_proven=False)) == (0, 1)
+    assert judge(ahead, SegmentFacts(20, 100, 1, 700)) == (2, None)
+    # What the next one began with says nothing where the records of this one have a time.
+    assert judge(SegmentFacts(10, 100, 9_500), SegmentFacts(20, 100, 1, 1)) == (0, None)
+    # What is damaged may have been as young as whatever could be written there.
+    hurt = SegmentFacts(10, 100, 1, is_whole=False)
+    assert judge(hurt, SegmentFacts(20, 100, 1, 9_500)) == (0, None)
+    assert judge(hurt, SegmentFacts(20, 100, 1, 8_000)) == (2, None)
+    # Below the log start all has been decided.
+    known = [doubted, SegmentFacts(30, 100, 1), SegmentFacts(40, 100, 1)]
+    assert (
+        expired_count(known, limits, now_ms=10_000, high_watermark=40, log_start=20),
+        first_in_doubt(known, limits, now_ms=10_000, high_watermark=40, log_start=20),
+    ) == (2, None)
