@@ -21,7 +21,7 @@ from paceline_node.env import Env, is_full
 from paceline_node.storage import layout
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.known_offsets import DECISIVE, KnownOffsets
-from paceline_node.storage.layout import Offsets, PartitionKey
+from paceline_node.storage.layout import Offsets, PartitionDirectory, PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.marks import NAME as MARKS
@@ -167,9 +167,13 @@ class LogDirectory:
         self, listed: Iterable[PartitionKey]
     ) -> list[tuple[str, PartitionIdentity]]:
         """The logs that are there, and whose they are. A directory that does not say so itself goes
-        by its name if a listed partition has that name; otherwise it is set aside."""
+        by its name if a listed partition has that name; otherwise, or if it says that it is
+        another's, it is set aside."""
         found: list[tuple[str, PartitionIdentity]] = []
         for each in await layout.list_partitions(self._disk):
+            if each.belongs_at is not None:
+                await self._set_aside_misplaced(each)
+                continue
             identity = each.identity or layout.identity_by_name(each.path, listed)
             if identity is None:
                 await self._set_aside(each.path, "its partition.metadata cannot be read")
@@ -199,6 +203,22 @@ class LogDirectory:
         return [
             str(logs[key].identity) for key, at in points.items() if at is not None and (sure or at)
         ]
+
+    async def _set_aside_misplaced(self, found: PartitionDirectory) -> None:
+        """A directory that says it is another partition's is that, however it came to its name.
+        Whether its log is as new as the marks say, nobody knows: it is not put back."""
+        stray = await layout.set_aside(self._disk, found.path, self._env.host.wall_ms())
+        assert found.belongs_at is not None, f"{found.path}: it is where it belongs"
+        is_free = not self._disk.list(found.belongs_at)
+        self._log.error(
+            "partition directory holds another partition and was set aside",
+            path=found.path,
+            holds=str(found.identity),
+            stray=stray,
+            what_to_do="both partitions are filled from other replicas; if there are none, stop "
+            f"the node and move {stray} to {found.belongs_at}"
+            + ("" if is_free else ", in whose place a directory lies now"),
+        )
 
     def _doubts(self, logs: Mapping[PartitionKey, Log], unmarked: list[str]) -> tuple[str, ...]:
         lost = [which.value for which in self._known.unreadable if which in DECISIVE]

@@ -84,10 +84,13 @@ class Offsets(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirectory:
-    """One directory under ``topics/``. ``identity`` is None when its metadata cannot be read."""
+    """One directory under ``topics/``. ``identity`` is None when its metadata cannot be read.
+    ``belongs_at``: its metadata names a partition whose place is this other one; it is not the
+    partition that the directory's name says, whatever the name says."""
 
     path: str
     identity: PartitionIdentity | None
+    belongs_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +231,15 @@ def partition_path(topic: str, topic_id: TopicId, partition: int) -> str:
 
 
 async def list_partitions(disk: Disk) -> list[PartitionDirectory]:
-    """All logs that are not strays, by path. An identity that belongs elsewhere counts for none."""
+    """All logs that are not strays, by path."""
     found = []
     for name in disk.list(TOPICS):
         path = f"{TOPICS}/{name}"
         if name.startswith(_STRAY) or not disk.list(path):
             continue
         identity = await _identity(disk, path)
-        if identity is not None and _path_of(identity) != path:
-            identity = None
-        found.append(PartitionDirectory(path, identity))
+        place = path if identity is None else _path_of(identity)
+        found.append(PartitionDirectory(path, identity, None if place == path else place))
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from paceline.errors import CorruptMessage
@@ -102,6 +102,10 @@ async def verify_directory(disk: Disk) -> list[LogReport]:
         key = (identity.topic_id, identity.partition) if identity else None
         point, start = (points.get(key, 0), starts.get(key, 0)) if key else (0, 0)
         report = await verify_log(disk, directory.path, recovery_point=point, log_start=start)
+        if directory.belongs_at is not None:
+            text = f"the directory holds {identity}, which belongs at {directory.belongs_at}"
+            finding = Finding(Problem.METADATA, directory.path, -1, text)
+            report = replace(report, findings=(finding, *report.findings))
         reports.append(report)
     return reports
 

@@ -164,6 +164,36 @@ async def test_a_listed_partition_without_a_directory_is_missing() -> None:
     assert (opened.missing, opened.damaged) == ((), ())
 
 
+async def test_a_directory_that_says_it_is_another_partition_is_not_renamed_to_fit() -> None:
+    """It was opened as the partition of its name, and served the other one's records."""
+    process = await first()
+    logs = [await process.create(number, count=10 + number) for number in range(3)]
+    process = process.killed()
+    process.disk.rename(logs[0].path, "topics/between")
+    process.disk.rename(logs[1].path, logs[0].path)
+    process.disk.rename("topics/between", logs[1].path)
+    opened = await process.open()
+    assert opened.missing == opened.damaged == (key(0), key(1))
+    assert set(opened.logs) == {key(2)}
+    strays = await layout.list_strays(process.disk)
+    assert sorted(each.identity.partition for each in strays if each.identity) == [0, 1]
+    # They are made anew, and filled by others; what was set aside stays that.
+    await process.create(0, count=0)
+    await process.create(1, count=0)
+    opened = await process.killed().open()
+    assert (opened.missing, opened.damaged) == ((), ())
+    assert len(await layout.list_strays(process.disk)) == 2
+
+
+async def test_a_misplaced_directory_is_not_put_back() -> None:
+    process = await first()
+    log = await process.create(0)
+    process = process.killed()
+    process.disk.rename(log.path, "topics/orders-1.12345678")
+    opened = await process.open()
+    assert (set(opened.logs), opened.missing) == (set(), (key(0),))
+
+
 async def test_a_partition_that_was_never_made_or_was_given_up_is_not_missing() -> None:
     process = await first()
     log = await process.create(0)
