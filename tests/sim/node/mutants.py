@@ -164,7 +164,7 @@ MUTANTS = (
         "V1 calls unknown outcomes refusals", FLAP, _unknown_outcomes_called_refusals, seed=1
     ),
     NodeMutant(
-        "sequence gaps are accepted", SEQUENCES, _gaps_are_accepted, seed=4, budget=40, guests=True
+        "sequence gaps are accepted", SEQUENCES, _gaps_are_accepted, seed=7, budget=40, guests=True
     ),
     NodeMutant("HW without min ISR", MIXED, core("HW without min ISR"), seed=2),
     NodeMutant("sticky ELR", MIXED, core("sticky ELR"), seed=0),
