@@ -85,11 +85,15 @@ def elect(
     With --unclean a partition whose complete replicas are all gone or damaged starts over with
     what this one has. Acknowledged records that only others have are lost then, also when those
     come back: start them first, if that is possible. Refused while a complete replica is there.
+    A transaction whose end is lost, or that __transactions forgets, holds readers of committed
+    records up until its partition's leader has asked and aborted it (log.producer_check_ms, twice);
+    that may be one that was committed elsewhere.
     """
     if unclean:
         loss = (
             f"{topic}/{partition} starts over with what node {node} has of it: acknowledged "
-            "records that only other replicas have, or that are damaged on it, are lost for good"
+            "records that only other replicas have, or that are damaged on it, are lost for good; "
+            "of a transaction whose end is among them, what is left here is aborted"
         )
         confirm(f"{loss}. Let it lead?", loss, yes=yes)
 

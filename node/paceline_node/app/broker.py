@@ -309,6 +309,7 @@ class Broker:
             self._controller,
             self._metrics,
             self._groups.rounds_due,
+            self.transactions.partners,
             software=SOFTWARE,
             compressors=self._compressors,
         )

@@ -60,6 +60,7 @@ from paceline_node.security.principals import ANONYMOUS
 from paceline_node.security.tls import server_context
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.client_batches import ClientBatches
+from paceline_node.services.hanging_transactions import HangingTransactions
 from paceline_node.services.producer_expiry import (
     NumberedProducers,
     PlainProducers,
@@ -71,6 +72,7 @@ from paceline_node.services.rebalancing import Rebalancing
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.services.tables import TableService
+from paceline_node.services.transaction_partners import TransactionPartners
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.tables.machine import TableMachine
@@ -96,6 +98,7 @@ class Frontend:
         controller: ControllerClient,
         metrics: Metrics,
         rounds_due: RoundsDue,
+        transactions: TransactionPartners,
         *,
         software: str,
         compressors: Sequence[CursusCompressor] = (),
@@ -112,7 +115,7 @@ class Frontend:
         )
         self._native = self._make_native(env, meta, software, replicas)
         self._kafka = self._make_kafka(env, meta, replicas)
-        self._expiries = self._make_expiries(env, replicas)
+        self._expiries = self._make_expiries(env, replicas, transactions)
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         bounds = BoundsService(store, replicas.table, routing)
         self._rebalancing = Rebalancing(store, surface.groups, bounds, rounds_due)
@@ -142,13 +145,7 @@ class Frontend:
         metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
         metrics.provide(Gauge.CLIENT_MEMORY, self._memory.by_listener)
         metrics.provide(Total.CLIENTS_ENDED, lambda: [((), self._memory.ended_count)])
-        metrics.provide(
-            Gauge.CHANNEL_DEPTH,
-            lambda: [
-                (("native_outbox_bytes",), self._native.outbox_bytes),
-                (("segment_inflight_bytes",), self._segment.inflight_bytes),
-            ],
-        )
+        metrics.provide(Gauge.CHANNEL_DEPTH, self._depths)
 
     # --- what serves which protocol ---------------------------------------------------------------
 
@@ -263,11 +260,14 @@ class Frontend:
             inflight_node_bytes=segment.inflight_node_bytes,
         )
 
-    def _make_expiries(self, env: Env, replicas: ReplicaManager) -> tuple[ProducerExpiry, ...]:
+    def _make_expiries(
+        self, env: Env, replicas: ReplicaManager, transactions: TransactionPartners
+    ) -> tuple[ProducerExpiry, ...]:
         """What forgets producers that have been silent for long."""
         settings, table = self._settings, replicas.table
         writers = self._surface.segments.writers
         replicas.context.shares.is_connected = lambda log, key: (log, key[1]) in writers
+        hanging = HangingTransactions(table, transactions)
         kinds: tuple[tuple[ProducerKind, int], ...] = (
             (
                 SegmentWriters(
@@ -279,12 +279,16 @@ class Frontend:
                 NumberedProducers(env, table, ttl_ms=settings.cursus.producer_ttl_ms),
                 settings.cursus.producer_check_ms,
             ),
-            (
+        )
+        return (
+            *(ProducerExpiry(env, kind, pause_s=ms / 1000) for kind, ms in kinds),
+            ProducerExpiry(
+                env,
                 PlainProducers(env, table, ttl_s=settings.log.producer_ttl_ms / 1000),
-                settings.log.producer_check_ms,
+                pause_s=settings.log.producer_check_ms / 1000,
+                first=hanging.look,
             ),
         )
-        return tuple(ProducerExpiry(env, kind, pause_s=ms / 1000) for kind, ms in kinds)
 
     def _browsers(self) -> BrowserCheck:
         http = self._settings.http
@@ -354,6 +358,10 @@ class Frontend:
         for kind, opened in self._opened.items():
             if kind is not ListenerKind.PEER:
                 yield (kind.value,), opened.accepted
+
+    def _depths(self) -> Iterator[Sample]:
+        yield ("native_outbox_bytes",), self._native.outbox_bytes
+        yield ("segment_inflight_bytes",), self._segment.inflight_bytes
 
     # --- running ----------------------------------------------------------------------------------
 

@@ -239,7 +239,8 @@ class Partition:
 
         Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull,
         TransactionCoordinatorFenced (a newer coordinator has ended something), InvalidProducerEpoch
-        (the producer writes in a newer epoch, so this transaction ended here before); StorageError.
+        (the producer writes in a newer epoch, so this transaction ended here before); StorageError;
+        InvalidTransactionState (the producer has written since ``order.noted``).
         """
         self._context.admission.check()
         required = self.config.min_insync_replicas

@@ -50,13 +50,19 @@ class Ticket:
 
 class MarkerOrder(NamedTuple):
     """A coordinator's order to end a transaction here. ``serial`` tells one transaction of a
-    producer from the next; together with the identity it recognises a repeated order."""
+    producer from the next; together with the identity it recognises a repeated order.
+
+    With ``noted`` it is this leader's own, to end what the coordinator said that it does not know,
+    after the producer's state here was that: it counts for nothing if the producer has written
+    since, in a transaction that was begun behind the answer; and it is no answer to other orders,
+    as nobody knows of which transaction it is."""
 
     producer_id: int
     producer_epoch: int
     serial: int
     commits: bool
     coordinator_epoch: int
+    noted: ProducerState | None = None
 
     def marker(self, wall_ms: int) -> bytearray:
         """The batch to append."""
@@ -151,7 +157,8 @@ class TransactionGate:
 
     def marked(self, order: MarkerOrder, offset: int) -> None:
         """The order was carried out at ``offset``."""
-        self._marked[order.producer_id] = (order, offset)
+        if order.noted is None:
+            self._marked[order.producer_id] = (order, offset)
 
     def forget(self, keys: Iterable[ProducerKey]) -> None:
         """Orders about producers whom the log has forgotten are not repeated any more."""
@@ -162,7 +169,7 @@ class TransactionGate:
     def already(self, order: MarkerOrder) -> int | None:
         """Where this leader has carried the order out, or one for a later transaction; None if it
         has not. Raises InvalidTransactionState when it was told otherwise before."""
-        known = self._marked.get(order.producer_id)
+        known = self._marked.get(order.producer_id) if order.noted is None else None
         if known is None or known[0].serial < order.serial:
             return None
         before, offset = known
@@ -187,7 +194,10 @@ def check_all(
 
 
 def check_order(order: MarkerOrder, state: ProducerState | None) -> None:
-    """Raise TransactionCoordinatorFenced or InvalidProducerEpoch for a late marker."""
+    """Raise TransactionCoordinatorFenced or InvalidProducerEpoch for a late marker,
+    InvalidTransactionState for one that would end another transaction than was noted."""
+    if order.noted is not None and (state != order.noted or not order.noted.is_open):
+        raise InvalidTransactionState(f"producer {order.producer_id} has written here since")
     if state is None:
         return
     if order.coordinator_epoch < state.coordinator_epoch:

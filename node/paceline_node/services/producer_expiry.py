@@ -8,7 +8,7 @@ same producers at the same place of the log: never by a clock of its own (SETTLE
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -61,10 +61,19 @@ class ProducerKind(Protocol):
 
 class ProducerExpiry:
     """Looks at all logs of a kind every ``pause_s``: at one slice of the producers at a time, so
-    that neither looking nor forgetting holds the loop up, here or on any replica."""
+    that neither looking nor forgetting holds the loop up, here or on any replica. Before each
+    look it does ``first``: an open transaction keeps its producer."""
 
-    def __init__(self, env: Env, kind: ProducerKind, *, pause_s: float) -> None:
+    def __init__(
+        self,
+        env: Env,
+        kind: ProducerKind,
+        *,
+        pause_s: float,
+        first: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._env = env
+        self._first = first
         self._kind = kind
         self._pause_s = pause_s
         self._log = structlog.get_logger(component="producers")
@@ -74,6 +83,8 @@ class ProducerExpiry:
         task_status.started()
         while True:
             await trio.sleep(self._pause_s)
+            if self._first is not None:
+                await self._first()
             for partition in list(self._kind.led_here()):
                 await trio.lowlevel.checkpoint()
                 await self._look(partition)

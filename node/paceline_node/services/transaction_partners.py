@@ -43,6 +43,7 @@ from paceline_node.replication.table import PartitionTable
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
 from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import (
     PARTITION,
     TRANSACTIONS_TOPIC,
@@ -85,6 +86,7 @@ class TransactionPartners:
         server.register(PeerApi.SETTLE_OFFSETS, self._on_settle)
         server.register(PeerApi.STAGE_OFFSETS, self._on_stage)
         server.register(PeerApi.APPEND_STAGED, self._on_append)
+        server.register(PeerApi.FIND_HANGING, self._on_find_hanging)
 
     # --- may this producer write? -----------------------------------------------------------------
 
@@ -108,22 +110,27 @@ class TransactionPartners:
         request = wire.VerifyTransaction(
             key.family.value, key.name, who.producer_id, who.epoch, topic, number, group, adds
         )
-        try:
-            leader = self._store.image.partition(TRANSACTIONS_TOPIC, PARTITION).leader
-        except UnknownTopicOrPartition as error:
-            raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} does not exist yet") from error
+        leader = self._coordinator()
         if leader == self._node_id:
             return await self._verify(request)
+        frame = await self._ask_coordinator(leader, PeerApi.VERIFY_TRANSACTION, request)
+        return wire.TransactionVerified.unpack(frame.body)
+
+    def _coordinator(self) -> NodeId:
+        try:
+            leader: NodeId = self._store.image.partition(TRANSACTIONS_TOPIC, PARTITION).leader
+        except UnknownTopicOrPartition as error:
+            raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} does not exist yet") from error
         if leader < 0:
             raise CoordinatorNotAvailable(f"{TRANSACTIONS_TOPIC} has no leader")
-        led = _led_by(leader, TopicPartition(TRANSACTIONS_TOPIC, PARTITION))
+        return leader
+
+    async def _ask_coordinator(self, node: NodeId, api: PeerApi, request: Message) -> Frame:
+        led = _led_by(node, TopicPartition(TRANSACTIONS_TOPIC, PARTITION))
         try:
-            frame = await self._ask(
-                leader, PeerApi.VERIFY_TRANSACTION, request, timeout_s=_COMMIT_S, leads=led
-            )
+            return await self._ask(node, api, request, timeout_s=_COMMIT_S, leads=led)
         except LeaderChangedAfterAppend as error:
             raise CoordinatorNotAvailable(str(error)) from error
-        return wire.TransactionVerified.unpack(frame.body)
 
     async def _verify(self, request: wire.VerifyTransaction) -> wire.TransactionVerified:
         key = TransactionKey(Family(request.family), request.name)
@@ -143,14 +150,48 @@ class TransactionPartners:
             elif request.adds and isinstance(member, GroupRef):
                 engine.producers.add_group(key, who, member)
             serial = engine.producers.verify(key, who, member)
-            replica = self._transactions.replica(PARTITION)
-            assert replica is not None, "its machine leads"
-            return wire.TransactionVerified(serial, LeaderEpoch(replica.led_epoch))
+            return wire.TransactionVerified(serial, self._led_epoch())
 
         return await self._transactions.perform(PARTITION, EVERYTHING, command, commit_s=_COMMIT_S)
 
     async def _on_verify(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
         return await self._verify(wire.VerifyTransaction.unpack(frame.body)), b""
+
+    def _led_epoch(self) -> LeaderEpoch:
+        replica = self._transactions.replica(PARTITION)
+        assert replica is not None, "its machine leads"
+        return LeaderEpoch(replica.led_epoch)
+
+    # --- does anybody end this? -------------------------------------------------------------------
+
+    async def find_hanging(self, asked: Sequence[OpenHere]) -> wire.HangingFound:
+        """Ask the coordinator which of these transactions nobody will end. Raises as
+        :meth:`verify`."""
+        request = wire.FindHanging(
+            tuple(
+                wire.OpenTransaction(each.producer_id, each.where.topic, each.where.partition)
+                for each in asked
+            )
+        )
+        leader = self._coordinator()
+        if leader == self._node_id:
+            return await self._find_hanging(request)
+        frame = await self._ask_coordinator(leader, PeerApi.FIND_HANGING, request)
+        return wire.HangingFound.unpack(frame.body)
+
+    async def _find_hanging(self, request: wire.FindHanging) -> wire.HangingFound:
+        asked = [
+            OpenHere(each.producer_id, TopicPartition(each.topic, each.partition))
+            for each in request.open
+        ]
+
+        def command(engine: TransactionEngine) -> wire.HangingFound:
+            return wire.HangingFound(tuple(engine.find_hanging(asked)), self._led_epoch())
+
+        return await self._transactions.perform(PARTITION, EVERYTHING, command, commit_s=_COMMIT_S)
+
+    async def _on_find_hanging(self, session: Session, frame: Frame) -> tuple[Message, Payload]:
+        return await self._find_hanging(wire.FindHanging.unpack(frame.body)), b""
 
     # --- markers ----------------------------------------------------------------------------------
 

@@ -155,7 +155,11 @@ class LogSettings:
         low=1000,
     )
     producer_check_ms: int = setting(
-        600_000, "Pause between two looks for silent producers.", low=100, high=_DAY_MS
+        600_000,
+        "Pause between two looks for silent producers, and for open transactions that their "
+        "coordinator has forgotten (after an unclean election): they are aborted at the second.",
+        low=100,
+        high=_DAY_MS,
     )
     checkpoint_ms: int = setting(
         5000,

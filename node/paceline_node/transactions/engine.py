@@ -8,13 +8,14 @@ with ``engine.producers.complete``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from paceline.errors import PacelineError
 from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import Ending, ending_of
 from paceline_node.transactions.expiry import Expiry
+from paceline_node.transactions.hanging import OpenHere, find_hanging
 from paceline_node.transactions.inspection import Inspection
 from paceline_node.transactions.keys import TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
@@ -70,6 +71,10 @@ class TransactionEngine:
     def ending(self, key: TransactionKey) -> Ending | None:
         """What is left to do for one of them; None when it is done."""
         return ending_of(self.store, key)
+
+    def find_hanging(self, asked: Collection[OpenHere]) -> list[bool]:
+        """See :func:`find_hanging`."""
+        return find_hanging(self._context, asked)
 
     # --- the machine ------------------------------------------------------------------------------
 

@@ -39,3 +39,4 @@ class PeerApi(enum.IntEnum):
     SETTLE_OFFSETS = 162
     APPEND_STAGED = 163
     STAGE_OFFSETS = 164
+    FIND_HANGING = 165

@@ -142,3 +142,28 @@ class AppendStaged(Message):
 @dataclass(frozen=True, slots=True)
 class StagedAppended(Message):
     """It is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction(Message):
+    """A producer's transaction that is open in a partition's log."""
+
+    producer_id: int
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindHanging(Message):
+    """Which of these does nobody end any more? To the coordinator."""
+
+    open: tuple[OpenTransaction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HangingFound(Message):
+    """For each, in order, whether no transaction is known that has anything to do with it;
+    ``coordinator_epoch``: the leadership in which the coordinator says so."""
+
+    hanging: tuple[bool, ...]
+    coordinator_epoch: LeaderEpoch

@@ -181,3 +181,23 @@ def test_late_markers_are_refused() -> None:
         check_order(order(by=2, epoch=2), state)
     with pytest.raises(InvalidProducerEpoch, match="marker of epoch 1, newest is 2"):
         check_order(order(by=3, epoch=1), state)
+
+
+def test_what_the_coordinator_does_not_know_is_ended_only_as_it_was() -> None:
+    """Between its answer and the marker the producer may have begun another transaction: what is
+    open here is part of that one then."""
+    table = in_transaction()
+    noted = table.producer(7)
+    gate = TransactionGate()
+    own = order(0, commits=False)._replace(noted=noted)
+    check_order(own, table.producer(7))
+    table.update(header(sequence=1), 1)
+    with pytest.raises(InvalidTransactionState):
+        check_order(own, table.producer(7))
+    with pytest.raises(InvalidTransactionState):
+        check_order(own, None)
+    gate.marked(order(3), 7)
+    assert gate.already(own) is None
+    gate.marked(own, 9)
+    assert gate.already(order(3)) == 7
+    assert gate.already(order(4)) is None

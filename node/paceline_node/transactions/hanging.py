@@ -1,0 +1,44 @@
+"""Transactions that are open in a log and that nobody will ever end. Pure.
+
+An unclean election takes back what was committed: of ``__transactions``, so that the coordinator
+has forgotten a transaction, or of a partition, so that it has lost its end marker. Readers of
+committed records would stand before it for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from paceline_node.transactions.context import TransactionContext
+from paceline_node.transactions.keys import Family
+from paceline_node.transactions.records import TopicPartition, floor_entry
+
+
+class OpenHere(NamedTuple):
+    """A producer's transaction that is open in a partition's log."""
+
+    producer_id: int
+    where: TopicPartition
+
+
+def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> list[bool]:
+    """Which of ``asked`` no transaction that is open or decided here has anything to do with.
+    Raises what writing raises.
+
+    It writes, what is known already: whoever leads no more, and has not heard of a transaction that
+    was begun since, cannot commit that, so nobody is told anything. What is begun behind it
+    has written nothing yet; whoever acts on the answer looks whether it has by then.
+    """
+    store = context.store
+    wanted = {each.producer_id for each in asked}
+    known: set[OpenHere] = set()
+    for key in (*store.ongoing, *store.prepared):
+        found = store.transactions[key]
+        ids = {found.producer_id, found.next_producer_id, found.ended_producer_id} & wanted
+        if ids:
+            staged = {TopicPartition(each.topic, each.partition) for each in store.staged_in(key)}
+            members = staged.union(found.partitions)
+            known.update(OpenHere(number, where) for number in ids for where in members)
+    context.write(floor_entry(Family.CURSUS, store.floors.get(Family.CURSUS, 0)))
+    return [each not in known for each in asked]

@@ -1,0 +1,49 @@
+"""A log's open transaction that no coordinator knows, as after an unclean election."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+
+from paceline.client import connect
+from paceline.types import LeaderEpoch, NodeId
+from paceline.wire.peer.transactions import AppendStaged
+from paceline_node.services.staged_batches import staged_batches
+from paceline_node.transactions.keys import ProducerIdentity
+from paceline_node.transactions.records import Staged, TopicPartition
+from tests.integration.client.test_transactional import ONE, seen
+from tests.integration.node.nodes import lone_node
+
+
+async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
+    """Committed records behind it were never shown; nothing ever ended it."""
+    flags = {**ONE, "log.producer_check_ms": "100"}
+    async with (
+        lone_node(tmp_path, flags) as node,
+        connect(node.native) as client,
+        client.transactional_producer("live") as live,
+    ):
+        await client.admin.create_topic("out", partitions=1)
+        await live.begin()
+        await live.send("out", b"live 1")
+        broker = node.node.broker
+        partition = broker.replicas.table.get("out", 0)
+        assert partition is not None
+        forgotten = ProducerIdentity(10**9, 0)
+        (batch,) = staged_batches(
+            [Staged("out", 0, -1, 0, None, b"forgotten")], TopicPartition("out", 0), forgotten
+        )
+        epoch = LeaderEpoch(partition.replica.leader_epoch)
+        order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000)
+        await broker.transactions.partners.append_staged(NodeId(0), order, batch)
+        opened = partition.log.producers.transactions.open
+        assert len(opened) == 2
+        with trio.fail_after(60):
+            while forgotten.producer_id in opened:  # noqa: ASYNC110  no event tells
+                await trio.sleep(0.02)
+        assert len(opened) == 1
+        await live.send("out", b"live 2")
+        await live.commit()
+        assert await seen(client) == [b"live 1", b"live 2"]
+        assert partition.log.producers.transactions.aborted[0].producer_id == forgotten.producer_id
