@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -37,6 +37,7 @@ from paceline.types import TopicPartition
 from paceline.wire.native.transactions import EndTransaction
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.workload import while_connected
+from paceline_node.groups.kafka_groups import KafkaGroups
 from tests.sim.node.story import Story, perform, plan_of, play
 
 pytestmark = pytest.mark.timeout(600)
@@ -358,21 +359,28 @@ async def _count_nothing(self: Membership, joined: object) -> None:
 
 @dataclass(frozen=True)
 class Rule:
-    """An act, and what takes away the rule that it is about."""
+    """An act, and what takes away the rule that it is about; ``other``: who sees to it as well."""
 
     act: Act
     target: type
     name: str
     broken: object
+    other: Rule | None = None
 
-    def taken_away(self) -> contextlib.AbstractContextManager[object]:
-        return mock.patch.object(self.target, self.name, self.broken)
+    @contextlib.contextmanager
+    def taken_away(self) -> Iterator[None]:
+        other = contextlib.nullcontext() if self.other is None else self.other.taken_away()
+        with mock.patch.object(self.target, self.name, self.broken), other:
+            yield
+
+
+COORDINATOR_WATCHES = Rule(a_static_leader, KafkaGroups, "topics_grew", lambda self: None)
 
 
 RULES = (
     Rule(a_dead_partition, GroupConsumer, "_begin_reading", _one_after_the_other),
     Rule(a_deleted_topic, GroupConsumer, "_take", SharedConsumer._take),
-    Rule(a_static_leader, Membership, "_count_assigned", _count_nothing),
+    Rule(a_static_leader, Membership, "_count_assigned", _count_nothing, COORDINATOR_WATCHES),
     Rule(a_slow_callback, Membership, "_keep", _no_heartbeats),
     Rule(a_hung_program, GroupConsumer, "is_stuck", lambda self: False),
     Rule(a_quiet_reader, GroupConsumer, "_started", _started_as_committed),
