@@ -18,9 +18,10 @@ from paceline.errors import (
     NotController,
     UnsupportedVersion,
 )
-from paceline.types import BrokerEpoch, NodeId
+from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline.wire.native import admin
 from paceline.wire.peer.control import (
+    LackingRef,
     PartitionRef,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
@@ -155,7 +156,8 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
 
 
 def report_damaged(request: ReportDamagedRequest, context: Context) -> Outcome:
-    """A broker found damage below its durable mark, or has repaired it (2.5).
+    """A broker found damage below its durable mark, or has repaired it (2.5); or its leader lacks
+    what is committed.
 
     A damaged replica leaves ISR and ELR, and stays marked until it reports itself repaired: until
     then it joins neither, whatever leaders saw of it before. Each report raises the partition
@@ -171,18 +173,45 @@ def report_damaged(request: ReportDamagedRequest, context: Context) -> Outcome:
             continue
         if done.partition_epoch == partition.partition_epoch:
             draft.change(partition, Change(damaged=_without(partition.damaged, node)))
+    lost = {(ref.topic_id, ref.partition) for ref in request.partitions}
     for ref in (*request.partitions, *request.holes):
         partition = draft.partition(ref.topic_id, ref.partition)
         if partition is None or node not in partition.replicas:
             continue
         change = Change(damaged=(*partition.damaged, node), bump=True)
-        if ref in request.partitions:
+        if (ref.topic_id, ref.partition) in lost:
             change = replace(
                 change, isr=_without(partition.isr, node), untrusted=frozenset((node,))
             )
         draft.change(partition, change)
     _hold_damaged(draft, node, request.partitions)
+    for lacking in request.lacking:
+        _replace_leader(draft, node, lacking)
     return Outcome(tuple(draft.records), lambda at: admin.Done(at.offset, at.term))
+
+
+def _replace_leader(draft: Draft, node: NodeId, lacking: LackingRef) -> None:
+    """``node``, which is complete, says that the leader lacks committed records.
+
+    The leader counts as damaged. Nor does anybody else count until it has caught up with ``node``:
+    it may have been cut to what the leader has.
+    """
+    partition = draft.partition(lacking.topic_id, lacking.partition)
+    if partition is None or lacking.leader_epoch != partition.leader_epoch:
+        return
+    leader = partition.leader
+    complete = (*partition.isr, *partition.elr)
+    if leader in (NO_NODE, node) or node not in complete or node in partition.damaged:
+        return
+    draft.change(
+        partition,
+        Change(
+            isr=tuple(each for each in partition.isr if each == node),
+            untrusted=frozenset(complete) - {node},
+            damaged=(*partition.damaged, leader),
+            bump=True,
+        ),
+    )
 
 
 def _without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:

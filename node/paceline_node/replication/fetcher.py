@@ -112,7 +112,8 @@ class Fetchers:
     """Everything this node follows, by leader.
 
     ``append_failed`` is told of an append that raised a StorageError, ``behind`` of a partition
-    that must begin anew with its leader's state. ``settings`` apply to all leaders.
+    that must begin anew with its leader's state, ``lacking`` of one whose leader lacks what is
+    committed. ``settings`` apply to all leaders.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Fetchers:
         *,
         append_failed: Callable[[Log], None],
         behind: Callable[[Partition], None],
+        lacking: Callable[[Partition, int], None],
         request_flush: Callable[[Partition], None],
         settings: FetchSettings | None = None,
     ) -> None:
@@ -133,6 +135,7 @@ class Fetchers:
         self.deadlines = deadlines
         self.append_failed = append_failed
         self.behind = behind
+        self.lacking = lacking
         self.request_flush = request_flush
         self.settings = settings or FetchSettings()
         self.log = structlog.get_logger(component="fetcher", node=identity.node_id)
@@ -458,6 +461,9 @@ class LeaderFetcher:
         elif outcome is FetchOutcome.BEHIND:
             self._rest(followed)
             self._owner.behind(partition)
+        elif outcome is FetchOutcome.LACKING:
+            self._rest(followed)
+            self._owner.lacking(partition, answer.log_end_offset)
         else:
             self._changed[partition.key] = None
 

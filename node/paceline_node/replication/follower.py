@@ -31,6 +31,9 @@ class FetchOutcome(enum.Enum):
     leader's state, then let the log begin anew there (``Replica.begin_at``)."""
     REFUSED = "refused"
     """The leader knows another epoch or replica set; wait for metadata or the backoff."""
+    LACKING = "lacking"
+    """The leader lacks records that this replica, which is complete, knows to be committed. Nothing
+    changed: tell the controller (``Repairs.leader_lacks``)."""
     CORRUPT = "corrupt"
     """Records did not hold their checksum or order; nothing was appended."""
 
@@ -57,6 +60,8 @@ class FollowerState:
     corrupt_in_row: int = 0
     is_behind: bool = False
     """The newest answer was :attr:`FetchOutcome.BEHIND`."""
+    leader_lacks: bool = False
+    """An answer was :attr:`FetchOutcome.LACKING`; the next leader epoch ends that."""
 
     def accepts(self, nonce: int, leader_epoch: int, fetch_offset: int, log_end: int) -> bool:
         """Whether an answer belongs to the request under way and to the log as it is now.

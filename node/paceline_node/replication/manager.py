@@ -221,6 +221,7 @@ class ReplicaManager:
             self.deadlines,
             append_failed=self.context.append_failed,
             behind=lambda partition: self.states.behind(partition),
+            lacking=lambda partition, end: self.repairs.leader_lacks(partition, end),
             request_flush=self._request_flush,
             settings=settings.fetch,
         )

@@ -129,6 +129,21 @@ class Repairs:
         self._unfollow(partition.key)
         self._wake.set()
 
+    def leader_lacks(self, partition: Partition, leader_end: int) -> None:
+        """The leader of ``partition`` lacks what is committed, by what this complete replica knows:
+        tell the controller, which lets this one lead."""
+        if self._standing.leader_lacks(partition):
+            self._log.error(
+                "the leader lacks committed records; nothing was cut here to match it",
+                partition=str(partition),
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                leader_end_offset=leader_end,
+                high_watermark=partition.high_watermark,
+                log_end_offset=partition.log_end_offset,
+            )
+        self._wake.set()
+
     def registered(self, partition: Partition) -> None:
         """The metadata shows another registration of ``partition``."""
         if self._standing.registered(partition):

@@ -421,6 +421,9 @@ class Replica:
             return FetchOutcome.DROPPED
         follower.in_flight = None
         follower.is_behind = False
+        if self.counts_as_complete and self._would_cut_committed(answer):
+            follower.leader_lacks = True
+            return FetchOutcome.LACKING
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(follower, answer)
         if answer.error != ErrorCode.NONE:
@@ -428,6 +431,32 @@ class Replica:
         if answer.diverging_epoch >= 0:
             return self._diverge(follower, answer)
         return self._extend(follower, answer, records)
+
+    @property
+    def counts_as_complete(self) -> bool:
+        """Whether the metadata says that this replica has all that is committed. An unclean
+        election ends that for all but the elected one, so that they may be cut to what it has."""
+        known = self.registration
+        if known is None or self.me in known.damaged:
+            return False
+        return self.me in known.isr or self.me in known.elr
+
+    def _would_cut_committed(self, answer: FetchedPartition) -> bool:
+        """Whether the leader's log ends, or forks from this one, below what any leader has called
+        committed. A leader that was elected cleanly and has its log never says so."""
+        if answer.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            return False
+        if answer.log_end_offset < self.high_watermark:
+            return True
+        if answer.error != ErrorCode.NONE or answer.diverging_epoch < 0:
+            return False
+        return self._fork(answer) < self.high_watermark
+
+    def _fork(self, answer: FetchedPartition) -> int:
+        log = self.log
+        return truncation_point(
+            log.epochs, log.log_end_offset, answer.diverging_epoch, answer.diverging_end_offset
+        )
 
     def _extend(
         self, follower: FollowerState, answer: FetchedPartition, records: memoryview
@@ -454,9 +483,7 @@ class Replica:
     def _diverge(self, follower: FollowerState, answer: FetchedPartition) -> FetchOutcome:
         log = self.log
         end = log.log_end_offset
-        point = truncation_point(
-            log.epochs, end, answer.diverging_epoch, answer.diverging_end_offset
-        )
+        point = self._fork(answer)
         assert point >= follower.confirmed, (point, follower)  # I22
         if point >= end:
             # No round may leave the log as it was: a leader that says so contradicts itself.

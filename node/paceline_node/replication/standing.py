@@ -5,6 +5,8 @@ reports itself repaired. This keeps the two in step whatever is lost on the way:
 answer is repeated, and a mark on a replica of which this process knows no damage (it was set for a
 process before, or its report came late) is doubted by reading the whole log. A report of repair
 names the registration that showed the mark, so that a late one is never taken for news.
+
+It also tells of leaders that lack committed records, as their followers found out.
 """
 
 from __future__ import annotations
@@ -16,7 +18,12 @@ import structlog
 from paceline.errors import PacelineError
 from paceline.types import BrokerEpoch, NodeId
 from paceline.wire.native.admin import Done
-from paceline.wire.peer.control import PartitionRef, RepairedRef, ReportDamagedRequest
+from paceline.wire.peer.control import (
+    LackingRef,
+    PartitionRef,
+    RepairedRef,
+    ReportDamagedRequest,
+)
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
 
@@ -43,6 +50,8 @@ class Standing:
         self._damaged: dict[PartitionKey, bool] = {}  # whether the controller knows
         self._doubted: dict[PartitionKey, None] = {}
         self._whole: dict[PartitionKey, None] = {}
+        self._lacking: dict[PartitionKey, LackingRef] = {}
+        self._untold_lacking: dict[PartitionKey, LackingRef] = {}
         self._log = structlog.get_logger(component="repairs", node=node_id)
 
     @property
@@ -58,7 +67,9 @@ class Standing:
     @property
     def at_rest(self) -> bool:
         """Whether nothing is damaged, doubted or to be told."""
-        return not (self._damaged or self._doubted or self._untold_repairs())
+        return not (
+            self._damaged or self._doubted or self._untold_lacking or self._untold_repairs()
+        )
 
     def knows(self, key: PartitionKey) -> bool:
         """Whether the controller was told that ``key`` is damaged."""
@@ -84,6 +95,17 @@ class Standing:
         self._damaged.pop(key, None)
         self._doubted.pop(key, None)
         self._whole.pop(key, None)
+        self._lacking.pop(key, None)
+        self._untold_lacking.pop(key, None)
+
+    def leader_lacks(self, partition: Partition) -> bool:
+        """The leader of ``partition`` asked it to cut what is committed; whether that is news. To
+        be told in any case: the controller had not taken it yet, or the leader would be another."""
+        key = partition.key
+        ref = LackingRef(*key, partition.leader_epoch, partition.high_watermark)
+        before = self._lacking.get(key)
+        self._lacking[key] = self._untold_lacking[key] = ref
+        return before is None or before.leader_epoch != ref.leader_epoch
 
     def registered(self, partition: Partition) -> bool:
         """The metadata shows a new registration; whether there is something to do."""
@@ -106,9 +128,10 @@ class Standing:
         """Report what the controller does not know; without an answer it is untold still."""
         untold = [key for key, known in self._damaged.items() if not known]
         repaired = self._untold_repairs()
-        if not (untold or repaired):
+        lacking = tuple(self._untold_lacking.values())
+        if not (untold or repaired or lacking):
             return
-        request = self._request(untold, repaired)
+        request = self._request(untold, repaired, lacking)
         try:
             await self._controller.call(request, Done, timeout_s=_ANSWER_S)
         except PacelineError as error:
@@ -117,9 +140,15 @@ class Standing:
         for key in untold:
             if key in self._damaged:
                 self._damaged[key] = True
+        for ref in lacking:
+            if self._untold_lacking.get((ref.topic_id, ref.partition)) is ref:
+                del self._untold_lacking[ref.topic_id, ref.partition]
 
     def _request(
-        self, untold: list[PartitionKey], repaired: list[Partition]
+        self,
+        untold: list[PartitionKey],
+        repaired: list[Partition],
+        lacking: tuple[LackingRef, ...],
     ) -> ReportDamagedRequest:
         lost: list[PartitionRef] = []
         holes: list[PartitionRef] = []
@@ -133,5 +162,5 @@ class Standing:
             assert each.registration is not None
             whole.append(RepairedRef(*each.key, each.registration.partition_epoch))
         return ReportDamagedRequest(
-            self._node_id, self._broker_epoch(), tuple(lost), tuple(holes), tuple(whole)
+            self._node_id, self._broker_epoch(), tuple(lost), tuple(holes), tuple(whole), lacking
         )

@@ -22,12 +22,20 @@ class State(enum.Enum):
 
 
 def describe(node: NodeId, partitions: Iterable[Partition]) -> tuple[str, ...]:
-    """One sentence for each damaged range of these replicas, which ``node`` hosts."""
-    return tuple(
-        f"{partition} {damaged}; {_outlook(node, partition, damaged)[1]}"
-        for partition in partitions
-        for damaged in partition.log.damaged
-    )
+    """One sentence for each damaged range of these replicas, which ``node`` hosts, and for each
+    leader that lacks what they know to be committed."""
+    return tuple(sentence for each in partitions for sentence in _sentences(node, each))
+
+
+def _sentences(node: NodeId, partition: Partition) -> Iterator[str]:
+    for damaged in partition.log.damaged:
+        yield f"{partition} {damaged}; {_outlook(node, partition, damaged)[1]}"
+    follower = partition.replica.follower
+    if follower is not None and follower.leader_lacks:
+        yield (
+            f"{partition}: node {follower.leader}, which leads, lacks committed records, which end "
+            f"at {partition.high_watermark} here; nothing is cut, and node {node} asks to lead"
+        )
 
 
 def ranges(node: NodeId, partitions: Iterable[Partition]) -> tuple[RangeStanding, ...]:

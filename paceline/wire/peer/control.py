@@ -130,16 +130,28 @@ class RepairedRef(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class LackingRef(Message):
+    """A partition whose leader of ``leader_epoch`` asked its follower to cut records below
+    ``high_watermark``, which the follower knows to be committed. It has not cut them."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: LeaderEpoch
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReportDamagedRequest(Message):
     """``partitions`` may have lost anything, their newest records too. Of those in ``holes`` only
     ranges cannot be read, found by the process that wrote or recovered what is behind them: they
-    may lead on where no other replica is complete."""
+    may lead on where no other replica is complete. ``lacking`` is damage of others: leaders."""
 
     node_id: NodeId
     broker_epoch: BrokerEpoch
     partitions: tuple[PartitionRef, ...]
     holes: tuple[PartitionRef, ...] = ()
     repaired: tuple[RepairedRef, ...] = ()
+    lacking: tuple[LackingRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ class Follower:
             self._deadlines,
             append_failed=lambda log: pytest.fail(str(log.failed)),
             behind=lambda partition: None,
+            lacking=lambda partition, end: None,
             request_flush=lambda partition: None,
         )
 

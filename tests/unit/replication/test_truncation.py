@@ -137,7 +137,7 @@ def test_cut_below_log_start_resets_to_the_leaders_start() -> None:
     log = SimLog.of_epochs((1, 1, 2, 2, 2))
     log.advance_start(4)
     follower = Replica(NodeId(1), log)
-    elected = registration(0, 4)
+    elected = registration(0, 4, isr=(0, 2))  # what lies below a log start is committed
     leader.apply(elected, brokers(), 0.0)
     follower.apply(elected, brokers(), 0.0)
     # The follower's epoch 2 begins at its log start, above the leader's end of epoch 1.

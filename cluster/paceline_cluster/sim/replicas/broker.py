@@ -452,10 +452,23 @@ class SimBroker:
         if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.BEHIND):
             self._flush_target = min(self._flush_target, end)
             self.world.note(f"b{self.node} {outcome.value} {before} -> {end}")
+        if outcome is FetchOutcome.LACKING:
+            self._tell_lacking(replica)
         if outcome is FetchOutcome.APPENDED and self.counts_durable:
             self._flush()
         if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.BEHIND, FetchOutcome.APPENDED):
             self._fetch()
+
+    def _tell_lacking(self, replica: Replica) -> None:
+        registration = replica.registration
+        assert registration is not None
+        assert self.broker_epoch is not None
+        self.world.note(f"b{self.node} refuses to cut below {replica.high_watermark}")
+        lacking = control.LackingRef(
+            registration.topic_id, 0, replica.leader_epoch, replica.high_watermark
+        )
+        request = control.ReportDamagedRequest(self.node, self.broker_epoch, (), lacking=(lacking,))
+        self.authority.ask(self.node, request, lambda answer: None)
 
     # --- checkpoints --------------------------------------------------------------------------
 

@@ -1,0 +1,80 @@
+"""A complete follower reports that its leader lacks committed records: it leads instead, and nobody
+else counts until it has caught up."""
+
+from __future__ import annotations
+
+from paceline.errors import ErrorCode
+from paceline.types import NO_NODE, LeaderEpoch, NodeId
+from paceline.wire.peer.control import LackingRef, ReportDamagedRequest
+from tests.unit.controller.bench import Bench
+from tests.unit.controller.invariants import check_image
+from tests.unit.controller.test_damage import repaired, report, three
+
+
+def lacks(bench: Bench, node: int, *, leader_epoch: int | None = None) -> None:
+    """``node`` says that its leader lacks what is committed."""
+    partition = bench.partition()
+    epoch = LeaderEpoch(partition.leader_epoch if leader_epoch is None else leader_epoch)
+    ref = LackingRef(partition.topic_id, 0, epoch, 1000)
+    broker = bench.image.brokers[NodeId(node)]
+    bench.ask(ReportDamagedRequest(broker.node_id, broker.broker_epoch, (), lacking=(ref,)))
+    check_image(bench.image)
+
+
+def test_the_leader_gives_way_to_the_one_that_knows_more() -> None:
+    bench = three()
+    epoch = bench.partition().leader_epoch
+    lacks(bench, 2)
+    partition = bench.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ())
+    assert (partition.damaged, partition.lkelr) == ((0,), (0, 1))
+    assert partition.leader_epoch == epoch + 1
+    assert bench.propose((0, 2)) == ErrorCode.INELIGIBLE_REPLICA
+    assert bench.propose((1, 2)) == ErrorCode.NONE
+    repaired(bench, 0)
+    assert bench.propose((0, 1, 2)) == ErrorCode.NONE
+
+
+def test_a_member_of_the_elr_is_believed_too() -> None:
+    bench = three()
+    bench.fence(1)
+    bench.fence(2)
+    bench.start(2)
+    partition = bench.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (0, (0,), (2,))
+    lacks(bench, 2)
+    partition = bench.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), ())
+    assert partition.damaged == (0,)
+
+
+def test_a_report_of_an_older_epoch_changes_nothing() -> None:
+    bench = three()
+    before = bench.partition()
+    lacks(bench, 2, leader_epoch=before.leader_epoch - 1)
+    assert bench.partition() == before
+
+
+def test_who_is_not_complete_is_not_believed() -> None:
+    bench = three()
+    bench.propose((0, 1))
+    before = bench.partition()
+    lacks(bench, 2)
+    assert bench.partition() == before
+    report(bench, 1)
+    before = bench.partition()
+    lacks(bench, 1)
+    assert bench.partition() == before
+
+
+def test_a_leader_does_not_speak_against_itself_nor_anybody_against_none() -> None:
+    bench = three()
+    before = bench.partition()
+    lacks(bench, 0)
+    assert bench.partition() == before
+    for node in (0, 1, 2):
+        bench.fence(node)
+    before = bench.partition()
+    assert before.leader == NO_NODE
+    lacks(bench, 2)
+    assert bench.partition() == before
