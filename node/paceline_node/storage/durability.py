@@ -30,6 +30,12 @@ class Marked(NamedTuple):
         last = epochs.entry_at(offset - 1)
         return cls(offset) if last is None else cls(offset, *last)
 
+    def is_ahead_of(self, epochs: EpochCache) -> bool:
+        """Whether a table, if it was written behind this mark, is not the newest."""
+        if self.epoch > epochs.last_epoch:
+            return True
+        return epochs.epoch_at(self.offset - 1) not in (NO_EPOCH, self.epoch)
+
     def speaks_against(self, header: BatchHeader) -> bool:
         """Whether a batch below this mark cannot have the epoch that its header names."""
         if self.epoch < 0 or header.base_offset >= self.offset:

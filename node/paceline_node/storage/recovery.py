@@ -22,7 +22,7 @@ from paceline.errors import CorruptMessage
 from paceline.wire.batch_header import BatchHeader, verify
 from paceline.wire.end_marker import is_end_marker
 from paceline_node.env import Disk
-from paceline_node.storage import compaction_file, damage, epoch_file, producer_file
+from paceline_node.storage import compaction_file, damage, epoch_file, epoch_proof, producer_file
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
@@ -274,14 +274,23 @@ class _Recovery:
             self._epochs_on_disk = []
         else:
             self._epochs_on_disk = table.entries
+        if await self._is_older(table):
+            self._found.rebuilt.append(epoch_file.NAME)
+            return False
         marked = self._hints.mark
         if marked is not None and marked.epoch > table.last_epoch:
-            if self._hints.clean:  # a clean stop wrote the whole table: this one is older
-                self._found.rebuilt.append(epoch_file.NAME)
-                return False
             table.assign(marked.epoch, marked.epoch_start)  # it began after the checkpoint
         self._table, self._epochs = table, EpochCache(table.entries)
         return True
+
+    async def _is_older(self, table: EpochCache) -> bool:
+        """Whether the table is not the one that was written last."""
+        if self._hints.clean:  # that wrote the whole table
+            marked = self._hints.mark
+            return marked is not None and marked.is_ahead_of(table)
+        word = await epoch_proof.compare(self._disk, self.segments, table, self._known_until)
+        self.doubt |= word is epoch_proof.Word.DOUBTFUL
+        return word is epoch_proof.Word.OLDER
 
     # --- what may be trusted --------------------------------------------------------------------
 

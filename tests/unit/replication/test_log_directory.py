@@ -14,6 +14,7 @@ from paceline_node.storage.layout import DirectoryMeta, Offsets, PartitionKey
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import PartitionIdentity
+from paceline_node.storage.torn import Ending
 from tests.unit.storage.world import SMALL, batch, env_on, flush
 
 TOPIC = TopicId(UUID(int=0x12345678 << 96))
@@ -317,6 +318,35 @@ async def test_a_mark_may_be_ahead_of_the_epoch_table(same_boot: bool) -> None:
     again = opened.logs[key(0)]
     assert (opened.damaged, again.log_end_offset) == ((), 38)
     assert again.epochs.entries == log.epochs.entries
+
+
+@pytest.mark.parametrize("ending", Ending)
+@pytest.mark.parametrize("behind", [0, 5])
+async def test_an_epoch_table_of_some_time_ago_is_not_believed(ending: Ending, behind: int) -> None:
+    """Its node led, named a wrong end of an epoch, and had others cut what they held."""
+    process = await first()
+    log = await process.create(0, count=3)
+    await process.directory.write_checkpoints({log: 3})
+    early = process.disk.content(f"{log.path}/epochs.ckpt")
+    for epoch in range(2, 5):
+        for _ in range(5):
+            log.append_leader(batch(), epoch, 1_000)
+    await process.sync(log)
+    await process.directory.write_checkpoints({log: log.log_end_offset})
+    for _ in range(behind):
+        log.append_leader(batch(), 5, 1_000)
+    await process.sync(log)
+    if ending is Ending.CLEAN:
+        await process.directory.write_checkpoints({log: log.log_end_offset})
+        await log.close()
+        await process.directory.close()
+    want = log.epochs.entries
+    process = process.killed()
+    process.disk.overwrite(f"{log.path}/epochs.ckpt", early)
+    opened = await process.open(clean=ending is Ending.CLEAN, same_boot=ending is Ending.KILLED)
+    again = opened.logs[key(0)]
+    assert (opened.damaged, again.log_end_offset) == ((), 18 + behind)
+    assert again.epochs.entries == want
 
 
 async def test_a_missing_oldest_segment_is_no_retention() -> None:

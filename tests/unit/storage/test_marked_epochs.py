@@ -46,3 +46,18 @@ async def test_an_epoch_table_older_than_a_clean_stop_is_not_believed() -> None:
     assert log.epochs.entries[-1] == (3, edges[4][1])
     assert not log.damaged
     log.abandon()
+
+
+@pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])
+async def test_one_batch_that_speaks_against_the_table_is_damaged(ending: Ending) -> None:
+    """Its epoch has rotted, or nothing but it is newer than the table: a peer knows."""
+    disk = MemoryDisk()
+    await written(disk)
+    whole = disk.content(FIRST)
+    (position, start), (_, end) = bounds(whole)[3:5]
+    rotten = whole[: position + 12] + (3).to_bytes(4, "big") + whole[position + 16 :]
+    disk.overwrite(FIRST, rotten)
+    hints = RecoveryHints(ending, recovery_point=12, checkpoint=end, mark=Marked(12, 3, end))
+    log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
+    assert [(each.start, each.end) for each in log.damaged] == [(start, end)]
+    log.abandon()
