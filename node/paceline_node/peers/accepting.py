@@ -18,6 +18,7 @@ import trio
 
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.crowd import Crowd, address_of
+from paceline_node.peers.leaving import ClientStream, Leaving
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S = 0.1
@@ -91,6 +92,7 @@ class _Accepting:
         self._places = trio.Semaphore(max_connections)
         self._gate = gate
         self._opened = opened
+        self._leaving = Leaving()
         self._paused = False
         self._log = structlog.get_logger(component="accept")
         self._sparing = SparingLog(component="accept")
@@ -161,13 +163,18 @@ class _Accepting:
         member = self._crowd.enter(stream)
         try:
             with member.scope:
-                await self._handle(stream)
+                await self._handle(self._orderly(stream))
         finally:
             self._crowd.leave(member)
             self._opened.count -= 1
             self._places.release()
             with trio.move_on_after(1, shield=True):
                 await trio.aclose_forcefully(stream)
+
+    def _orderly(self, stream: trio.abc.Stream) -> trio.abc.Stream:
+        if isinstance(stream, trio.SocketStream):
+            return ClientStream(stream, self._leaving)
+        return stream  # the simulator's
 
 
 async def serve(

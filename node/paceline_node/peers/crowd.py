@@ -18,6 +18,8 @@ import struct
 
 import trio
 
+from paceline_node.peers.leaving import socket_of
+
 _LOOKED_AT = 64
 _LEAVING_MAX = 4
 _TCP_INFO_BYTES = 104
@@ -103,10 +105,11 @@ class Crowd:
 
 def _silent_s(member: Member) -> float:
     """How long nothing came or went; 0 where nobody can tell."""
-    if not isinstance(member.stream, trio.SocketStream) or not hasattr(socket, "TCP_INFO"):
+    plain = socket_of(member.stream)
+    if plain is None or not hasattr(socket, "TCP_INFO"):
         return 0.0
     try:
-        info = member.stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        info = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     except OSError:
         return 0.0  # it is ending
     if len(info) < _LAST_DATA.size:
@@ -117,9 +120,10 @@ def _silent_s(member: Member) -> float:
 
 def address_of(stream: trio.abc.Stream) -> str:
     """Whose connection it is; empty where the stream does not tell."""
-    if isinstance(stream, trio.SocketStream):
+    plain = socket_of(stream)
+    if plain is not None:
         try:
-            return str(stream.socket.getpeername()[0])
+            return str(plain.getpeername()[0])
         except OSError:
             pass
     return ""

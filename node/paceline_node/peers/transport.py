@@ -18,6 +18,7 @@ import trio
 
 from paceline.errors import CorruptMessage
 from paceline_node.env import Bytes, File
+from paceline_node.peers.leaving import ClientStream, Leaving
 
 _JOIN_BYTES = 64 * 1024
 _READ_BYTES = 1024 * 1024  # a piece of a file: read, sent or probed at once
@@ -57,6 +58,8 @@ class Transport(Protocol):
 
 def transport_for(stream: trio.abc.Stream) -> Transport:
     """The fastest transport for ``stream``. The stream stays the caller's to close."""
+    if isinstance(stream, ClientStream):
+        return SocketTransport(stream.plain, stream.leaving)
     if isinstance(stream, trio.SocketStream):
         return SocketTransport(stream)
     return StreamTransport(stream)
@@ -107,10 +110,12 @@ class StreamTransport:
 
 
 class SocketTransport:
-    """A plain TCP (or Unix) socket: ``readv``, ``writev`` and ``sendfile`` on its descriptor."""
+    """A plain TCP (or Unix) socket: ``readv``, ``writev`` and ``sendfile`` on its descriptor. With
+    ``leaving``, its end is told when there is a turn."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.SocketStream, leaving: Leaving | None = None) -> None:
         self._socket = stream.socket
+        self._leaving = leaving
         self._more = False  # the last receive filled all targets: more is likely there
 
     def _fd(self) -> int:
@@ -131,9 +136,18 @@ class SocketTransport:
                 count = os.readv(fd, targets)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(fd)
-            else:
-                self._more = count == sum(map(len, targets))
-                return count
+                continue
+            except OSError:
+                await self._turn_to_leave()
+                raise
+            if count == 0:
+                await self._turn_to_leave()
+            self._more = count == sum(map(len, targets))
+            return count
+
+    async def _turn_to_leave(self) -> None:
+        if self._leaving is not None:
+            await self._leaving.turn()
 
     async def send(self, chunks: Sequence[Bytes]) -> None:
         pending = list(chunks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import trio
 from paceline.wire.kafka.cluster import ApiVersionsRequest
 from paceline_node.peers.accepting import OpenConnections, serve
 from paceline_node.peers.network import RealNetwork
+from paceline_node.peers.transport import transport_for
 from tests.integration.node.cursus_client import CursusClient
 from tests.integration.node.kafka_client import KafkaClient
 from tests.integration.node.native import NativeConnection
@@ -119,3 +121,49 @@ async def test_an_address_that_has_most_gives_a_place_up_to_one_that_has_none() 
         still = [await is_served(client, within_s=1) for client in crowd]
         assert still.count(True) == 7
         nursery.cancel_scope.cancel("judged")
+
+
+@pytest.mark.parametrize("way", ["stream", "transport"])
+async def test_a_crowd_that_ends_at_once_leaves_in_turns(way: str) -> None:
+    """A thousand connections of a program that died kept the loop while all of them ended."""
+    count = 200
+    rounds = 0
+    left: Counter[int] = Counter()
+
+    async def serve_one(stream: trio.abc.Stream) -> None:
+        received: object = b""
+        with suppress(trio.BrokenResourceError, ConnectionResetError):
+            if way == "stream":
+                received = await stream.receive_some(10)
+            else:
+                received = await transport_for(stream).receive_into([memoryview(bytearray(10))])
+        assert not received
+        left[rounds] += 1
+
+    async def count_rounds() -> None:
+        nonlocal rounds
+        while True:
+            await trio.lowlevel.checkpoint()
+            rounds += 1
+
+    network = RealNetwork()
+    (listener,) = await network.listen(LOOPBACK, 0)
+    port = network.bound_port(listener)
+    opened = OpenConnections()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(
+            partial(serve, [listener], serve_one, max_connections=count, opened=opened)
+        )
+        clients = [await trio.open_tcp_stream(LOOPBACK, port) for _ in range(count)]
+        with trio.fail_after(HANG_S):
+            while opened.count < count:  # noqa: ASYNC110  of another task
+                await trio.sleep(0.01)
+        nursery.start_soon(count_rounds)
+        for client in clients:
+            client.socket.close()  # no round of the loop between them
+        with trio.fail_after(HANG_S):
+            while opened.count:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel("judged")
+    assert left.total() == count
+    assert max(left.values()) <= 8  # four of a round, which trio runs in any order
