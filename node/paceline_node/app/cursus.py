@@ -122,7 +122,11 @@ def _serve_coordinated(
     listener.serve_requests(requests.FindCoordinator, transactions.find_coordinator)
     listener.serve_requests(requests.InitProducerId, transactions.init)
     listener.serve_requests(requests.BeginTransaction, transactions.begin)
-    listener.serve_requests(requests.TransactionPublish, transactions.publish)
+    listener.serve_runs(
+        requests.TransactionPublish,
+        transactions.publish,
+        lambda request: (request.fence, request.topic),
+    )
     listener.serve_requests(requests.SendOffsets, transactions.send_offsets)
     listener.serve_requests(requests.EndTransaction, transactions.end)
     listener.serve_requests(requests.TransactionStatus, transactions.status)

@@ -1,5 +1,8 @@
 """The Cursus listener: frames in, frames out, one request of a connection at a time.
 
+Requests of some kinds are carried out together where several have arrived one behind the other:
+each would have waited for a write of its own.
+
 While a connection streams, its next frame ends the stream and is a request like any other. Answers
 go out in the order of the requests; those to acks=0 may be dropped when the client does not read.
 """
@@ -37,6 +40,7 @@ from paceline_node.listeners.cursus_session import (
     CursusSession,
     FrameSink,
     FrameSource,
+    Outcome,
     Reply,
     text,
 )
@@ -58,7 +62,12 @@ _UNPACKED_AT_ONCE = 4
 _RECORD_BYTES = 200
 """What a record takes besides its payload and its key."""
 
+_RUN_REQUESTS = 64
+_RUN_BYTES = 128 * 1024
+"""Of requests that are carried out together: the loop is held for so many at a time."""
+
 Handler = Callable[[Request, CursusCall], Awaitable[Reply]]
+RunHandler = Callable[[Sequence[Request], CursusCall], Awaitable[Sequence[Outcome]]]
 R = TypeVar("R", bound=Request)
 
 
@@ -101,6 +110,7 @@ class CursusListener:
         names = {word: word.lower() for word in (*self._words, BATCH)}
         self._meters = metrics.requests_by("cursus", names)
         self._handlers: dict[type, Handler] = {}
+        self._runs: dict[type, tuple[RunHandler, Callable[[Request], object]]] = {}
         self.serve_requests(requests.Publish, produce.publish)
         self.serve_requests(requests.Consume, reads.consume)
         self.serve_requests(requests.ProtocolInfo, self._protocol_info)
@@ -118,6 +128,24 @@ class CursusListener:
     ) -> None:
         """Let ``handler`` answer requests of a kind."""
         self._handlers[kind] = cast(Handler, handler)
+
+    def serve_runs(
+        self,
+        kind: type[R],
+        handler: Callable[[Sequence[R], CursusCall], Awaitable[Sequence[Outcome]]],
+        together: Callable[[R], object],
+    ) -> None:
+        """Let ``handler`` answer requests of a kind, those together that arrived one behind the
+        other and are alike in ``together``."""
+
+        async def alone(request: R, call: CursusCall) -> Reply:
+            [outcome] = await handler([request], call)
+            if isinstance(outcome, PacelineError):
+                raise outcome
+            return outcome
+
+        self.serve_requests(kind, alone)
+        self._runs[kind] = cast(RunHandler, handler), cast(Callable[[Request], object], together)
 
     # --- connections ------------------------------------------------------------------------------
 
@@ -157,7 +185,12 @@ class CursusListener:
                 call = self._call(found, session, body, arrived)
                 body = await self._stream(found.request, call, source, sink)
                 continue
-            if found is not None:
+            if isinstance(found, Command) and type(found.request) in self._runs:
+                run = await self._run_of(found, source)
+                call = self._call(found, session, body, arrived)
+                answers = await self._answers_to_run(run, call)
+                await sink.send([body for reply in answers for body in reply])
+            elif found is not None:
                 await self._answer(found, session, body, arrived, sink)
             body = await self._next_frame(source)
 
@@ -231,6 +264,38 @@ class CursusListener:
         else:
             await sink.send(reply)
 
+    async def _run_of(self, first: Command, source: FrameSource) -> list[Request]:
+        """The request, and those that have arrived behind it to be carried out with it."""
+        together = self._runs[type(first.request)][1]
+        run, size = [first.request], 0
+        while len(run) < _RUN_REQUESTS and size < _RUN_BYTES:
+            await trio.lowlevel.checkpoint()
+            if (body := source.arrived()) is None:
+                break
+            command = self._plain_command(body)
+            if (
+                command is None
+                or command.credentials is not None
+                or type(command.request) is not type(first.request)
+                or together(command.request) != together(first.request)
+            ):
+                source.put_back(body)
+                break
+            source.unpacked(len(body))
+            run.append(command.request)
+            size += len(body)
+        return run
+
+    def _plain_command(self, body: bytes) -> Command | None:
+        """The command that a small frame is, and nothing else."""
+        if len(body) > _THREAD_BYTES or codec_of(body) is not Compression.NONE:
+            return None
+        try:
+            found = _command_or_batch(read_frame(body, self._words))
+        except CursusError:
+            return None
+        return found if isinstance(found, Command) else None
+
     def _call(
         self,
         found: CursusBatch | Command,
@@ -248,17 +313,47 @@ class CursusListener:
 
     async def _reply(self, found: CursusBatch | Command, call: CursusCall) -> Reply:
         """The answer, whatever happens."""
+        topic = found.topic if isinstance(found, CursusBatch) else _topic(found.request)
+
+        async def alone() -> list[Outcome]:
+            return [await self._carry_out(found, call)]
+
+        [reply] = await self._replies(alone, 1, call, topic)
+        return reply
+
+    async def _answers_to_run(self, run: Sequence[Request], call: CursusCall) -> list[Reply]:
+        """As :meth:`_reply`, for each of several."""
+        handler, _ = self._runs[type(run[0])]
+
+        async def all_together() -> Sequence[Outcome]:
+            with trio.move_on_at(call.deadline):
+                return await handler(run, call)
+            raise _REQUEST_TIMED_OUT
+
+        return await self._replies(all_together, len(run), call, _topic(run[0]))
+
+    async def _replies(
+        self,
+        carry_out: Callable[[], Awaitable[Sequence[Outcome]]],
+        count: int,
+        call: CursusCall,
+        topic: str,
+    ) -> list[Reply]:
+        outcomes: Sequence[Outcome]
         try:
-            reply = await self._carry_out(found, call)
+            outcomes = await carry_out()
         except PacelineError as error:
-            topic = found.topic if isinstance(found, CursusBatch) else _topic(found.request)
-            refusal = refusal_of(call.word, as_cursus(error, call.word, topic))
+            outcomes = [error] * count
         except Exception as error:  # noqa: BLE001  one request's bug must not end the connection
             structlog.get_logger().error("cursus request failed", command=call.word, exc_info=error)
-            refusal = CursusError("broker_error", f"command={call.word}")
-        else:
+            outcomes = [CursusError("broker_error", f"command={call.word}")] * count
+        return [self._counted(each, call, topic) for each in outcomes]
+
+    def _counted(self, outcome: Outcome, call: CursusCall, topic: str) -> Reply:
+        if not isinstance(outcome, PacelineError):
             self._count(call, OK)
-            return reply
+            return outcome
+        refusal = refusal_of(call.word, as_cursus(outcome, call.word, topic))
         self._count(call, refusal.word.lower())
         return text(refusal.line(classed=call.session.classed))
 

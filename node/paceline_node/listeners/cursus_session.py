@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import trio
 
-from paceline.errors import RemoteProtocolError
+from paceline.errors import PacelineError, RemoteProtocolError
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion
@@ -17,6 +18,9 @@ from paceline_node.security.principals import Principal
 
 Reply = Sequence[bytes]
 """The bodies of the frames that answer a request, in order; hardly ever more than one."""
+
+Outcome = Reply | PacelineError
+"""What came of one of several requests that were carried out together."""
 
 MAX_UNREAD_ACKS_BYTES = 64 * 1024
 """A client that writes with acks=0 and does not read costs no more than this (spec cursus 4)."""
@@ -79,6 +83,7 @@ class FrameSource:
         self._at_work = Portion(memory)
         self._reader = FrameReader(max_frame_bytes=max_frame_bytes)
         self._begun_at: float | None = None
+        self._put_back: bytes | None = None
 
     async def next(self) -> bytes | None:
         """The next body that is not empty, or None at the end of the stream. Raises
@@ -86,6 +91,10 @@ class FrameSource:
         arrive within ``stall_s`` and a second for every 64 KiB. Cancel-safe: nothing is lost. The
         body before is done with."""
         self._at_work.give_all()
+        body, self._put_back = self._put_back, None
+        if body is not None:
+            self._at_work.set(len(body))
+            return body
         while True:
             while (body := self._reader.next_frame()) is not None:
                 if body:
@@ -99,6 +108,19 @@ class FrameSource:
             if not data:
                 return None
             self._reader.feed(data)
+
+    def arrived(self) -> bytes | None:
+        """The next body, if all of it is here. The one before stays at work."""
+        with suppress(RemoteProtocolError):  # what is said when it is waited for
+            while (body := self._reader.next_frame()) is not None:
+                if body:
+                    self._at_work.set(self._at_work.held_bytes + len(body))
+                    return body
+        return None
+
+    def put_back(self, body: bytes) -> None:
+        """Let the body that was given out last be the next one."""
+        self._put_back = body
 
     def unpacked(self, size: int) -> None:
         """The body that was given out last says so many bytes: they are charged, too."""
@@ -155,8 +177,7 @@ class FrameSink:
 
     async def send(self, reply: Reply) -> None:
         """Queue the frames of a reply and wait until all before and they are sent."""
-        for body in reply:
-            self._put(framed(body))
+        self._put(b"".join([framed(body) for body in reply]))
         await self.drained()
 
     def offer(self, reply: Reply) -> None:

@@ -9,7 +9,7 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import TypeVar
 
@@ -31,15 +31,16 @@ from paceline.errors import (
 )
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
-from paceline.wire.cursus.errors import CursusError, quoted
+from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted
 from paceline.wire.mapping import record_of
+from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.listeners.cursus_coordinators import ANSWER_S, Coordinators, told_where
 from paceline_node.listeners.cursus_groups import CursusGroupCommands
 from paceline_node.listeners.cursus_places import LISTENER, Places
 from paceline_node.listeners.cursus_produce import CursusProduce
-from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.listeners.cursus_session import CursusCall, Outcome, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.records import RecordService
 from paceline_node.services.transactions import TransactionService
@@ -157,28 +158,54 @@ class CursusTransactions:
 
         return await self._fenced(fence, call, here)
 
-    async def publish(self, request: requests.TransactionPublish, call: CursusCall) -> Reply:
-        """Stage a record; one whose number is staged already is passed over."""
-        fence = request.fence
-        self._records.permit(call.principal, Operation.PRODUCE, request.topic)
-        topic = await self._places.topic(request.topic)
+    async def publish(
+        self, published: Sequence[requests.TransactionPublish], call: CursusCall
+    ) -> list[Outcome]:
+        """Stage records for one topic in one transaction, by one write; those whose numbers are
+        staged already are passed over. Without its partition one is refused alone, for all else
+        all are. The answers say how many are staged by now, not how many were when it was one's
+        turn."""
+        fence, name = published[0].fence, published[0].topic
+        self._records.permit(call.principal, Operation.PRODUCE, name)
+        topic = await self._places.topic(name)
+        refusals = [_misplaced(each, topic) for each in published]
+        records = [
+            self._staged(each, topic)
+            for each, refusal in zip(published, refusals, strict=True)
+            if refusal is None
+        ]
+
+        async def here() -> Reply:
+            grown = await self._transactions.stage(
+                call.principal, key_of(fence.transactional_id), fence.epoch, records
+            )
+            fields = {"staged_messages": grown.staged, "topic": name}
+            return [
+                replies.ok(
+                    transactional_id=fence.transactional_id, **fields, partition=each.partition
+                ).encode()
+                for each in records
+            ]
+
+        answers = iter(await self._fenced(fence, call, here) if records else ())
+        return [(next(answers),) if refusal is None else refusal for refusal in refusals]
+
+    def _staged(self, request: requests.TransactionPublish, topic: TopicImage) -> Staged:
         key = request.key.encode()
         partition = request.partition
         if partition is None:
             partition = self._produce.choose(topic, key)
-        else:
-            await self._places.with_partition(request.topic, partition)
         record = record_of(
             CursusRecord(
                 0,
                 request.sequence,
-                fence.producer_id.encode(),
+                request.fence.producer_id.encode(),
                 key,
-                fence.epoch,
+                request.fence.epoch,
                 request.message.encode(),
             )
         )
-        staged = Staged(
+        return Staged(
             request.topic,
             partition,
             request.sequence,
@@ -187,18 +214,6 @@ class CursusTransactions:
             record.value,
             tuple([Header(name, value) for name, value in record.headers]),
         )
-
-        async def here() -> Reply:
-            grown = await self._transactions.stage(
-                call.principal, key_of(fence.transactional_id), fence.epoch, [staged]
-            )
-            fields = {"staged_messages": grown.staged, "topic": request.topic}
-            line = replies.ok(
-                transactional_id=fence.transactional_id, **fields, partition=partition
-            )
-            return text(line)
-
-        return await self._fenced(fence, call, here)
 
     async def send_offsets(self, request: requests.SendOffsets, call: CursusCall) -> Reply:
         """Stage offsets that the group commits with the transaction."""
@@ -364,6 +379,13 @@ class CursusTransactions:
             raise CursusError("transaction_not_found", f"reason={quoted(str(error))}") from None
         except (NotLeader, NotEnoughReplicas):
             raise _no_coordinator(name) from None
+
+
+def _misplaced(request: requests.TransactionPublish, topic: TopicImage) -> CursusError | None:
+    partition = request.partition
+    if partition is None or partition in topic.partitions:
+        return None
+    return partition_not_found(partition)
 
 
 def _of(offset: StagedOffset) -> tuple[GroupRef, str, str, int]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from paceline.errors import NotLeader
 from paceline.types import Acks, NodeId
+from paceline.wire.cursus.frames import framed
 from paceline.wire.peer import transactions as wire
 from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.transactions.records import Transaction
+from paceline_node.transactions.staging import StagedTransactions
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import RunningNode, V1Client, cluster, lone_node
 
@@ -153,6 +157,62 @@ async def test_fences_and_refusals(client: CursusClient) -> None:
     assert await client.say(f"BEGIN_TXN {who}") == fenced.replace(
         "fenced ", "fenced class=fencing retryable=false "
     )
+
+
+async def test_records_published_without_waiting_are_staged_together(
+    client: CursusClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is answered in its place; one that is refused holds up no other."""
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    who = await begin(client)
+    writes = []
+    stage = StagedTransactions.stage
+
+    def counted(*words: Any, **named: Any) -> Transaction:
+        writes.append(words[3])
+        return stage(*words, **named)
+
+    monkeypatch.setattr(StagedTransactions, "stage", counted)
+    places = [9 if number == 7 else number % 2 for number in range(1, 31)]
+    lines = [
+        f"TXN_PUBLISH {who} topic=t partition={place} seqNum={number} message=m{number}"
+        for number, place in enumerate(places, 1)
+    ]
+    lines += ["TXN_PUBLISH nonsense", "TXN_STATUS transactional_id=x", lines[-1]]
+    await client.stream.send_all(b"".join(framed(line.encode()) for line in lines))
+    answers = [(await client.receive()).decode() for _ in lines]
+    assert answers.pop(6) == "ERROR: partition_not_found partition=9"
+    assert answers[29].startswith("ERROR: missing_")
+    assert answers[30] == "OK transactional_id=x state=open messages=29 offsets=0"
+    for answer, place in zip(
+        [*answers[:29], answers[31]], [*places[:6], *places[7:], 0], strict=True
+    ):
+        assert answer == f"OK transactional_id=x staged_messages=29 topic=t partition={place}"
+    assert [len(each) for each in writes] == [29, 1]
+    await client.ok(f"END_TXN {who} result=commit")
+    assert payloads(await client.read(COMMITTED)) == [b"m%d" % n for n in range(2, 31, 2)]
+    odd = [b"m%d" % n for n in range(1, 31, 2) if n != 7]
+    assert payloads(await client.read(COMMITTED.replace("partition=0", "partition=1"))) == odd
+
+
+async def test_records_published_without_waiting_are_refused_one_by_one(
+    client: CursusClient,
+) -> None:
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    who = await begin(client)
+    stale = who.replace("epoch=0", "epoch=7")
+    lines = [
+        *(f"TXN_PUBLISH {stale} topic=t partition=0 seqNum={n} message=m" for n in (1, 2)),
+        *(f"TXN_PUBLISH {who} topic=none partition=0 seqNum={n} message=m" for n in (3, 4)),
+        f"TXN_PUBLISH {who} topic=t partition=0 seqNum=5 message=m",
+    ]
+    await client.stream.send_all(b"".join(framed(line.encode()) for line in lines))
+    fenced = "ERROR: producer_fenced transactional_id=x current_epoch=0 requested_epoch=7"
+    assert [(await client.receive()).decode() for _ in lines] == [
+        *[fenced] * 2,
+        *["ERROR: topic_not_found topic=none"] * 2,
+        "OK transactional_id=x staged_messages=1 topic=t partition=0",
+    ]
 
 
 async def test_offsets_go_with_the_transaction(client: CursusClient) -> None:
