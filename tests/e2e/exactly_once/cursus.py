@@ -1,6 +1,6 @@
 """The copier over Cursus.
 
-Its published client for Python has no transactions, so the commands are said one by one; the
+Its published client for Python has no transactions, so the commands are said without it; the
 connections it reads by, and what it decodes them with, are the published client's.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 import trio
@@ -17,13 +17,19 @@ from cursus.errors import CursusError
 from cursus.protocol.decoder import decode_batch
 from cursus.protocol.encoder import encode_message
 
+from paceline.wire.cursus.frames import FrameReader, framed_text
 from tests.e2e.exactly_once.copying import Adapter, Course, Read, begin, copy
 from tests.integration.faults.cursus_bookkeeper import (
+    PATIENCE_S,
     REPLY_S,
     Coordinator,
     Refused,
     exchange,
+    may_be_said_again,
 )
+
+WINDOW = 256
+"""So many commands are said before the first is answered."""
 
 
 class Line(Coordinator):
@@ -51,11 +57,59 @@ class Line(Coordinator):
                 self.close()  # what it may still say answers another command
         return answer
 
+    async def say_all(self, lines: Sequence[str]) -> None:
+        """Say commands that may be repeated, without waiting for the answers in between; what was
+        not answered for good is said again, in order. Raises Refused, also where one behind a
+        command that has to be repeated was carried out, for then their order is lost."""
+        left = list(lines)
+        with trio.fail_after(PATIENCE_S):
+            while left:
+                window = left[:WINDOW]
+                done = carried_out(window, await self._hear_all(window))
+                left = left[done:]
+                if done < len(window):
+                    # Said alone until it is answered: it finds the coordinator, or hears why not.
+                    await self.say(left.pop(0))
+
+    async def _hear_all(self, lines: Sequence[str]) -> list[str]:
+        """The answers to commands, as far as they come over the connection that is kept."""
+        answers: list[str] = []
+        stream = self._stream
+        if stream is None:
+            return answers
+        reader = FrameReader()
+        try:
+            with (
+                contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError),
+                trio.move_on_after(REPLY_S),
+            ):
+                await stream.send_all(b"".join(framed_text(line) for line in lines))
+                while len(answers) < len(lines) and (data := await stream.receive_some(65536)):
+                    reader.feed(data)
+                    while (body := reader.next_frame()) is not None:
+                        answers.append(body.decode())
+        finally:
+            if len(answers) < len(lines):
+                self.close()
+        return answers
+
     def close(self) -> None:
         """Let the connection go; idempotent."""
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.socket.close()
+
+
+def carried_out(lines: Sequence[str], answers: Sequence[str]) -> int:
+    """How many of the commands, from the first on, need not be said again. Raises Refused."""
+    done = [answer.startswith("OK") for answer in answers]
+    for line, answer, is_done in zip(lines, answers, done, strict=False):
+        if not is_done and not may_be_said_again(answer):
+            raise Refused(f"{line}: {answer}")
+    first = (*done, False).index(False)
+    if any(done[first:]):
+        raise Refused(f"{lines[first]}: {answers[first]}, but not what was said after it")
+    return first
 
 
 class Cursus(Adapter):
@@ -66,8 +120,7 @@ class Cursus(Adapter):
         addresses = [(host, int(port)) for host, _, port in map(_split, course.servers)]
         key = f"transactional_id={course.name}"
         self._transactions = Line(addresses, key)
-        self._lines = {partition: Line(addresses, key) for partition in range(len(course.ends))}
-        self._unsent: dict[int, list[str]] = {}
+        self._unsent: list[str] = []
         self._groups = Line(addresses, f"group={course.group}")
         self._sequence = 0
         self._own: list[int] = []
@@ -94,7 +147,7 @@ class Cursus(Adapter):
         await self.rewind()
 
     async def close(self) -> None:
-        for line in (self._transactions, self._groups, *self._lines.values()):
+        for line in (self._transactions, self._groups):
             line.close()
         for each in self._connections.values():
             each.close()
@@ -163,15 +216,14 @@ class Cursus(Adapter):
     # --- a transaction ----------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        self._unsent = {}
+        self._unsent = []
         await self._transactions.say(f"BEGIN_TXN {self._who}")
 
     async def send(self, partition: int, value: bytes) -> None:
-        """Sent by :meth:`flush`: each command is one record, and answered when nodes have it."""
+        """Sent by :meth:`flush`: a command has one record, and is answered when nodes have it."""
         self._sequence += 1
         place = f"topic={self.course.output} partition={partition} seqNum={self._sequence}"
-        command = f"TXN_PUBLISH {self._who} {place} message={value.decode()}"
-        self._unsent.setdefault(partition, []).append(command)
+        self._unsent.append(f"TXN_PUBLISH {self._who} {place} message={value.decode()}")
 
     async def send_offsets(self, offsets: Mapping[int, int]) -> None:
         await self.flush()
@@ -180,22 +232,9 @@ class Cursus(Adapter):
         await self._transactions.say(f"SEND_OFFSETS_TO_TXN {self._who} {where}")
 
     async def flush(self) -> None:
-        """Send the records of each partition in order, on a connection of its own."""
-        unsent, self._unsent = self._unsent, {}
-        errors: list[BaseException] = []
-
-        async def publish(line: Line, commands: list[str]) -> None:
-            try:
-                for command in commands:
-                    await line.say(command)
-            except self.failures as error:
-                errors.append(error)
-
-        async with trio.open_nursery() as nursery:
-            for partition, commands in unsent.items():
-                nursery.start_soon(publish, self._lines[partition], commands)
-        if errors:
-            raise errors[0]
+        """Send the records, in order."""
+        unsent, self._unsent = self._unsent, []
+        await self._transactions.say_all(unsent)
 
     async def commit(self) -> None:
         await self._transactions.say(f"END_TXN {self._who} result=commit")

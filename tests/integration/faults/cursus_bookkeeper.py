@@ -11,9 +11,10 @@ from hashlib import sha256
 
 import trio
 
-_PATIENCE_S = 90.0
+PATIENCE_S = 90.0
 REPLY_S = 6.0
 _PAUSE_S = 0.05
+_ELSEWHERE = "NOT_COORDINATOR"
 _AGAIN = frozenset(
     {
         *("coordinator_not_available", "leader_not_available", "no_raft_leader"),
@@ -27,6 +28,11 @@ class Refused(Exception):
     """An answer that saying it again would not change."""
 
 
+def may_be_said_again(answer: str) -> bool:
+    """Whether a command that was answered so, not OK, is to be said again."""
+    return answer.split()[1] in (_ELSEWHERE, *_AGAIN)
+
+
 class Coordinator:
     """The way to whoever coordinates one transactional id or group."""
 
@@ -37,16 +43,15 @@ class Coordinator:
 
     async def say(self, line: str) -> str:
         """The answer of the coordinator, whoever that is in the end. Raises Refused."""
-        with trio.fail_after(_PATIENCE_S):
+        with trio.fail_after(PATIENCE_S):
             while True:
                 answer = await self._try(line)
                 if answer is not None and answer.startswith("OK"):
                     return answer
-                word = "" if answer is None else answer.split()[1]
-                if word == "NOT_COORDINATOR":
-                    self._at = None
-                elif word and word not in _AGAIN:
+                if answer is not None and not may_be_said_again(answer):
                     raise Refused(f"{line}: {answer}")
+                if answer is not None and answer.split()[1] == _ELSEWHERE:
+                    self._at = None
                 await trio.sleep(_PAUSE_S)
 
     async def _try(self, line: str) -> str | None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.exactly_once.copying import Read, slices_of
+from tests.e2e.exactly_once.cursus import carried_out
 from tests.e2e.exactly_once.journal import Attempt, Journal, Told, read
 from tests.e2e.exactly_once.judge import Copy, Expected, decode, encode, judge
+from tests.integration.faults.cursus_bookkeeper import Refused
 
 ENDS = {0: 4, 1: 2}
 ATTEMPTS = {
@@ -125,3 +127,25 @@ def test_a_journal_goes_on_where_a_killed_copier_left_it(tmp_path: Path) -> None
         2: Attempt(2, {0: (3, 6)}),
         3: Attempt(3, {0: (3, 6)}, Told.ABORTED, "Failed: why"),
     }
+
+
+OK, AGAIN, NEVER = "OK staged_messages=1", "ERROR: NOT_COORDINATOR host=h port=1", "ERROR: other"
+
+
+@pytest.mark.parametrize(
+    ("answers", "done"),
+    [([], 0), ([OK], 1), ([OK, OK, OK], 3), ([OK, AGAIN], 1), ([AGAIN, AGAIN, AGAIN], 0)],
+)
+def test_what_cursus_answered_is_not_said_again(answers: list[str], done: int) -> None:
+    assert carried_out(["a", "b", "c"], answers) == done
+
+
+@pytest.mark.parametrize("answers", [[OK, NEVER], [NEVER, AGAIN], [AGAIN, NEVER]])
+def test_what_cursus_refuses_for_good(answers: list[str]) -> None:
+    with pytest.raises(Refused, match=r": ERROR: other"):
+        carried_out(["a", "b", "c"], answers)
+
+
+def test_records_of_cursus_that_would_change_places() -> None:
+    with pytest.raises(Refused, match=r"b: ERROR: NOT_COORDINATOR .* not what was said after it"):
+        carried_out(["a", "b", "c"], [OK, AGAIN, OK])
