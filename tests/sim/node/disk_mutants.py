@@ -296,26 +296,32 @@ def _patch(target: object, name: str, value: object) -> Any:
 
 
 MUTANTS: Sequence[NodeMutant] = (
-    NodeMutant("old progress counts", ROT, _old_progress_counts, seed=2),
+    NodeMutant("old progress counts", ROT, _old_progress_counts, seed=2, rare=True),
     NodeMutant(
         "missing first segments have expired",
         LOSS,
         _patch(LogDirectory, "_hints", _any_first_segment),
         seed=6,
+        rare=True,
     ),
     NodeMutant(
         "missing logs are new",
         LOSS,
         _patch(LogDirectory, "open_all", _nothing_is_missing),
         seed=7,
-        budget=40,
+        rare=True,
     ),
-    NodeMutant("rot behind the last checkpoint is torn", ROT, _rot_is_torn, seed=4),
+    NodeMutant("rot behind the last checkpoint is torn", ROT, _rot_is_torn, seed=4, rare=True),
     NodeMutant(
-        "checkpoints before hosting", WAITING, _checkpoints_before_hosting, seed=5, seconds=15.0
+        "checkpoints before hosting",
+        WAITING,
+        _checkpoints_before_hosting,
+        seed=5,
+        seconds=15.0,
+        rare=True,
     ),
     NodeMutant("voters without votes are new", LOSS, _votes_as_if_new, seed=3),
-    NodeMutant("voters with old votes vote", STALE, _votes_as_if_new, seed=10),
+    NodeMutant("voters with old votes vote", STALE, _votes_as_if_new, seed=10, rare=True),
     NodeMutant(
         "producer ids are handed out again",
         FORCED,
@@ -330,6 +336,7 @@ MUTANTS: Sequence[NodeMutant] = (
         FORGETFUL,
         _patch(TopicIds, "holds", _holds_by_name),
         seed=72,
+        rare=True,
         guests=True,
     ),
     NodeMutant(
@@ -344,6 +351,7 @@ MUTANTS: Sequence[NodeMutant] = (
         FORGETFUL,
         _patch(event_streams, "_version", _version_of_what_is_left),
         seed=18,
+        rare=True,
         guests=True,
     ),
 )
