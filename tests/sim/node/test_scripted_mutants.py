@@ -94,12 +94,7 @@ async def hear_a_fetch_of_an_older_term(story: Story) -> None:
         fabric.cut(host, second.host)
     less = story.partition_on(second)
     more = story.partition_on(follower)
-    with trio.move_on_after(2.0):
-        while more.log_end_offset <= less.log_end_offset:
-            await trio.sleep(0.02)
-    story.check(
-        more.log_end_offset > less.log_end_offset, f"no fetch waited for more: {ANOTHER_SEED}"
-    )
+    await story.until("one holds more", lambda: more.log_end_offset > less.log_end_offset)
     told = more.log_end_offset
     await story.move(second)
     await story.until("all is cut", lambda: more.log_end_offset == less.log_end_offset)
