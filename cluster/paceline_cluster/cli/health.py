@@ -53,7 +53,9 @@ def health(
     partition is led and has all its replicas in sync. Exit code 69 when it is not.
 
     Ranges of offsets that a node's disk lost are named with what becomes of them: 'damaged',
-    'repairing', or 'given-up' where the log start lies behind them.
+    'repairing', 'incomplete' where a partition has no leader and the replica is behind, or
+    'given-up' where the log start lies behind them or an operator let a replica lead without them.
+    An end of -1 is not known.
     """
     ref = find(directory, bootstrap)
     seen = trio.run(_wait_healthy, ref, timeout) if exit_when_healthy else trio.run(look, ref)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from paceline.errors import (
     ElectionNotNeeded,
@@ -28,6 +29,7 @@ from paceline_node.controller.records import Partition
 
 BALANCE_MOVES = 50
 """Leaderships moved back per round of the balancer."""
+_GIVEN_UP_KEPT = 8
 IMBALANCE_PERCENT = 10
 """Share of misplaced leaderships of one broker that the balancer tolerates."""
 
@@ -271,6 +273,8 @@ def _elect_uncleanly(draft: Draft, partition: Partition, node: NodeId, place: st
     if node == NO_NODE or not draft.electable(node):
         raise EligibleLeadersNotAvailable(f"{place}: no live replica to elect")
     elected = elect_unclean(partition, node)
+    remembered = (*elected.given_up, elected.leader_epoch)[-_GIVEN_UP_KEPT:]
+    elected = replace(elected, given_up=remembered)
     draft.put(elected)
     return elected
 

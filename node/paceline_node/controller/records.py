@@ -117,7 +117,8 @@ class Partition(Record):
     exceed the assigned replicas on a lone node (SETTLED R4): the rest are vacant slots.
     ``recovery`` 2 says that the only replica reported damage: an operator must decide. ``token`` is
     that of the wish which made a segment, None when it had none. ``damaged`` are the replicas that
-    reported damage and have not reported themselves repaired since.
+    reported damage and have not reported themselves repaired since. ``given_up`` are the newest
+    leader epochs that began with an operator's unclean election.
     """
 
     TYPE: ClassVar[int] = 7
@@ -139,6 +140,7 @@ class Partition(Record):
     recovery: int = 0
     token: UUID | None = None
     damaged: tuple[NodeId, ...] = ()
+    given_up: tuple[LeaderEpoch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ removes files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -43,6 +43,7 @@ class OpenedLogs:
     ``missing``: partitions that this directory kept and whose logs are gone. ``list_is_lost``:
     there may be more of them, of which only the cluster's metadata knows. ``doubtful``: why what is
     there may be less than was acknowledged although nothing shows it: the start is not trusted.
+    ``lost_ends``: how far what is missing, or has lost its tail, is known to have reached.
     """
 
     logs: Mapping[PartitionKey, Log]
@@ -50,6 +51,7 @@ class OpenedLogs:
     missing: tuple[PartitionKey, ...] = ()
     list_is_lost: bool = False
     doubtful: tuple[str, ...] = ()
+    lost_ends: Mapping[PartitionKey, int] = field(default_factory=dict)
 
     @property
     def damaged(self) -> tuple[PartitionKey, ...]:
@@ -127,14 +129,21 @@ class LogDirectory:
         for log in logs.values():
             self._tell_recovery(log)
         missing = tuple(sorted(listed - logs.keys(), key=lambda key: (key[0].bytes, key[1])))
-        self._tell_missing(missing)
+        ends = {key: self._known_end(key, marks) for key in listed}
+        self._tell_missing(missing, ends)
         return OpenedLogs(
             logs,
             known.all(Offsets.HIGH_WATERMARK),
             missing,
             known.list_is_lost,
             self._doubts(logs, unmarked),
+            {key: ends[key] for key in listed if key in missing or logs[key].recovery.lost_tail},
         )
+
+    def _known_end(self, key: PartitionKey, marks: Mapping[PartitionKey, Marked]) -> int:
+        """How far the files beside a log say that it reached at least."""
+        said = [self._known.of(which, key) or 0 for which in Offsets]
+        return max(*said, marks[key].offset if key in marks else 0)
 
     def _hints(
         self,
@@ -237,9 +246,13 @@ class LogDirectory:
             self._log.error("what the logs must hold is not known", reasons=doubts)
         return tuple(doubts)
 
-    def _tell_missing(self, missing: Iterable[PartitionKey]) -> None:
-        for topic_id, partition in missing:
-            self._log.error("log is missing", topic_id=str(topic_id), partition=partition)
+    def _tell_missing(
+        self, missing: Iterable[PartitionKey], ends: Mapping[PartitionKey, int]
+    ) -> None:
+        for key in missing:
+            self._log.error(
+                "log is missing", topic_id=str(key[0]), partition=key[1], known_end=ends[key]
+            )
 
     def _tell_recovery(self, log: Log) -> None:
         report = log.recovery

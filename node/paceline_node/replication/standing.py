@@ -16,7 +16,7 @@ from collections.abc import Callable
 import structlog
 
 from paceline.errors import PacelineError
-from paceline.types import BrokerEpoch, NodeId
+from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline.wire.native.admin import Done
 from paceline.wire.peer.control import (
     LackingRef,
@@ -109,12 +109,20 @@ class Standing:
 
     def registered(self, partition: Partition) -> bool:
         """The metadata shows a new registration; whether there is something to do."""
-        if not self._is_marked(partition):
+        if not self._is_marked(partition) or self._is_short(partition):
             return False
         key = partition.key
         if key not in self._damaged and key not in self._whole:
             self._doubted[key] = None
         return True
+
+    def _is_short(self, partition: Partition) -> bool:
+        """Whether nobody leads, and this replica is not complete: what it has may be sound, but it
+        may have lost the rest, or all. The mark keeps it from being taken for the best there is."""
+        registration = partition.registration
+        if registration is None or registration.leader != NO_NODE:
+            return False
+        return self._node_id not in (*registration.isr, *registration.elr)
 
     def _is_marked(self, partition: Partition) -> bool:
         registration = partition.registration

@@ -100,6 +100,9 @@ class PartitionTable:
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._high_watermarks: Mapping[PartitionKey, int] = {}
         self._unclaimed: dict[PartitionKey, Log] = {}
+        self.lost_ends: Mapping[PartitionKey, int] = {}
+        """How far logs that this process did not find, or found too short, are known to have
+        reached."""
         self._image: Image | None = None
         self._work = _Work()
         self._no_room: dict[PartitionKey, None] = {}
@@ -157,6 +160,7 @@ class PartitionTable:
         )
         self._unclaimed = dict(opened.logs)
         self._high_watermarks = opened.high_watermarks
+        self.lost_ends = opened.lost_ends
         return opened
 
     def weakest_flush_mode(self) -> FlushMode:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from paceline.types import NO_NODE, NodeId
 from paceline.wire.native.data import RangeStanding
-from paceline_node.replication.partition import Partition
+from paceline_node.controller.records import Partition as Registration
+from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.damage import DamagedRange
 
 _GIVEN_UP = "the log start lies behind it; the file goes with its segment"
+UNKNOWN = -1
+"""An end of which nobody here knows."""
 
 
 class State(enum.Enum):
@@ -18,18 +21,27 @@ class State(enum.Enum):
 
     DAMAGED = "damaged"
     REPAIRING = "repairing"
+    INCOMPLETE = "incomplete"
     GIVEN_UP = "given-up"
 
 
-def describe(node: NodeId, partitions: Iterable[Partition]) -> tuple[str, ...]:
-    """One sentence for each damaged range of these replicas, which ``node`` hosts, and for each
-    leader that lacks what they know to be committed."""
-    return tuple(sentence for each in partitions for sentence in _sentences(node, each))
+def describe(
+    node: NodeId, partitions: Iterable[Partition], lost_ends: Mapping[PartitionKey, int]
+) -> tuple[str, ...]:
+    """One sentence for each damaged range of these replicas, which ``node`` hosts, for each of them
+    that has lost its end or all of it or is not enough to lead, and for each leader that lacks what
+    they know to be committed. ``lost_ends``: how far lost logs are known to have reached."""
+    return tuple(sentence for each in partitions for sentence in _sentences(node, each, lost_ends))
 
 
-def _sentences(node: NodeId, partition: Partition) -> Iterator[str]:
+def _sentences(
+    node: NodeId, partition: Partition, lost_ends: Mapping[PartitionKey, int]
+) -> Iterator[str]:
     for damaged in partition.log.damaged:
         yield f"{partition} {damaged}; {_outlook(node, partition, damaged)[1]}"
+    for each in _lacking(node, partition, lost_ends):
+        to = "" if each.end == UNKNOWN else f"..{each.end - 1}"
+        yield f"{partition} offsets {each.start}{to or ' and on'}: {each.reason}"
     follower = partition.replica.follower
     if follower is not None and follower.leader_lacks:
         yield (
@@ -38,21 +50,70 @@ def _sentences(node: NodeId, partition: Partition) -> Iterator[str]:
         )
 
 
-def ranges(node: NodeId, partitions: Iterable[Partition]) -> tuple[RangeStanding, ...]:
-    """All ranges that these replicas lost, also those that were given up and are still on disk."""
-    return tuple(each for partition in partitions for each in _ranges(node, partition))
+def ranges(
+    node: NodeId, partitions: Iterable[Partition], lost_ends: Mapping[PartitionKey, int]
+) -> tuple[RangeStanding, ...]:
+    """All that these replicas lost, also what was given up and is still on disk, and for those that
+    lead, what operators gave up by electing them."""
+    return tuple(each for partition in partitions for each in _ranges(node, partition, lost_ends))
 
 
-def _ranges(node: NodeId, partition: Partition) -> Iterator[RangeStanding]:
+def _ranges(
+    node: NodeId, partition: Partition, lost_ends: Mapping[PartitionKey, int]
+) -> Iterator[RangeStanding]:
     start = partition.log_start_offset
     for segment in partition.log.segments:
         for hole in segment.holes:
             if hole.end <= start:
                 yield _standing(partition, hole.start, hole.end, State.GIVEN_UP, _GIVEN_UP)
+    yield from _given_up(partition)
     for damaged in partition.log.damaged:
         state, outlook = _outlook(node, partition, damaged)
         reason = f"{damaged.reason}; {outlook}"
         yield _standing(partition, damaged.start, damaged.end, state, reason)
+    yield from _lacking(node, partition, lost_ends)
+
+
+def _given_up(partition: Partition) -> Iterator[RangeStanding]:
+    """What an unclean election gave up; told until the log start has passed the place."""
+    log, registration = partition.log, partition.registration
+    if registration is None or not partition.is_leader:
+        return
+    for epoch in registration.given_up:
+        begins = (each.start for each in log.epochs.entries if each.epoch >= epoch)
+        start = next(begins, log.log_end_offset)
+        if start >= partition.log_start_offset:
+            yield _standing(
+                partition,
+                start,
+                UNKNOWN,
+                State.GIVEN_UP,
+                f"in leader epoch {epoch} an operator let a replica lead that was not complete "
+                f"(paceline role elect --unclean): what others had from offset {start} on is gone",
+            )
+
+
+def _lacking(
+    node: NodeId, partition: Partition, lost_ends: Mapping[PartitionKey, int]
+) -> Iterator[RangeStanding]:
+    """A replica that has lost its end, or all of it, or was not complete when the leader went."""
+    registration, end = partition.registration, partition.log_end_offset
+    if registration is None or registration.leader == node or partition.log.damaged:
+        return
+    if node in registration.damaged:
+        known_end = lost_ends.get(partition.key, UNKNOWN)
+        is_empty = end == partition.log_start_offset
+        what = "the whole log is missing" if is_empty else "the log's end is missing"
+        if registration.leader == NO_NODE:
+            state, outlook = State.DAMAGED, _without_leader(node, partition, registration)
+        else:
+            state, outlook = State.REPAIRING, f"is filled from node {registration.leader}"
+        known_end = known_end if known_end > end else UNKNOWN
+        yield _standing(partition, end, known_end, state, f"{what}; {outlook}")
+    elif registration.leader == NO_NODE and node not in (*registration.isr, *registration.elr):
+        what = f"this replica was not in sync and ends at offset {end}"
+        outlook = _without_leader(node, partition, registration)
+        yield _standing(partition, end, UNKNOWN, State.INCOMPLETE, f"{what}; {outlook}")
 
 
 def _standing(
@@ -78,3 +139,18 @@ def _outlook(node: NodeId, partition: Partition, damaged: DamagedRange) -> tuple
     if leader in registration.damaged:
         return State.DAMAGED, f"node {leader}, which leads, is damaged too; {give_up}"
     return State.REPAIRING, f"is being repaired from node {leader}"
+
+
+def _without_leader(node: NodeId, partition: Partition, registration: Registration) -> str:
+    """What a partition without a leader waits for, and what an operator can do."""
+    complete = sorted({*registration.isr, *registration.elr})
+    sound = [each for each in registration.replicas if each not in registration.damaged]
+    # Of those that were complete last, one that is damaged is worth less than one that is behind.
+    best = next(iter(sorted(sound, key=lambda each: each not in registration.lkelr)), node)
+    named = ", ".join(f"node {each}" for each in complete)
+    waits = f"waits for {named}, complete" if complete else "no replica is complete"
+    chosen = node if node in sound else best
+    return (
+        f"{waits}; if none can come back with all it had, give up what only others had with: "
+        f"paceline role elect {partition.topic} {partition.partition} --node {chosen} --unclean"
+    )

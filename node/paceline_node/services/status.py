@@ -147,6 +147,6 @@ class StatusService:
             degraded=self._lifecycle.degraded,
             uptime_ms=int((self._env.now() - self._started) * 1000),
             pid=self._env.host.pid(),
-            damaged=damage_view.describe(self._node_id, hosted),
-            ranges=damage_view.ranges(self._node_id, hosted),
+            damaged=damage_view.describe(self._node_id, hosted, self._table.lost_ends),
+            ranges=damage_view.ranges(self._node_id, hosted, self._table.lost_ends),
         )

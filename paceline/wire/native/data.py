@@ -442,10 +442,13 @@ class Status(Message):
 
 @dataclass(frozen=True, slots=True)
 class RangeStanding(Message):
-    """Offsets ``start..end`` (exclusive) that a replica on the answering node lost.
+    """Offsets ``start..end`` (exclusive; -1: nobody here knows) that a replica on the answering
+    node lost.
 
     ``state``: ``damaged`` (waits for somebody to be repaired from, or for an operator),
-    ``repairing`` (is fetched from the leader), ``given-up`` (the log start lies behind it).
+    ``repairing`` (is fetched from the leader), ``incomplete`` (the partition has no leader, and
+    this replica was not in sync), ``given-up`` (the log start lies behind it, or an operator let
+    a replica lead that did not have it).
     """
 
     topic: str

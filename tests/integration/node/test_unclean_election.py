@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -17,9 +20,9 @@ PARTITION = ("t", "0")
 
 
 async def paceline(
-    nodes: Cluster, *words: str, exit_code: int = 0
+    nodes: Cluster, *words: str, exit_code: int | None = 0
 ) -> subprocess.CompletedProcess[bytes]:
-    (address,) = nodes.bootstrap_native
+    address = nodes.bootstrap_native[0]
     command = [sys.executable, "-m", "paceline_cluster.cli.main", *words, "--bootstrap", address]
     done = await trio.run_process(
         [*command, "--output", "json"],
@@ -28,7 +31,7 @@ async def paceline(
         capture_stderr=True,
         check=False,
     )
-    assert done.returncode == exit_code, (words, done.stdout, done.stderr)
+    assert exit_code in (None, done.returncode), (words, done.stdout, done.stderr)
     return done
 
 
@@ -61,7 +64,8 @@ async def test_a_sole_replica_that_lost_records_leads_on_by_an_operators_word(
         clean = await paceline(nodes, "role", "elect", *PARTITION, "--node", "0", exit_code=69)
         assert b"node 0: replica is damaged" in clean.stderr
         unsure = await paceline(nodes, *led[:-1], exit_code=64)
-        assert b"are lost for good; confirm it with --yes" in unsure.stderr
+        assert b"are lost for good" in unsure.stderr
+        assert b"confirm it with --yes" in unsure.stderr
         done = json.loads((await paceline(nodes, *led)).stdout)
         assert (done["leader"], done["unclean"]) == (0, True)
         async with (
@@ -70,3 +74,49 @@ async def test_a_sole_replica_that_lost_records_leads_on_by_an_operators_word(
         ):
             read = [record.value async for record in consumer]
         assert read == [b"value %d" % number for number in range(4, 10)]
+
+
+async def test_two_lost_logs_and_a_stale_replica_are_told_and_given_up(tmp_path: Path) -> None:
+    """Health said "1 of 18 partitions without leader" before, and nothing after the election."""
+    async with cluster(tmp_path, 3) as nodes:
+        async with connect(nodes.up[0].native) as client:
+            await client.admin.create_topic("t", partitions=1)
+            [described] = (await client.admin.describe_topic("t")).partitions
+            first, second, stale = described.replicas
+            async with client.producer() as producer:
+                await producer.send("t", b"early", partition=0)
+        await nodes.crash(stale)
+        async with connect(nodes.up[first].native) as client, client.producer() as producer:
+            for number in range(9):
+                await producer.send("t", b"%d" % number, partition=0)
+        await nodes.crash(first, second)
+        for number in (first, second):
+            [log] = data_dir(tmp_path, number).glob("topics/t-0.*")
+            shutil.rmtree(log)
+        await nodes.start_all([0, 1, 2])
+        said = await told(nodes, lambda said: len(said["ranges"]) == 3)
+        elect = f"paceline role elect t 0 --node {stale} --unclean"
+        kinds = {
+            each["node"]: (each["state"], each["start"], each["end"]) for each in said["ranges"]
+        }
+        lost = ("damaged", 0, 10)
+        assert kinds == {first: lost, second: lost, stale: ("incomplete", 1, -1)}
+        assert all(elect in each["reason"] for each in said["ranges"])
+        reasons = " ".join(said["reasons"])
+        assert f"node {first}: t/0 offsets 0..9: the whole log is missing; no replica" in reasons
+        assert f"node {stale}: t/0 offsets 1 and on: this replica was not in sync" in reasons
+        await paceline(nodes, *elect.split()[1:], "--yes")
+        said = await told(nodes, lambda said: said["healthy"])
+        [given_up] = said["ranges"]
+        assert (given_up["node"], given_up["state"], given_up["start"]) == (stale, "given-up", 1)
+
+
+async def told(nodes: Cluster, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """What ``paceline health`` says, once it says that."""
+    with trio.fail_after(60):
+        while True:
+            done = await paceline(nodes, "health", exit_code=None)
+            said: dict[str, Any] = json.loads(done.stdout)
+            if until(said):
+                return said
+            await trio.sleep(0.1)

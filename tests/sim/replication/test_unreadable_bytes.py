@@ -195,13 +195,13 @@ async def test_a_sole_replica_says_what_is_lost_and_goes_on(
             assert sound is not None
             assert value in bytes(sound.read())
         assert not node.failures
-        (told,) = damage_view.describe(leader.leader, [leader])
+        (told,) = damage_view.describe(leader.leader, [leader], {})
         assert told.startswith("t/0 offsets 4..6: cannot be read (Input/output error); no other")
         assert told.endswith("paceline topic trim t --partition 0 --before 7")
-        (lost,) = damage_view.ranges(leader.leader, [leader])
+        (lost,) = damage_view.ranges(leader.leader, [leader], {})
         assert (lost.start, lost.end, lost.state) == (4, 7, "damaged")
         leader.trim(7)
-        assert not damage_view.describe(leader.leader, [leader])
-        (lost,) = damage_view.ranges(leader.leader, [leader])
+        assert not damage_view.describe(leader.leader, [leader], {})
+        (lost,) = damage_view.ranges(leader.leader, [leader], {})
         assert (lost.start, lost.end, lost.state) == (4, 7, "given-up")
         await cluster.wait(lambda: not cluster.registration("t").damaged)
