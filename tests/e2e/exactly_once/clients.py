@@ -17,7 +17,7 @@ from paceline.wire.native.groups import CommittedOffset
 from tests.e2e.exactly_once.copiers import python_command
 from tests.e2e.exactly_once.copying import Course
 
-_HERE = Path(__file__).parent
+_JAVA = Path(__file__).parent / "java"
 _LIBRARIES = Path(__file__).parents[3] / "build" / "exactly-once-java"
 
 
@@ -46,28 +46,54 @@ def _of_input(offsets: Mapping[TopicPartition, CommittedOffset], course: Course)
     }
 
 
-def java_command(saved: Path) -> list[str]:
+def kafka_java_command(saved: Path) -> list[str]:
     """Maven brings the client's libraries the first time."""
-    missing = [tool for tool in ("mvn", "java", "javac") if shutil.which(tool) is None]
-    if missing:
-        raise NotHere(f"not installed here: {', '.join(missing)}")
+    _need("mvn", "java", "javac")
     if not _LIBRARIES.is_dir():
         fresh = _LIBRARIES.with_name(f"{_LIBRARIES.name}.part")
         words = ["dependency:copy-dependencies", f"-DoutputDirectory={fresh}"]
-        pom = str(_HERE / "java.pom.xml")
-        done = subprocess.run(
-            ["mvn", "-B", "-q", "-f", pom, *words], capture_output=True, text=True
-        )
+        done = _run("mvn", "-B", "-q", "-f", str(_JAVA / "pom.xml"), *words)
         if done.returncode:
             raise NotHere(f"Maven brings no libraries: {done.stdout[-500:]}")
         fresh.rename(_LIBRARIES)
+    return _java("KafkaCopier", saved, f"{_LIBRARIES}/*")
+
+
+def cursus_java_command(saved: Path) -> list[str]:
+    _need("java", "javac")
+    return _java("CursusCopier", saved, "")
+
+
+def compiled(name: str, libraries: str, folder: Path) -> str:
+    """The class path of a copier that is written in Java, built below ``folder``."""
+    classes = folder / f"{name}.classes"
+    if not classes.is_dir():
+        sources = [str(_JAVA / f"{each}.java") for each in ("Copying", name)]
+        done = _run("javac", "-cp", libraries, "-d", str(classes), *sources)
+        if done.returncode:
+            raise NotHere(f"{name} was not built, a JDK of 17 is needed: {done.stderr[-500:]}")
+    return f"{classes}:{libraries}" if libraries else str(classes)
+
+
+def _java(name: str, saved: Path, libraries: str) -> list[str]:
+    path = compiled(name, libraries, saved.parent)
     course = Course(**json.loads(saved.read_text(encoding="utf-8")))
     return [
-        *("java", "-cp", f"{_LIBRARIES}/*", str(_HERE / "Copier.java"), ",".join(course.servers)),
+        *("java", "-cp", path, name, ",".join(course.servers)),
         *(course.name, course.input, course.output, course.group, ",".join(map(str, course.ends))),
         *(str(course.batch), str(course.abort_every), course.journal),
         str(course.first_attempt),
     ]
+
+
+def _need(*tools: str) -> None:
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        raise NotHere(f"not installed here: {', '.join(missing)}")
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @dataclass(frozen=True)
@@ -85,7 +111,8 @@ CLIENTS: dict[str, Kind] = {
     "aiokafka": Kind("coordinator", partial(python_command, "aio")),
     "confluent-kafka": Kind("coordinator", partial(python_command, "rdkafka")),
     "cursus": Kind("cursus", partial(python_command, "cursus"), cursus_offsets),
-    "java": Kind("coordinator", java_command, dump=signal.SIGQUIT),
+    "cursus-java": Kind("cursus", cursus_java_command, cursus_offsets, dump=signal.SIGQUIT),
+    "java": Kind("coordinator", kafka_java_command, dump=signal.SIGQUIT),
     "kafka-python": Kind("coordinator", partial(python_command, "kafka_python")),
     "native": Kind("native", partial(python_command, "native")),
 }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.exactly_once.clients import compiled
 from tests.e2e.exactly_once.copying import Read, slices_of
 from tests.e2e.exactly_once.cursus import carried_out
 from tests.e2e.exactly_once.journal import Attempt, Journal, Told, read
@@ -138,6 +141,21 @@ OK, AGAIN, NEVER = "OK staged_messages=1", "ERROR: NOT_COORDINATOR host=h port=1
 )
 def test_what_cursus_answered_is_not_said_again(answers: list[str], done: int) -> None:
     assert carried_out(["a", "b", "c"], answers) == done
+
+
+def test_the_copier_of_cursus_in_java_judges_alike(tmp_path: Path) -> None:
+    if shutil.which("javac") is None:
+        pytest.skip("no JDK is installed here")
+    command = ["java", "-cp", compiled("CursusCopier", "", tmp_path), "CursusCopier", "carried-out"]
+    answers = [[OK, OK, OK], [OK, AGAIN], [AGAIN, AGAIN], [OK, NEVER], [AGAIN, NEVER]]
+    answers.append([OK, AGAIN, OK])
+    words = ["|".join(each) for each in answers]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=True)
+    lost = "b: ERROR: NOT_COORDINATOR host=h port=1, but not what was said after it"
+    assert done.stdout.splitlines() == [
+        *("3", "1", "0"),
+        *("Refused: b: ERROR: other", "Refused: b: ERROR: other", f"Refused: {lost}"),
+    ]
 
 
 @pytest.mark.parametrize("answers", [[OK, NEVER], [NEVER, AGAIN], [AGAIN, NEVER]])
