@@ -28,6 +28,7 @@ from tests.integration.faults.cursus_bookkeeper import (
     may_be_said_again,
 )
 
+NOTHING_S = 0.2
 WINDOW = 256
 """So many commands are said before the first is answered."""
 
@@ -123,7 +124,7 @@ class Cursus(Adapter):
         self._unsent: list[str] = []
         self._groups = Line(addresses, f"group={course.group}")
         self._sequence = 0
-        self._own: list[int] = []
+        self.own: list[int] = []
         self._positions: dict[int, int] = {}
         self._waiting: dict[int, list[Read]] = {}
         self._connections: dict[int, SyncConnection] = {}
@@ -143,7 +144,7 @@ class Cursus(Adapter):
         joined = await self._groups.say(f"JOIN_GROUP {self._group} member={self.course.name}")
         self._member = " ".join(joined.split()[1:3])
         shared = joined.partition("assignments=[")[2].partition("]")[0]
-        self._own = [int(each) for each in shared.replace(",", " ").split()]
+        self.own = [int(each) for each in shared.replace(",", " ").split()]
         await self.rewind()
 
     async def close(self) -> None:
@@ -161,13 +162,14 @@ class Cursus(Adapter):
         except Refused:
             await self._join()
             return []
-        for at in sorted(self._own, key=self._positions.__getitem__):
+        for at in sorted(self.own, key=self._positions.__getitem__):
             if not self._waiting.get(at):
                 self._waiting[at] = await trio.to_thread.run_sync(self._consume, at)
             reads, self._waiting[at] = self._waiting[at][:most], self._waiting[at][most:]
             if reads:
                 self._positions[at] = reads[-1].offset + 1
                 return reads
+        await trio.sleep(NOTHING_S)
         return []
 
     def _consume(self, partition: int) -> list[Read]:
@@ -206,12 +208,18 @@ class Cursus(Adapter):
         return self._connections[partition]
 
     async def rewind(self) -> dict[int, int]:
-        offsets = {}
-        for at in self._own:
-            told = await self._groups.say(f"FETCH_OFFSET {self._group} partition={at}")
-            offsets[at] = int(told.removeprefix("OK offset="))
-        self._positions, self._waiting = dict(offsets), dict[int, list[Read]]()
-        return offsets
+        """Those of all partitions, once its own are copied: a member that died keeps its own for a
+        while, and nobody would take them over."""
+        self._positions = {at: await self.committed(at) for at in self.own}
+        self._waiting = {}
+        if self.own and not self.course.is_done(self._positions):
+            return dict(self._positions)
+        return {at: await self.committed(at) for at in range(len(self.course.ends))}
+
+    async def committed(self, partition: int) -> int:
+        """The group's offset."""
+        told = await self._groups.say(f"FETCH_OFFSET {self._group} partition={partition}")
+        return int(told.removeprefix("OK offset="))
 
     # --- a transaction ----------------------------------------------------------------------------
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import trio
 
 from tests.e2e.exactly_once.clients import compiled
-from tests.e2e.exactly_once.copying import Read, slices_of
-from tests.e2e.exactly_once.cursus import carried_out
+from tests.e2e.exactly_once.copying import Course, Read, slices_of
+from tests.e2e.exactly_once.cursus import Cursus, carried_out
 from tests.e2e.exactly_once.journal import Attempt, Journal, Told, read
 from tests.e2e.exactly_once.judge import Copy, Expected, decode, encode, judge
 from tests.integration.faults.cursus_bookkeeper import Refused
@@ -130,6 +131,27 @@ def test_a_journal_goes_on_where_a_killed_copier_left_it(tmp_path: Path) -> None
         2: Attempt(2, {0: (3, 6)}),
         3: Attempt(3, {0: (3, 6)}, Told.ABORTED, "Failed: why"),
     }
+
+
+def test_who_has_copied_its_own_in_cursus_leaves_when_all_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member that died keeps its partitions for a while, and the next one in its place may be
+    given what is copied."""
+    course = Course(["h:1"], "g", 0, 2, "in", "out", [5, 5], 2, 7, "journal")
+    committed = {0: 5, 1: 3}
+    copier = Cursus(course)
+    copier.own = [0]
+
+    async def offset(at: int) -> int:
+        return committed[at]
+
+    monkeypatch.setattr(copier, "committed", offset)
+    assert not course.is_done(trio.run(copier.rewind))
+    committed[1] = 5
+    assert course.is_done(trio.run(copier.rewind))
+    committed[0] = 4
+    assert not course.is_done(trio.run(copier.rewind))
 
 
 OK, AGAIN, NEVER = "OK staged_messages=1", "ERROR: NOT_COORDINATOR host=h port=1", "ERROR: other"

@@ -23,7 +23,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 public class CursusCopier extends Copying {
-    static final int REPLY_MS = 6_000, PAUSE_MS = 50, WINDOW = 256;
+    static final int REPLY_MS = 6_000, PAUSE_MS = 50, NOTHING_MS = 200, WINDOW = 256;
     static final long PATIENCE_NS = 90_000_000_000L;
     static final int MAGIC = 0xBA7C;
     static final String ELSEWHERE = "NOT_COORDINATOR";
@@ -113,7 +113,7 @@ public class CursusCopier extends Copying {
                 if (answer != null && !maySayAgain(answer)) throw new Refused(line + ": " + answer);
                 if (answer != null && word(answer).equals(ELSEWHERE)) close();
                 if (System.nanoTime() > until) throw new NotAnswered(line + ": " + answer);
-                sleep();
+                sleep(PAUSE_MS);
             }
         }
 
@@ -244,9 +244,10 @@ public class CursusCopier extends Copying {
             while (!here.isEmpty() && reads.size() < batch) reads.add(here.remove());
             if (!reads.isEmpty()) {
                 positions.put(at, reads.get(reads.size() - 1).offset() + 1);
-                break;
+                return reads;
             }
         }
+        sleep(NOTHING_MS);
         return reads;
     }
 
@@ -306,14 +307,20 @@ public class CursusCopier extends Copying {
         bytes.position(bytes.position() + size);
     }
 
+    /** As rewind() in cursus.py: of all partitions, once its own are copied. */
     @Override
     Map<Integer, Long> rewind() {
         waiting.clear();
-        for (int at : positions.keySet()) {
-            String place = "topic=" + input + " group=" + group + " partition=" + at;
-            positions.put(at, Long.parseLong(field(groups.say("FETCH_OFFSET " + place), "offset")));
-        }
-        return Map.copyOf(positions);
+        for (int at : positions.keySet()) positions.put(at, committed(at));
+        Map<Integer, Long> offsets = new HashMap<>(positions);
+        if (!positions.isEmpty() && !isDone(positions)) return offsets;
+        for (int at = 0; at < ends.length; at++) offsets.put(at, committed(at));
+        return offsets;
+    }
+
+    long committed(int partition) {
+        String place = "topic=" + input + " group=" + group + " partition=" + partition;
+        return Long.parseLong(field(groups.say("FETCH_OFFSET " + place), "offset"));
     }
 
     // --- a transaction ---------------------------------------------------------------------------
@@ -423,9 +430,9 @@ public class CursusCopier extends Copying {
         }
     }
 
-    static void sleep() {
+    static void sleep(int ms) {
         try {
-            Thread.sleep(PAUSE_MS);
+            Thread.sleep(ms);
         } catch (InterruptedException error) {
             throw new AssertionError(error);
         }
