@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -165,18 +167,45 @@ def test_what_cursus_answered_is_not_said_again(answers: list[str], done: int) -
     assert carried_out(["a", "b", "c"], answers) == done
 
 
-def test_the_copier_of_cursus_in_java_judges_alike(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def cursus_java(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
+    """The copier of Cursus in Java: a command line's output."""
     if shutil.which("javac") is None:
         pytest.skip("no JDK is installed here")
-    command = ["java", "-cp", compiled("CursusCopier", "", tmp_path), "CursusCopier", "carried-out"]
+    path = compiled("CursusCopier", "", tmp_path_factory.mktemp("java"))
+
+    def run(*words: str) -> list[str]:
+        command = ["java", "-cp", path, "CursusCopier", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(
+            "\n"
+        )
+
+    return run
+
+
+def test_a_frame_torn_by_a_nodes_death_is_no_answer(cursus_java: Callable[..., list[str]]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(b"\0\0\0\x09OK co")
+
+        dying = threading.Thread(target=answer, daemon=True)
+        dying.start()
+        assert cursus_java("ask", f"127.0.0.1:{server.getsockname()[1]}") == ["null", ""]
+        dying.join()
+
+
+def test_the_copier_of_cursus_in_java_judges_alike(cursus_java: Callable[..., list[str]]) -> None:
     answers = [[OK, OK, OK], [OK, AGAIN], [AGAIN, AGAIN], [OK, NEVER], [AGAIN, NEVER]]
     answers.append([OK, AGAIN, OK])
     words = ["|".join(each) for each in answers]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=True)
     lost = "b: ERROR: NOT_COORDINATOR host=h port=1, but not what was said after it"
-    assert done.stdout.splitlines() == [
+    assert cursus_java("carried-out", *words) == [
         *("3", "1", "0"),
-        *("Refused: b: ERROR: other", "Refused: b: ERROR: other", f"Refused: {lost}"),
+        *("Refused: b: ERROR: other", "Refused: b: ERROR: other", f"Refused: {lost}", ""),
     ]
 
 

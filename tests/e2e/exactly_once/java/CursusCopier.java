@@ -40,6 +40,7 @@ public class CursusCopier extends Copying {
                     "init_producer_failed");
 
     /** An answer that saying it again would not change. */
+    @SuppressWarnings("serial")
     static class Refused extends RuntimeException {
         Refused(String text) {
             super(text);
@@ -47,6 +48,7 @@ public class CursusCopier extends Copying {
     }
 
     /** Nobody has answered for good: what became of it is not known. */
+    @SuppressWarnings("serial")
     static class NotAnswered extends RuntimeException {
         NotAnswered(String text) {
             super(text);
@@ -78,7 +80,9 @@ public class CursusCopier extends Copying {
         }
 
         byte[] read() throws IOException {
-            return in.readNBytes(in.readInt());
+            byte[] body = new byte[in.readInt()];
+            in.readFully(body); // readNBytes() gives a torn frame where the node dies
+            return body;
         }
 
         String readText() throws IOException {
@@ -173,6 +177,10 @@ public class CursusCopier extends Copying {
     public static void main(String[] words) throws IOException {
         if (words[0].equals("carried-out")) {
             for (int at = 1; at < words.length; at++) System.out.println(judged(words[at]));
+            return;
+        }
+        if (words[0].equals("ask")) {
+            System.out.println(ask(words[1], "HELP"));
             return;
         }
         new CursusCopier(words).copy();
