@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("clusters:cluster", "Prepare the directories of a new cluster."),
     "quorum": ("quorum:quorum", "Show the metadata quorum; add and remove voters."),
     "metadata": ("metadata:metadata", "Go on when most voters' disks are lost, offline."),
+    "limits": ("limits:limits", "Show of what there may be how many, and what becomes of more."),
     "log": ("storage:log", "Dump and verify segment files, offline."),
     "pipeline": ("pipeline:pipeline", "Archive, restore, audit and measure topics with Spark."),
     "chaos": ("chaos:chaos", "Strike a cluster with faults under load and judge the history."),

@@ -111,7 +111,7 @@ class Broker:
             env, settings, meta.node_id, metadata, peering, self.replicas, self._groups
         )
         meter_transactions(self._metrics, self.transactions)
-        self._tables = table_machines(env, self.replicas)
+        self._tables = table_machines(env, settings.limits, self.replicas)
         self.replicas.register(peering.server)
         peering.on_session_closed(self.replicas.session_closed)
         self._replica_tasks = trio.CancelScope()

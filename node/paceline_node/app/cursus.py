@@ -81,7 +81,9 @@ def make_cursus(
         listener,
         CursusTopics(env, surface.topics, places, routing),
         CursusCluster(surface.topics, places, surface.status.quorum),
-        CursusEvents(env, surface.topics, places, routing, EventStreams(env)),
+        CursusEvents(
+            env, surface.topics, places, routing, EventStreams(env, cursus.event_streams_max)
+        ),
     )
     transactions = CursusTransactions(
         env,

@@ -144,4 +144,6 @@ def _controller_settings(settings: Settings) -> ControllerSettings:
         default_partitions=topics.partitions,
         default_replication_factor=topics.replication_factor,
         default_min_isr=topics.min_insync_replicas,
+        max_externals=settings.limits.external_brokers,
+        max_listed_groups=settings.groups.lists_max,
     )

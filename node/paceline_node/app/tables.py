@@ -5,10 +5,14 @@ from __future__ import annotations
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
+from paceline_node.settings.limits import LimitSettings
 from paceline_node.tables.machine import TableLimits, TableMachine
 from paceline_node.tables.records import TABLES_TOPIC
 
 
-def table_machines(env: Env, replicas: ReplicaManager) -> StateTopic[TableMachine]:
+def table_machines(
+    env: Env, limits: LimitSettings, replicas: ReplicaManager
+) -> StateTopic[TableMachine]:
     """The machines of ``__tables``; run them."""
-    return StateTopic(env, TABLES_TOPIC, replicas, lambda _: TableMachine(TableLimits()))
+    bounds = TableLimits(limits.tables, limits.table_keys)
+    return StateTopic(env, TABLES_TOPIC, replicas, lambda _: TableMachine(bounds))

@@ -25,7 +25,6 @@ from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.records import ExternalBroker, UnregisterBroker
 
-MAX_EXTERNALS = 1_000
 MAX_HOST = 255
 """The longest name that DNS has."""
 MAX_PORT = 65_535
@@ -44,7 +43,7 @@ def register_external(request: RegisterExternal, context: Context) -> Outcome:
     externals = context.image.externals
     if request.node not in context.image.brokers:
         entry = _entry(request, context)
-        if request.node not in externals and len(externals) >= MAX_EXTERNALS:
+        if request.node not in externals and len(externals) >= context.settings.max_externals:
             draft.add(UnregisterBroker(_replaceable(externals, context.wall_ms), NO_EPOCH))
         draft.add(entry)
     return _done(draft)
@@ -55,8 +54,9 @@ def _replaceable(externals: Mapping[NodeId, ExternalBroker], wall_ms: int) -> No
     oldest = min(externals.values(), key=lambda each: (each.last_heartbeat_ms, each.node_id))
     if wall_ms - oldest.last_heartbeat_ms < FORGOTTEN_MS:
         raise Throttled(
-            f"{len(externals)} external brokers are registered, the most there may be, and none "
-            "was silent for an hour; remove some: paceline node remove ID --bootstrap HOST:PORT"
+            f"{len(externals)} external brokers are registered, the most there may be "
+            "(limits.external_brokers), and none was silent for an hour; remove some: paceline "
+            "node remove ID --bootstrap HOST:PORT"
         )
     return oldest.node_id
 

@@ -14,11 +14,10 @@ from paceline.types import is_internal_topic, is_valid_topic_name
 from paceline.wire.native.admin import AlterGroup, Done
 from paceline_node.controller.context import Context, Outcome
 from paceline_node.controller.records import Config
+from paceline_node.settings.counts import LISTED_TOPICS
 
 _PREFIX = "group.topics."
 _GROUP_BYTES_MAX = 255
-_TOPICS_MAX = 1000
-_GROUPS_MAX = 10_000
 Lists = Mapping[str, frozenset[str]]
 """Topics by group."""
 
@@ -49,8 +48,9 @@ def alter_group(request: AlterGroup, context: Context) -> Outcome:
     _check(topics)
     key = _PREFIX + request.group
     configs = context.image.configs
-    if topics and key not in configs and len(lists(configs)) >= _GROUPS_MAX:
-        raise PolicyViolation(f"{_GROUPS_MAX} groups have lists of topics already")
+    most = context.settings.max_listed_groups
+    if topics and key not in configs and len(lists(configs)) >= most:
+        raise PolicyViolation(f"{most} groups have lists of topics already (groups.lists_max)")
     value = ",".join(topics) or None
     changes = configs.get(key) != value
     records = (Config("cluster", "", key, value),) if changes else ()
@@ -59,8 +59,8 @@ def alter_group(request: AlterGroup, context: Context) -> Outcome:
 
 def _check(topics: Iterable[str]) -> None:
     for count, topic in enumerate(topics, 1):
-        if count > _TOPICS_MAX:
-            raise PolicyViolation(f"a group's list has at most {_TOPICS_MAX} topics")
+        if count > LISTED_TOPICS.bound:
+            raise PolicyViolation(f"a group's list has at most {LISTED_TOPICS.bound} topics")
         if not is_valid_topic_name(topic):
             raise InvalidTopic(topic)
         if is_internal_topic(topic):

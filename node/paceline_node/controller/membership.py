@@ -32,8 +32,7 @@ from paceline_node.controller.raft_membership import (
     without,
 )
 from paceline_node.controller.raft_types import Config, Member, MemberId
-
-MAX_JOINING = 1024
+from paceline_node.settings.counts import JOINING
 
 
 class VoterChanges(Protocol):
@@ -90,8 +89,8 @@ class Membership:
                 f"node {member.node_id} is running with another data directory "
                 f"({rival.directory_id}); stop that process first"
             )
-        if member.node_id not in self._joining and len(self._joining) >= MAX_JOINING:
-            raise Throttled(f"{MAX_JOINING} nodes are joining already")
+        if member.node_id not in self._joining and len(self._joining) >= JOINING.bound:
+            raise Throttled(f"{JOINING.bound} nodes are joining already")
         self._joining[member.node_id] = member
 
     def follow_plan(self) -> None:

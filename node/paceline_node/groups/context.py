@@ -5,21 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 from uuid import UUID
 
 from paceline.errors import GroupFull, InvalidGroup
 from paceline.types import TopicId
 from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import Entry, Journal
+from paceline_node.groups.eviction import unused
 from paceline_node.groups.growth import CountOf
-from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.records import Group, Member
+from paceline_node.groups.records import Group, Member, group_entry
 from paceline_node.groups.seating import records_of
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import TopicIds
 
+_AT_ONCE = 50
+_FULL_S = 1.0
+"""For how long nobody looks again for groups that nobody uses, where there were none."""
 _NAME_BYTES_MAX = 255
 _ID_PREFIX_BYTES_MAX = 255
 
@@ -40,7 +45,10 @@ class GroupContext:
         self.store = GroupStore()
         self.sessions = Sessions()
         self.alarms: Alarms[GroupKey] = Alarms()
+        self.has_members: Callable[[GroupKey], bool] = lambda _: False
+        """Whether anybody is, or is becoming, a member, as the families know it."""
         self._rng = rng
+        self._full_until: dict[Family, float] = {}
         self._journal: Journal | None = None
         self.epoch = -1
         """The leader epoch in which this replica leads, or led last."""
@@ -56,6 +64,7 @@ class GroupContext:
     def end(self) -> None:
         """Decide nothing any more; sessions and alarms end."""
         self._journal = None
+        self._full_until.clear()
         self.topics.end()
         self.sessions.clear()
         self.alarms.clear()
@@ -126,20 +135,31 @@ class GroupContext:
     # --- limits -----------------------------------------------------------------------------------
 
     def check_new_group(self, key: GroupKey, *volatile: Collection[GroupKey]) -> None:
-        """Raise InvalidGroup for an impossible name, GroupFull when there are too many;
-        ``volatile`` are groups that are about to be."""
+        """Raise InvalidGroup for an impossible name, GroupFull when its family has too many, and
+        none that makes room (``eviction.py``); ``volatile`` are groups that are about to be."""
         if not 1 <= _utf8_size(key.group) <= _NAME_BYTES_MAX:
             raise InvalidGroup(f"group name: expected 1 to {_NAME_BYTES_MAX} bytes of UTF-8")
-        store = self.store
-        stored: list[Collection[GroupKey]] = [store.groups, store.offsets, store.pending]
-        if any(key in each for each in (*stored, *volatile)):
+        if self.store.knows(key) or any(key in each for each in volatile):
             return
-        count = max(map(len, stored)) + max(map(len, volatile), default=0)
-        if count >= self.limits.groups_max:
+        count = self.store.counts[key.family] + max(map(len, volatile), default=0)
+        if count >= self.limits.groups_max and not self._make_room(key.family):
             raise GroupFull(
-                f"group {key}: its coordinator keeps {self.limits.groups_max} groups already "
-                "(groups.groups_max)"
+                f"group {key}: its coordinator keeps {self.limits.groups_max} groups of family "
+                f"{key.family.value} already (groups.groups_max)"
             )
+
+    def _make_room(self, family: Family) -> bool:
+        """Forget groups of the family that nobody uses; whether there were any."""
+        now = self.now()
+        if now < self._full_until.get(family, now):
+            return False
+        before_ms = self.wall_ms() - int(self.limits.unused_kept_s * 1000)
+        found = list(islice(unused(self.store, family, before_ms, self.has_members), _AT_ONCE))
+        for key in found:
+            self.write(key, group_entry(key, None))
+        if not found:
+            self._full_until[family] = now + _FULL_S
+        return bool(found)
 
     def check_member_count(self, key: GroupKey, count: int) -> None:
         """Raise GroupFull when a group of ``count`` members would be too large."""

@@ -50,12 +50,12 @@ from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import OffsetBook
 from paceline_node.groups.records import Group, Member, Protocol
 from paceline_node.groups.topic_pattern import TopicPattern
+from paceline_node.settings.counts import PATTERN_STREAMS
 
 INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 300_000
 RETRIES_MAX = 100
 FENCE_MS_MAX = 300_000
 _ID_BYTES_MAX = 255
-_STREAMS_MAX = 1000
 _FLAPS, _FLAP_S = 3, 10.0
 _MARGIN_S = 1.0
 _NO_LISTS: Mapping[str, Set[str]] = MappingProxyType({})
@@ -157,8 +157,8 @@ class CoordinatorGroups:
                 f"all not more than {FENCE_MS_MAX} ms"
             )
         wants = Wants.of(request, version)
-        if not all(1 <= each.count <= _STREAMS_MAX for each in wants.topics):
-            raise InvalidRequest(f"streams of a topic: expected 1 to {_STREAMS_MAX}")
+        if not all(1 <= each.count <= PATTERN_STREAMS.bound for each in wants.topics):
+            raise InvalidRequest(f"streams of a topic: expected 1 to {PATTERN_STREAMS.bound}")
         if len({each.topic for each in wants.topics}) < len(wants.topics):
             raise InvalidRequest("a topic is named twice")
         pattern = None

@@ -69,6 +69,7 @@ class GroupEngine:
             Family.CURSUS: self.cursus,
             Family.COORDINATOR: self.coordinator,
         }
+        context.has_members = self.has_members
         self._retention = Retention(context, self.offsets, self.has_members)
         self._sweep = TopicSweep(context, self.cursus)
 

@@ -26,14 +26,15 @@ Offsets = dict[TopicPartition, Offset]
 
 class GroupStore:
     """``groups`` and ``offsets`` are read freely; only :meth:`apply` changes them. ``seats`` are
-    members that have records of their own. ``changes`` counts changes by family, for whoever shows
-    them elsewhere."""
+    members that have records of their own. ``counts`` are groups by family, those that have nothing
+    but offsets too; ``changes`` counts changes by family, for whoever shows them elsewhere."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.offsets: dict[GroupKey, Offsets] = {}
         self.pending: dict[GroupKey, PendingOffsets] = {}
         self.begun: Begun | None = None
+        self.counts: dict[Family, int] = dict.fromkeys(Family, 0)
         self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
         self.seats: dict[GroupKey, dict[str, Seat]] = {}
         self._written: dict[bytes, tuple[Entry, Change]] = {}
@@ -60,14 +61,21 @@ class GroupStore:
             case Change(None, Begun() as begun):
                 self.begun = begun
 
+    def knows(self, key: GroupKey) -> bool:
+        """Whether there is anything of the group."""
+        return key in self.groups or key in self.offsets or key in self.pending
+
     def _change_group(self, key: GroupKey, value: object) -> None:
+        was_known = self.knows(key)
         if isinstance(value, Group):
             self.groups[key] = seated(value, self.seats.get(key)) if value.is_head else value
         else:
             self.groups.pop(key, None)
+        self.counts[key.family] += self.knows(key) - was_known
         self.changes[key.family] += 1
 
     def _change_offset(self, key: OffsetKey, value: object) -> None:
+        was_known = self.knows(key.group)
         offsets = self.offsets.setdefault(key.group, {})
         if isinstance(value, Offset):
             offsets[key.topic, key.partition] = value
@@ -75,13 +83,16 @@ class GroupStore:
             offsets.pop((key.topic, key.partition), None)
         if not offsets:
             del self.offsets[key.group]
+        self.counts[key.group.family] += self.knows(key.group) - was_known
         self.changes[key.group.family] += 1
 
     def _change_pending(self, key: PendingKey, value: object) -> None:
+        was_known = self.knows(key.group)
         of_group = self.pending.setdefault(key.group, PendingOffsets())
         of_group.put(key, value if isinstance(value, Pending) else None)
         if not of_group:
             del self.pending[key.group]
+        self.counts[key.group.family] += self.knows(key.group) - was_known
 
     def _change_seat(self, key: SeatKey, value: object) -> None:
         """Of the group that its own record, the last of the batch, makes of it."""
@@ -101,6 +112,7 @@ class GroupStore:
         self.seats.clear()
         self.begun = None
         for family in Family:
+            self.counts[family] = 0
             self.changes[family] += 1
 
     def all_keys(self) -> Iterator[GroupKey]:

@@ -37,6 +37,7 @@ from paceline_node.peers.accepting import AcceptGate, contained, serve
 from paceline_node.peers.auth import Acceptor, Identity, Lane, Peer, Secret
 from paceline_node.peers.framestream import Chunk, FrameStream, OutboxLimits, Payload
 from paceline_node.peers.handshake import accept
+from paceline_node.settings.counts import PEER_CONNECTIONS, UNPROVED
 
 _REFUSAL_S = 1.0
 
@@ -49,8 +50,8 @@ class ServerLimits:
     ``strangers``: connections that have not proved yet to be a node's; one more ends the oldest of
     them, for a node proves it within milliseconds."""
 
-    max_connections: int = 1024
-    strangers: int = 64
+    max_connections: int = PEER_CONNECTIONS.bound
+    strangers: int = UNPROVED.bound
     calls_per_session: int = 64
     waiting_per_session: int = 16_384
     handshake_timeout_s: float = 3.0

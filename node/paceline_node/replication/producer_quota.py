@@ -32,6 +32,7 @@ from itertools import islice
 
 from paceline.errors import PacelineError, Throttled
 from paceline.wire.batch_header import BatchHeader, Buffer, ProducerNamespace, read_extension
+from paceline_node.settings.counts import CLIENT_PRODUCERS, PARTITION_PRODUCERS
 from paceline_node.storage.numbered import STREAM_EPOCH
 from paceline_node.storage.producer_state import ProducerKey, ProducerState, State, key_of, may_go
 from paceline_node.storage.producers import ProducerTable
@@ -59,8 +60,8 @@ class ProducerLimits:
     """``per_partition``: producers that a log knows, half of them of one client at most.
     ``per_client``: in all partitions that a node leads."""
 
-    per_partition: int = 50_000
-    per_client: int = 250_000
+    per_partition: int = PARTITION_PRODUCERS.bound
+    per_client: int = CLIENT_PRODUCERS.bound
 
     @property
     def share(self) -> int:

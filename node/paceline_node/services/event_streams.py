@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
-from paceline.errors import CorruptMessage, NotLeader, OffsetOutOfRange, PacelineError
+from paceline.errors import CorruptMessage, NotLeader, OffsetOutOfRange, PacelineError, Throttled
 from paceline.types import Acks, Isolation, OffsetSpec
 from paceline.wire.batch import iter_batches, read_header, verify
 from paceline.wire.records import Record, decode_records, encode_headers
@@ -23,6 +23,7 @@ from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
 from paceline_node.services.stream_index import StreamIndex, snapshot_batch
+from paceline_node.settings.counts import EVENT_STREAMS
 from paceline_node.storage.numbered import STREAM_EPOCH, Number, stream_key, table_key
 from paceline_node.storage.numbered_batches import NumberedRecords, build_batches
 
@@ -53,8 +54,9 @@ class SnapshotAhead(PacelineError):
 class EventStreams:
     """Streams of the partitions that this node leads."""
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, streams_max: int = EVENT_STREAMS.bound) -> None:
         self._env = env
+        self._streams_max = streams_max
         self._indexes: WeakKeyDictionary[Partition, StreamIndex] = WeakKeyDictionary()
         self._catching_up: WeakKeyDictionary[Partition, trio.Lock] = WeakKeyDictionary()
 
@@ -65,13 +67,14 @@ class EventStreams:
     ) -> int:
         """Append an event that gives its stream ``version``; returns its offset.
 
-        Raises VersionConflict, and what :meth:`Partition.produce` raises or answers. Cancelled, the
-        event may be there.
+        Raises VersionConflict, Throttled, and what :meth:`Partition.produce` raises or answers.
+        Cancelled, the event may be there.
         """
         index = await self._current(partition)
         current = _version(partition, index, key, index.position)
         if version != current + 1:
             raise VersionConflict(current=current, wanted=version)
+        self._check_place(partition, key)
         batch = _event_batch(key, version, event, self._env.stamp_ms())
         return await self._write(partition, index, batch, timeout_s)
 
@@ -86,6 +89,17 @@ class EventStreams:
             raise SnapshotAhead(current=current, wanted=version)
         batch = snapshot_batch(key, version, payload, timestamp_ms=self._env.stamp_ms())
         await self._write(partition, index, batch, timeout_s)
+
+    def _check_place(self, partition: Partition, key: bytes) -> None:
+        """Raise Throttled for one stream more than there may be."""
+        producers = partition.log.producers
+        if producers.stream_count < self._streams_max:
+            return
+        if producers.state(table_key(stream_key(key))) is None:
+            raise Throttled(
+                f"{partition.topic}/{partition.partition}: {producers.stream_count} event streams "
+                "already (cursus.event_streams_max)"
+            )
 
     async def _write(
         self, partition: Partition, index: StreamIndex, batch: bytearray, timeout_s: float

@@ -47,8 +47,8 @@ from paceline_node.services.access import Access
 from paceline_node.services.segment_leaders import SegmentLeaders
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.tables import TableService
+from paceline_node.settings.counts import STREAM_SEGMENTS
 
-MAX_SEGMENTS = 1000
 _REGISTER = "/streams"
 """The register's table; no client can name it, as its tables' names hold a scope."""
 _PAGE = 500
@@ -178,7 +178,7 @@ class StreamService:
         self._permit(principal, Operation.CREATE, f"{scope}_{stream}")
         if segment_place(scope, stream, 0) is None:
             return Verdict.BAD_NAME
-        if not 1 <= config.segments <= MAX_SEGMENTS:
+        if not 1 <= config.segments <= STREAM_SEGMENTS.bound:
             return Verdict.REFUSED
         for _ in range(_TRIES):
             found = await self._find(scope, stream)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline_node.settings import counts
+from paceline_node.settings.counts import counted
 from paceline_node.settings.fields import setting
 
 _KIB = 1024
@@ -46,10 +48,9 @@ class GroupSettings:
     offsets_check_ms: int = setting(
         600_000, "Pause between two looks for such offsets.", low=100, high=_DAY_MS
     )
-    groups_max: int = setting(
-        10_000, "Groups in each of the 16 partitions of __groups.", low=1, high=10_000_000
-    )
-    members_max: int = setting(1000, "Members of one group.", low=1, high=100_000)
+    groups_max: int = counted(counts.GROUPS)
+    members_max: int = counted(counts.MEMBERS)
+    lists_max: int = counted(counts.LISTED_GROUPS)
     member_bytes_max: int = setting(
         64 * _KIB, "What one member may say of itself.", low=_KIB, high=_MIB
     )
@@ -77,12 +78,7 @@ class TransactionSettings:
         low=100,
         high=60_000,
     )
-    ids_max: int = setting(
-        100_000,
-        "Transactional ids that are remembered, of each family of protocols, and sinks.",
-        low=1,
-        high=10_000_000,
-    )
+    ids_max: int = counted(counts.IDS)
     ids_kept_ms: int = setting(
         7 * _DAY_MS, "How long an idle transactional id is remembered.", low=1000
     )
@@ -100,12 +96,7 @@ class TransactionSettings:
     expiry_check_ms: int = setting(
         600_000, "Pause between two looks for idle ones.", low=100, high=_DAY_MS
     )
-    partitions_max: int = setting(
-        10_000,
-        "Partitions in one transaction, and offsets that it may commit in a group (8 MiB of them).",
-        low=1,
-        high=1_000_000,
-    )
+    partitions_max: int = counted(counts.TRANSACTION_PARTITIONS)
     staged_bytes_max: int = setting(
         8 * _MIB,
         "Bytes of records that one Cursus transaction may stage.",

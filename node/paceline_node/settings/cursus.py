@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from paceline_node.settings import counts
+from paceline_node.settings.counts import counted
 from paceline_node.settings.fields import setting
 
 _HOUR_MS = 60 * 60 * 1000
@@ -61,6 +63,7 @@ class CursusSettings:
     producer_check_ms: int = setting(
         60_000, "How often forgetting is looked at.", low=100, high=_HOUR_MS
     )
+    event_streams_max: int = counted(counts.EVENT_STREAMS)
     non_utf8: NonUtf8 = setting(
         NonUtf8.RAW,
         "What readers get of a payload that is not UTF-8, on which clients for Python stop: its "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline_node.settings import counts
+from paceline_node.settings.counts import counted
 from paceline_node.settings.fields import setting
 
 _MIB = 1024 * 1024
@@ -13,7 +15,7 @@ _MIB = 1024 * 1024
 class LimitSettings:
     """Bounds that keep one client from harming the rest."""
 
-    connections: int = setting(4096, "Client connections of each listener.", low=1, high=1_000_000)
+    connections: int = counted(counts.CONNECTIONS)
     idle_ms: int = setting(
         10_000,
         "How long a client connection must have been silent, both ways, to be closed for a new one "
@@ -34,7 +36,7 @@ class LimitSettings:
         "of V1 and Cursus, which do not all come back, are never.",
         low=0,
     )
-    peer_connections: int = setting(1024, "Connections from other nodes.", low=8, high=100_000)
+    peer_connections: int = counted(counts.PEER_CONNECTIONS)
     descriptors: int = setting(
         0,
         "Files and connections that the process may have open at a time; 0: as many as the system "
@@ -42,12 +44,10 @@ class LimitSettings:
         low=0,
         high=1 << 20,
     )
-    partitions: int = setting(
-        10_000,
-        "Partitions that this node may hold a replica of; no topic is made that needs more.",
-        low=100,
-        high=1_000_000,
-    )
+    partitions: int = counted(counts.PARTITIONS)
+    external_brokers: int = counted(counts.EXTERNAL_BROKERS)
+    tables: int = counted(counts.TABLES)
+    table_keys: int = counted(counts.TABLE_KEYS)
     reserved_descriptors: int = setting(
         256, "File descriptors kept for peers and logs: no client is accepted into them.", low=0
     )
@@ -61,22 +61,9 @@ class LimitSettings:
         "connections that hold most are ended.",
         low=16 * _MIB,
     )
-    partition_producers: int = setting(
-        50_000,
-        "Producers that a partition knows, half of them of one client at most. Where there are "
-        "more, idle ones of the clients that have most are forgotten.",
-        low=2,
-        high=10_000_000,
-    )
-    client_producers: int = setting(
-        250_000,
-        "Producers of one client (principal, or address) in all partitions that this node leads.",
-        low=1,
-        high=100_000_000,
-    )
-    requests_per_connection: int = setting(
-        256, "Requests of one connection that are worked on at a time.", low=1, high=100_000
-    )
+    partition_producers: int = counted(counts.PARTITION_PRODUCERS)
+    client_producers: int = counted(counts.CLIENT_PRODUCERS)
+    requests_per_connection: int = counted(counts.REQUESTS)
     outbox_bytes: int = setting(
         256 * _MIB,
         "Unsent bytes after which a native client that does not read is disconnected.",

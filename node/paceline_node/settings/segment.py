@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline_node.settings import counts
+from paceline_node.settings.counts import counted
 from paceline_node.settings.fields import setting
 
 _KIB = 1024
@@ -27,12 +29,8 @@ class SegmentSettings:
     max_event_bytes: int = setting(
         16 * _MIB - 1, "Largest Event, without its header.", low=1, high=16 * _MIB - 1
     )
-    appenders_per_connection: int = setting(
-        1000, "Appenders that one connection may set up.", low=1, high=1_000_000
-    )
-    reads_per_connection: int = setting(
-        64, "Reads of one connection that are worked on at a time.", low=1, high=100_000
-    )
+    appenders_per_connection: int = counted(counts.APPENDERS)
+    reads_per_connection: int = counted(counts.READS)
     inflight_bytes: int = setting(
         8 * _MIB,
         "Received and uncommitted bytes above which a connection is not read, until half of them "

@@ -131,6 +131,11 @@ class ProducerTable:
         """How many of the states are producers, which may be forgotten; event streams may not."""
         return len(self._states) - self._streams
 
+    @property
+    def stream_count(self) -> int:
+        """How many of the states are event streams'."""
+        return self._streams
+
     def state(self, key: ProducerKey) -> State | None:
         """What is known of any producer."""
         return self._states.get(key)

@@ -21,6 +21,7 @@ from paceline.wire.peer.tables import (
     TableStatus,
 )
 from paceline_node.coordination.machine import Entry, Journal
+from paceline_node.settings.counts import TABLE_KEYS, TABLES
 from paceline_node.tables.records import Cell, Newest, TableMade, TableRecord, decode, encode
 
 _ANSWER_BYTES = 1024 * 1024
@@ -32,8 +33,8 @@ class TableLimits:
     """Bounds: everything is in the memory of every replica, and a change is one batch, the
     removal of a table with all of its keys included."""
 
-    tables: int = 10_000
-    keys_per_table: int = 10_000
+    tables: int = TABLES.bound
+    keys_per_table: int = TABLE_KEYS.bound
     key_bytes: int = 1024
     update_bytes: int = 512 * 1024
     all_bytes: int = 256 * 1024 * 1024

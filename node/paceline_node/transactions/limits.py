@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline_node.settings.counts import IDS, TRANSACTION_GROUPS, TRANSACTION_PARTITIONS
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
@@ -15,10 +17,10 @@ class TransactionLimits:
 
     timeout_min_s: float = 1.0
     timeout_max_s: float = 900.0
-    ids_max: int = 100_000
+    ids_max: int = IDS.bound
     unused_ids_kept_s: float = 60.0
-    partitions_max: int = 10_000
-    groups_max: int = 100
+    partitions_max: int = TRANSACTION_PARTITIONS.bound
+    groups_max: int = TRANSACTION_GROUPS.bound
     group_commit_max: int = 10_000
     staged_bytes_max: int = 8 * 1024 * 1024
     staged_total_bytes_max: int = 128 * 1024 * 1024

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from paceline.errors import Throttled
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.mapping import record_of
 from paceline_node.replication.partition import Partition
@@ -56,3 +57,23 @@ async def test_versions_go_on_behind_retention_and_a_change_of_leader(
         assert await again.version(successor, b"k") == 7
         assert [each.offset for each in await again.read(successor, b"k", 7)] == [offset]
         assert await again.version(successor, b"other") == 1
+
+
+async def test_there_are_only_so_many_streams(autojump_clock: trio.testing.MockClock) -> None:
+    """Their versions lie in the memory of every replica for ever, and anybody may name one more."""
+    async with memory_cluster() as cluster:
+        await cluster.create_topic("t", **SETTINGS)
+        leader = await leads(cluster, 0)
+        service = EventStreams(cluster.make_env(0, lambda disk: disk), streams_max=3)
+        for key in (b"a", b"b", b"c"):
+            await append(service, leader, key, 1)
+        for _ in range(2):
+            with pytest.raises(Throttled, match=r"cursus\.event_streams_max"):
+                await append(service, leader, b"d", 1)
+        await append(service, leader, b"a", 2)
+        with pytest.raises(VersionConflict):
+            await append(service, leader, b"b", 1)
+        await give_up_all(cluster)
+        with pytest.raises(Throttled):
+            await append(service, leader, b"d", 1)
+        assert await append(service, leader, b"c", 2) > 0

@@ -14,7 +14,8 @@ from paceline.wire.native.admin import (
     RegisterExternal,
     UnregisterBroker,
 )
-from paceline_node.controller.external_brokers import FORGOTTEN_MS, MAX_EXTERNALS
+from paceline_node.controller.external_brokers import FORGOTTEN_MS
+from paceline_node.settings.counts import EXTERNAL_BROKERS
 from tests.unit.controller.bench import TERM, Bench
 
 
@@ -125,7 +126,7 @@ def test_what_every_node_would_keep_for_ever_is_bounded(
 def test_there_are_only_so_many_and_the_silent_make_room() -> None:
     """However many are registered, the snapshot of the metadata stays below 400 KB."""
     bench = cluster()
-    for number in range(8, 8 + MAX_EXTERNALS - 1):
+    for number in range(8, 8 + EXTERNAL_BROKERS.bound - 1):
         bench.ask(RegisterExternal(NodeId(number), "h" * 255, 9092, 5))
     with pytest.raises(Throttled, match="1000 external brokers"):
         bench.ask(RegisterExternal(NodeId(5_000), "h", 1, 1))
@@ -136,7 +137,7 @@ def test_there_are_only_so_many_and_the_silent_make_room() -> None:
     bench.ask(RegisterExternal(NodeId(5_000), "h", 1, 1))
     assert NodeId(7) not in bench.image.externals
     assert {NodeId(8), NodeId(5_000)} <= set(bench.image.externals)
-    assert len(bench.image.externals) == MAX_EXTERNALS
+    assert len(bench.image.externals) == EXTERNAL_BROKERS.bound
 
 
 def test_an_entry_can_be_removed() -> None:

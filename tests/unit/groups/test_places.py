@@ -1,0 +1,81 @@
+"""How many groups there may be: none uses up those of another family, unused ones make room."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.errors import GroupFull
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.offsets import Commit, OffsetRule
+from tests.unit.groups.desk import Desk
+
+MOST = 3
+
+
+def key(name: object, family: Family = Family.KAFKA) -> GroupKey:
+    return GroupKey(family, f"g{name}", "t" if family is Family.CURSUS else "")
+
+
+def commit(desk: Desk, group: GroupKey) -> None:
+    desk.engine.kafka.check_new(group)
+    desk.engine.offsets.commit(group, [Commit("t", 0, 1)], OffsetRule.FREE)
+
+
+def test_a_family_uses_up_no_places_of_another() -> None:
+    """V1's groups are never forgotten: a client that joined many shut everybody's new ones out."""
+    desk = Desk(GroupLimits(groups_max=MOST))
+    for number in range(MOST):
+        desk.engine.v1.join(f"g{number}", "t", "me", None, 3)
+    with pytest.raises(GroupFull):
+        desk.engine.v1.join("more", "t", "me", None, 3)
+    for number in range(MOST):
+        desk.engine.cursus.register(key(number, Family.CURSUS), 3)
+        commit(desk, key(number))
+    for family in (Family.KAFKA, Family.CURSUS):
+        with pytest.raises(GroupFull, match=r"groups\.groups_max"):
+            desk.engine.kafka.check_new(key("more", family))
+
+
+def test_what_a_group_has_counts_once() -> None:
+    desk = Desk(GroupLimits(groups_max=MOST))
+    for number in range(MOST):
+        desk.engine.kafka.check_new(key(number))
+        desk.engine.transactional.stage(
+            desk.engine.transactional.ticket(key(number), 7), 0, 1, [Commit("t", 1, 1)]
+        )
+        commit(desk, key(number))
+    desk.engine.offsets.forget_group(key(0))
+    commit(desk, key("another"))
+    with pytest.raises(GroupFull):
+        desk.engine.kafka.check_new(key("more"))
+
+
+def test_groups_without_members_and_offsets_make_room() -> None:
+    desk = Desk(GroupLimits(groups_max=MOST, unused_kept_s=60.0))
+    used, joined, unused = (key(name, Family.CURSUS) for name in ("used", "joined", "unused"))
+    for group in (used, joined, unused):
+        desk.engine.cursus.register(group, 3)
+    desk.engine.offsets.commit(used, [Commit("t", 0, 1)], OffsetRule.FREE)
+    desk.engine.cursus.join(joined, "me", 3)
+    newcomer = key("new", Family.CURSUS)
+    with pytest.raises(GroupFull):
+        desk.engine.cursus.register(newcomer, 3)
+    desk.advance(30)
+    desk.engine.cursus.join(joined, "me", 3)
+    with pytest.raises(GroupFull):
+        desk.engine.cursus.register(newcomer, 3)
+    desk.advance(31)
+    desk.engine.cursus.join(joined, "me", 3)
+    desk.engine.cursus.register(newcomer, 3)
+    assert set(desk.engine.store.groups) == {used, joined, newcomer}
+    with pytest.raises(GroupFull):
+        desk.engine.cursus.register(key("more", Family.CURSUS), 3)
+
+
+def test_a_generation_of_v1_never_begins_anew() -> None:
+    desk = Desk(GroupLimits(groups_max=1, unused_kept_s=60.0))
+    desk.engine.v1.join("g", "t", "me", None, 3)
+    desk.advance(1000)
+    with pytest.raises(GroupFull):
+        desk.engine.v1.join("more", "t", "me", None, 3)
