@@ -62,8 +62,12 @@ class CursusClient:
         return (await self.receive()).decode()
 
     async def ok(self, line: str) -> dict[str, str]:
-        """As :meth:`say` for one that must succeed; its fields."""
+        """As :meth:`say` for one that must succeed; its fields. Asks again where nobody leads."""
         answer = await self.say(line)
+        with trio.move_on_after(_PATIENCE_S):
+            while "_not_available" in answer:
+                await trio.sleep(0.1)
+                answer = await self.say(line)
         assert answer.startswith("OK"), answer
         return dict(word.partition("=")[::2] for word in answer.split()[1:])
 
