@@ -17,7 +17,7 @@ from paceline_node.env import Network
 from paceline_node.memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
-from paceline_node.peers.leaving import socket_of
+from paceline_node.peers.leaving import plain_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener
 
@@ -157,21 +157,21 @@ def over_tls(
 async def _begins_tls(stream: trio.abc.Stream) -> bool:
     """Whether a client's first byte is a TLS record's. Streams that cannot be looked into are not
     of the network, and not encrypted."""
-    plain = socket_of(stream)
+    plain = plain_of(stream)
     if plain is None:
         return False
     with suppress(OSError):
-        return await plain.recv(1, socket.MSG_PEEK) == _TLS_HANDSHAKE
+        return await plain.socket.recv(1, socket.MSG_PEEK) == _TLS_HANDSHAKE
     return False
 
 
 def client_of(stream: trio.abc.Stream) -> Client:
     """Who connected, as far as the stream tells. In-memory streams are of this machine."""
-    plain = socket_of(stream)
+    plain = plain_of(stream)
     if plain is None:
         return Client("memory", is_loopback=True)
     try:
-        host, port = plain.getpeername()[:2]
+        host, port = plain.socket.getpeername()[:2]
     except OSError:
         return Client("gone", is_loopback=False)
     return Client(f"{host}:{port}", _is_loopback(host.partition("%")[0]))

@@ -18,7 +18,7 @@ import struct
 
 import trio
 
-from paceline_node.peers.leaving import socket_of
+from paceline_node.peers.leaving import plain_of
 
 _LOOKED_AT = 64
 _LEAVING_MAX = 4
@@ -105,11 +105,11 @@ class Crowd:
 
 def _silent_s(member: Member) -> float:
     """How long nothing came or went; 0 where nobody can tell."""
-    plain = socket_of(member.stream)
+    plain = plain_of(member.stream)
     if plain is None or not hasattr(socket, "TCP_INFO"):
         return 0.0
     try:
-        info = plain.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+        info = plain.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
     except OSError:
         return 0.0  # it is ending
     if len(info) < _LAST_DATA.size:
@@ -120,10 +120,10 @@ def _silent_s(member: Member) -> float:
 
 def address_of(stream: trio.abc.Stream) -> str:
     """Whose connection it is; empty where the stream does not tell."""
-    plain = socket_of(stream)
+    plain = plain_of(stream)
     if plain is not None:
         try:
-            return str(plain.getpeername()[0])
+            return str(plain.socket.getpeername()[0])
         except OSError:
             pass
     return ""

@@ -72,8 +72,8 @@ class ClientStream(trio.abc.HalfCloseableStream):
         await self.plain.aclose()
 
 
-def socket_of(stream: trio.abc.Stream) -> trio.socket.SocketType | None:
-    """The socket below a connection that is not encrypted; None where there is none."""
+def plain_of(stream: trio.abc.Stream) -> trio.SocketStream | None:
+    """The TCP connection that ``stream`` is; None where it is another's, or encrypted."""
     if isinstance(stream, ClientStream):
-        return stream.plain.socket
-    return stream.socket if isinstance(stream, trio.SocketStream) else None
+        return stream.plain
+    return stream if isinstance(stream, trio.SocketStream) else None
