@@ -30,7 +30,17 @@ def test_the_same_methods_work_on_processes(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--paceline-processes"],
+        # In a folder of its own: in the common one it would clear away what old runs have left.
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--paceline-processes",
+            f"--basetemp={tmp_path / 'inner'}",
+        ],
         cwd=tmp_path,
         capture_output=True,
         text=True,
