@@ -355,7 +355,7 @@ class StreamService:
             await self._tables.ask(made, timeout_s=self._timeout_s)
             answer = await self._tables.ask(request, timeout_s=self._timeout_s)
         if answer.status is TableStatus.TOO_LARGE:
-            raise StorageFull("the register of streams is full: delete some")
+            raise StorageFull("the register of streams is full (limits.table_keys): delete some")
         return answer
 
 

@@ -183,20 +183,20 @@ EXTERNAL_BROKERS = Count(
     high=100_000,
 )
 TABLES = Count(
-    "Tables, one of them each scope's",
+    "Tables",
     "of the cluster",
     10_000,
-    "refused as too large",
-    "tables and scopes are deleted",
+    "StorageFull",
+    "tables are deleted",
     "limits.tables",
     high=1_000_000,
 )
 TABLE_KEYS = Count(
-    "Keys, so streams of a scope too",
-    "of one table",
+    "Keys",
+    "of one table, so also scopes and streams of the cluster together",
     10_000,
-    "refused as too large",
-    "keys are removed",
+    "StorageFull",
+    "keys, streams and scopes are removed",
     "limits.table_keys",
     high=10_000,
 )

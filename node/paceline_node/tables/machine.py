@@ -143,11 +143,19 @@ class TableMachine:
     def _create(self, name: str, table: _Table | None) -> TableAnswer:
         if table is not None:
             return TableAnswer(TableStatus.EXISTS)
-        if len(self._tables) >= self._limits.tables or len(name.encode()) > self._limits.key_bytes:
+        if not self._has_place(name) or len(name.encode()) > self._limits.key_bytes:
             return TableAnswer(TableStatus.TOO_LARGE)
         version = self._newest + 1
         self._write(name, Newest(version), TableMade(name, version))
         return TableAnswer(TableStatus.OK, position=version)
+
+    def _has_place(self, name: str) -> bool:
+        """Whether there may be another table. One of the broker's own, whose name no client can
+        give, always has a place."""
+        most = self._limits.tables
+        if _is_own(name) or len(self._tables) < most:
+            return True
+        return len(self._tables) - sum(map(_is_own, self._tables)) < most
 
     def _delete(self, name: str, table: _Table) -> TableAnswer:
         cells = [Cell(name, key, None, b"") for key in table.cells]
@@ -188,6 +196,10 @@ class TableMachine:
             cells = [Cell(request.table, key, None, b"") for key in there]
             self._write(request.table, Newest(version), TableMade(request.table, version), *cells)
         return TableAnswer(TableStatus.OK, position=table.newest)
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith("/")
 
 
 def _precondition(request: TableRequest, table: _Table) -> TableStatus | None:

@@ -16,10 +16,12 @@ from paceline.errors import (
     NotController,
     RemoteProtocolError,
     StorageError,
+    Throttled,
 )
 from paceline.types import NodeId
 from paceline_cluster.sim.raft.durable import member
 from paceline_node.controller.quorum import QuorumSettings
+from paceline_node.settings.counts import JOINING
 from tests.unit.raft.cluster import DELAY_S, SETTINGS, Cluster, Node, cluster_of
 
 
@@ -115,6 +117,17 @@ async def test_not_the_leader(autojump_clock: MockClock) -> None:
             follower.live.membership.admit(member(9))
         with pytest.raises(NotController):
             follower.live.transfer_leadership()
+
+
+async def test_only_so_many_nodes_may_ask_to_join(autojump_clock: MockClock) -> None:
+    async with cluster_of(3) as cluster:
+        leader = await cluster.elect()
+        members = leader.live.membership
+        for number in range(JOINING.bound):
+            members.admit(member(10 + number))
+        with pytest.raises(Throttled, match=f"{JOINING.bound} nodes"):
+            members.admit(member(9))
+        members.admit(member(10))  # who has asked may ask again
 
 
 async def test_leader_cut_off(autojump_clock: MockClock) -> None:

@@ -149,6 +149,16 @@ def test_listing_and_looking_up(log: Log) -> None:
     assert found.versions[1] == ABSENT
 
 
+def test_a_table_of_the_brokers_own_always_has_a_place(log: Log) -> None:
+    """Clients' tables kept the register of streams from being made, for good."""
+    for number in range(2):  # and the one that every test begins with
+        assert log.ask(TableOperation.CREATE, f"sc/t{number}").status is TableStatus.OK
+    assert log.ask(TableOperation.CREATE, "sc/more").status is TableStatus.TOO_LARGE
+    assert log.ask(TableOperation.CREATE, "/streams").status is TableStatus.OK
+    assert log.ask(TableOperation.DELETE, "sc/t0").status is TableStatus.OK
+    assert log.ask(TableOperation.CREATE, "sc/more").status is TableStatus.OK
+
+
 def test_versions_never_fall() -> None:
     """Also when the newest change is gone with its key, its table, and what compaction took."""
     log = Log()
