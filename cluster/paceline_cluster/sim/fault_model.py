@@ -74,6 +74,7 @@ FILES = (
     FileKind("hardstate", _QUORUM + r"hardstate", _QUORUM_WRITERS, essential=True),
     FileKind(".snapshot", _QUORUM + r"\d{20}\.snapshot", _QUORUM_WRITERS, essential=True),
     FileKind(".raft", _QUORUM + r"\d{20}\.raft", _QUORUM_WRITERS, essential=True),
+    FileKind("metadata.mark", r"metadata\.mark", ("controller/raft_mark.py",)),
     FileKind("groups.json", r"groups\.json(\.[a-z-]+)?", ("groups/file_task.py",), derived=True),
     FileKind("offsets.json", r"offsets\.json(\.[a-z-]+)?", ("groups/file_task.py",), derived=True),
     # A checkpoint that has not got its name yet: what it replaces still stands.

@@ -29,6 +29,7 @@ from paceline_node.controller.context import Draft
 from paceline_node.controller.image import Image
 from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_log import RaftLog
+from paceline_node.controller.raft_mark import mark_of
 from paceline_node.controller.raft_progress import majority
 from paceline_node.controller.raft_store import RaftStore
 from paceline_node.controller.raft_types import (
@@ -94,15 +95,21 @@ async def examine(disk: Disk, path: str, meta: DirectoryMeta) -> Survivor:
     for directory in (path, copy_of(path)):
         for name in disk.list(directory):
             copy.mkdir(directory)
-            source = await disk.open(f"{directory}/{name}")
-            with contextlib.closing(source):
-                content = await source.read(source.size(), 0)
-            target = copy.create(f"{directory}/{name}")
-            target.append([content])
-            target.close()
+            await _copy(disk, f"{directory}/{name}", copy)
+    if disk.exists(mark_of(path)):
+        await _copy(disk, mark_of(path), copy)
     store = await RaftStore.open(copy, path, meta.cluster_id)
     store.close()
     return Survivor(meta, store.recovery.hard_state, store.recovery.log)
+
+
+async def _copy(disk: Disk, name: str, copy: Disk) -> None:
+    source = await disk.open(name)
+    with contextlib.closing(source):
+        content = await source.read(source.size(), 0)
+    target = copy.create(name)
+    target.append([content])
+    target.close()
 
 
 def decide(survivors: Sequence[Survivor]) -> Forced:

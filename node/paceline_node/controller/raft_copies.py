@@ -38,7 +38,8 @@ SNAPSHOT_SUFFIX = ".snapshot"
 _SECTOR = 512
 _FILLER = b"\xee"
 """Stands for bytes that cannot be read: no part of a frame."""
-_LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
+LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
+"""Errors of a file that is not there, or as good as not."""
 
 
 def copy_of(path: str) -> str:
@@ -224,7 +225,7 @@ async def _read(disk: Disk, path: str) -> _Found | None:
     try:
         file = await disk.open(path)
     except OSError as error:
-        if error.errno in _LOST:
+        if error.errno in LOST:
             return None
         raise
     with contextlib.closing(file):
@@ -247,7 +248,7 @@ async def _piece(file: File, count: int, position: int) -> bytes | None:
     try:
         data = await file.read(count, position)
     except OSError as error:
-        if error.errno in _LOST:
+        if error.errno in LOST:
             return None
         raise
     return data if len(data) == count else None

@@ -11,9 +11,10 @@ One directory (``metadata/``), kept twice (``raft_copies.py``), holds
 
 Order on disk: hard state before the entries of its term; a segment before the hard state that names
 it, before the segment's entries; a received snapshot before the entries behind it. So a directory
-whose hard state names a segment that is not there has lost entries. Formatting writes the first
-hard state: a directory without one is damaged, never new. A member that has forgotten its votes and
-entries must not vote as if it had none.
+whose hard state names a segment that is not there has lost entries; one that lacks what
+``metadata.mark`` (``raft_mark.py``) names, too. Formatting writes the first hard state: a directory
+without one is damaged, never new. A member that has forgotten its votes and entries must not vote
+as if it had none.
 Source: spec replication 2.1, 5.1.
 """
 
@@ -41,6 +42,7 @@ from paceline_node.controller.raft_hard_state import (
     encode_hard_state,
 )
 from paceline_node.controller.raft_log import RaftLog
+from paceline_node.controller.raft_mark import Promised, PromiseMark, mark_of
 from paceline_node.controller.raft_segment import (
     HEADER_BYTES,
     SEGMENT_SUFFIX,
@@ -98,8 +100,11 @@ class RaftStore:
     must not be used any more (a failed sync may have dropped what it was to keep). Only when it is
     merely full (:func:`~paceline_node.env.is_full`) may the same call be made again."""
 
-    def __init__(self, disk: Disk, path: str, cluster_id: UUID, recovery: Recovery) -> None:
+    def __init__(
+        self, disk: Disk, path: str, cluster_id: UUID, recovery: Recovery, mark: PromiseMark
+    ) -> None:
         self.recovery = recovery
+        self._mark = mark
         self.sync_count = 0
         self._disk = disk
         self._path = path
@@ -123,6 +128,17 @@ class RaftStore:
         prove nothing: it is written anew first (``storage/rewriting.py``). Raises MetadataCorrupt,
         InconsistentClusterId, OSError.
         """
+        mark = await PromiseMark.open(disk, path)
+        try:
+            return await cls._open(disk, path, cluster_id, mark, disk_failed=disk_failed)
+        except BaseException:
+            mark.close()
+            raise
+
+    @classmethod
+    async def _open(
+        cls, disk: Disk, path: str, cluster_id: UUID, mark: PromiseMark, *, disk_failed: bool
+    ) -> RaftStore:
         is_first = not disk.exists(copy_of(path))
         try:
             mended = await mend(disk, path)
@@ -148,9 +164,14 @@ class RaftStore:
                 "acknowledged more than is there"
             )
         hard_state = kept.state
-        store = cls(
-            disk, path, cluster_id, Recovery(hard_state, log, replay.truncated, bad, mended)
-        )
+        forgotten = await _forgotten(disk, path, mark.found, hard_state, replay)
+        if forgotten is not None:
+            raise MetadataCorrupt(
+                f"{path} and its copy are older than what this member promised, by "
+                f"{mark_of(path)}: {forgotten}"
+            )
+        recovery = Recovery(hard_state, log, replay.truncated, bad, mended)
+        store = cls(disk, path, cluster_id, recovery, mark)
         await store._begin(replay, snapshots, disk_failed=disk_failed)
         return store
 
@@ -174,8 +195,13 @@ class RaftStore:
         # snapshot made void is left behind at the same time. And the hard state anew: it, too, may
         # have been read from the page cache alone.
         await self._roll()
+        self._promised()
 
     def close(self) -> None:
+        self._mark.close()
+        self._close_active()
+
+    def _close_active(self) -> None:
         if self._active is not None:
             self._active.close()
             self._active = None
@@ -200,6 +226,7 @@ class RaftStore:
                 entries.extend(batch.entries)
             if entries:
                 await self._append(entries)
+            self._promised()
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
         """Store a snapshot of our own and drop what lies far enough behind it.
@@ -213,9 +240,14 @@ class RaftStore:
             if snapshot.index > self._last[0]:
                 return  # the entries it stands for are still being written: drop nothing
             await self._roll()
+            self._promised()
             self._drop_old()
 
     # --- pieces ----------------------------------------------------------------------------------
+
+    def _promised(self) -> None:
+        """All that was written is durable, and may be told."""
+        self._mark.write(Promised(self._hard_state, self._number, self._synced))
 
     async def _write_hard_state(self, state: HardState) -> None:
         path = f"{self._path}/{HARD_STATE}"
@@ -246,7 +278,7 @@ class RaftStore:
         self._highest[self._number] = max(self._highest[self._number], highest)
         size = self._active.size()
         self.sync_count += 1
-        await self._disk.sync([self._active])
+        await self._disk.sync([self._active, *self._mark.to_ride()])
         self._synced = size
 
     async def _roll(self) -> None:
@@ -266,7 +298,7 @@ class RaftStore:
             self._disk.remove(path)
             await self._disk.fsync_dir(self._path)  # nor come back beside another of its number
             raise failure
-        self.close()
+        self._close_active()
         self._active = active
         self._number = number
         self._synced = HEADER_BYTES
@@ -326,6 +358,7 @@ async def set_aside(disk: Disk, path: str) -> None:
         disk.remove_tree(directory + LOST_SUFFIX)
         if disk.exists(directory):
             disk.rename(directory, directory + LOST_SUFFIX)
+    disk.remove(mark_of(path))
     await disk.fsync_dir(checkpoint.parent(path))
     await write_newcomer(disk, path)
 
@@ -334,6 +367,7 @@ async def _format(disk: Disk, path: str, first: HardState) -> Disk:
     if disk.list(path) or disk.list(copy_of(path)):
         raise FileExistsError(f"{path} is not empty")
     both = TwoCopies(disk, path)
+    disk.remove(mark_of(path))
     both.mkdir(path)
     await disk.fsync_dir(checkpoint.parent(path))
     await checkpoint.replace(both, f"{path}/{HARD_STATE}", encode_hard_state(Kept(first, 0)))
@@ -366,6 +400,20 @@ async def _replay(disk: Disk, path: str) -> Replay:
                 file.truncate(keep)
                 await disk.sync([file])
     return replay
+
+
+async def _forgotten(
+    disk: Disk, path: str, promised: Promised | None, state: HardState, replay: Replay
+) -> str | None:
+    """What of ``promised`` is in neither copy, whose files were mended and cut by now."""
+    if promised is None:
+        return None
+    size = 0
+    if promised.segment in replay.numbers:
+        file = await disk.open(f"{path}/{segment_name(promised.segment)}")
+        with contextlib.closing(file):
+            size = file.size()
+    return promised.forgotten(state, max(replay.numbers, default=0), size)
 
 
 async def _read_snapshots(

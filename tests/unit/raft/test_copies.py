@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from paceline_node.controller.raft_copies import better
+from paceline_node.controller.raft_mark import mark_of
 from paceline_node.controller.raft_segment import encode_entry, encode_header, merged
 from paceline_node.controller.raft_store import (
     MetadataCorrupt,
@@ -33,15 +34,13 @@ from tests.unit.raft.test_store import (
 )
 
 DIRECTORIES = (PATH, COPY)
+MARK = mark_of(PATH)
 
 
 def tree(disk: MemoryDisk) -> dict[str, bytes]:
-    """All files of both copies."""
-    return {
-        f"{path}/{name}": disk.content(f"{path}/{name}")
-        for path in DIRECTORIES
-        for name in disk.list(path)
-    }
+    """All files of both copies, and the mark."""
+    names = [f"{path}/{name}" for path in DIRECTORIES for name in disk.list(path)]
+    return {name: disk.content(name) for name in (*names, MARK) if disk.exists(name)}
 
 
 def put(disk: MemoryDisk, name: str, content: bytes | None) -> None:
@@ -149,6 +148,54 @@ async def test_a_whole_directory_is_gone_or_as_it_was(directory: str) -> None:
         assert await promises(disk) == promised
     disk.remove_tree(directory)
     assert await promises(disk) == promised
+
+
+def _go_back(disk: MemoryDisk, state: dict[str, bytes]) -> None:
+    """Both copies are as they were; the mark is not."""
+    for name in tree(disk):
+        if name != MARK:
+            disk.remove(name)
+    for name, content in state.items():
+        if name != MARK:
+            put(disk, name, content)
+
+
+async def test_both_copies_as_they_were_some_time_ago() -> None:
+    """The member led with what was left, and committed metadata was gone."""
+    disk = MemoryDisk()
+    states = await lived(disk)
+    whole = tree(disk)
+    for state in states[:-1]:
+        _go_back(disk, state)
+        for _ in range(2):
+            with pytest.raises(MetadataCorrupt, match="older than what this member promised"):
+                await promises(disk)
+    _go_back(disk, whole)
+    _, found, _ = await promises(disk)
+    assert found != []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (batch(hard_state=HardState(3)), "was in term 3"),
+        (batch(hard_state=HardState(2, member_id(1))), "voted in term 2"),
+        (batch(entry(3)), "bytes of segment"),
+        (Effects(snapshot=snapshot(50, 2), sequence=1), "wrote segment"),
+    ],
+)
+async def test_anything_promised_since_is_missed(change: Effects, told: str) -> None:
+    disk = MemoryDisk()
+    store = await fresh(disk)
+    await store.write([batch(entry(2), hard_state=HardState(2))])
+    state = tree(disk)
+    await store.write([change])
+    store.close()
+    _go_back(disk, state)
+    with pytest.raises(MetadataCorrupt, match=told):
+        await promises(disk)
+    disk.remove(MARK)  # as of the version before
+    assert (await promises(disk))[0] == HardState(2)
 
 
 async def test_a_file_that_cannot_be_read() -> None:

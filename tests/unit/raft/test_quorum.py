@@ -441,6 +441,7 @@ async def test_a_member_on_an_old_copy_of_its_disk_is_told_everything_again(
 
 
 def _metadata(node: Node) -> list[str]:
-    return [
-        f"{path}/{name}" for path in ("metadata", "metadata.copy") for name in node.disk.list(path)
-    ]
+    """All of it goes back in time, and what would tell, too."""
+    directories = ("metadata", "metadata.copy")
+    names = [f"{path}/{name}" for path in directories for name in node.disk.list(path)]
+    return [*names, "metadata.mark"]

@@ -180,6 +180,7 @@ async def test_tail_cut_at_every_byte() -> None:
     for size in range(confirmed, len(content)):
         overwrite(disk, name, content[:size])
         overwrite(disk, f"{PATH}/hardstate", state)
+        disk.remove("metadata.mark")  # it had not been told
         replayed = await reopen(disk)
         assert entries(replayed) == [entry(2), entry(3)]
         assert replayed.recovery.truncated_bytes == size - confirmed

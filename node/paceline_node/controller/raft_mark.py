@@ -1,0 +1,127 @@
+"""``metadata.mark``: how far this member's promises went, outside both copies of them.
+
+Both copies of the metadata directory may be as they were some time ago: restored, or on a disk that
+lies. They agree then, and only something else can tell that a later vote, or entries that were
+acknowledged, are missing. Segments are only appended to and their numbers are not used again, so
+(number, synced bytes) only grows; so does the term.
+
+One slot of 64 bytes, overwritten in place after each sync and before anybody is told; big-endian,
+the CRC-32C over all before it, the rest zeros::
+
+    0            8            16           24        28         44        48
+    +------------+------------+------------+---------+----------+---------+-------
+    | i64 term   | i64 newest | i64 synced | i32     | its      | u32     | zeros
+    |            | segment    | bytes      | vote    | directory| crc     |
+    +------------+------------+------------+---------+----------+---------+-------
+
+The vote is -1 for none. It costs no sync of its own: after a kill the page cache has it; for a
+power cut it rides in one of :data:`RIDE` syncs of the log. An older one says less and nothing
+wrong, as does one that is missing or rotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import NamedTuple, Self
+
+from paceline.types import NodeId
+from paceline.wire.checksum import crc32c
+from paceline_node.controller.raft_copies import LOST
+from paceline_node.controller.raft_types import HardState, MemberId
+from paceline_node.env import Disk, File
+from paceline_node.storage import checkpoint
+from paceline_node.storage.log_file import Salvage
+
+MARK_SUFFIX = ".mark"
+RIDE = 16
+_SLOT = struct.Struct(">qqqi16s")
+_CRC = struct.Struct(">I")
+_SLOT_BYTES = 64
+_NO_VOTE = (-1, bytes(16))
+
+
+def mark_of(path: str) -> str:
+    """Where the mark of the directory ``path`` lies."""
+    return path + MARK_SUFFIX
+
+
+class Promised(NamedTuple):
+    """What was made durable: the hard state, the newest segment, and that many bytes of it."""
+
+    state: HardState
+    segment: int
+    synced: int
+
+    def forgotten(self, state: HardState, newest: int, size: int) -> str | None:
+        """What is missing in a directory with this hard state, whose newest segment is ``newest``
+        and whose segment of the mark has ``size`` bytes; None: nothing."""
+        mine, its = self.state, state
+        if its.term < mine.term:
+            return f"it was in term {mine.term}, the directory is in term {its.term}"
+        if its.term == mine.term and mine.vote not in (None, its.vote):
+            return f"it voted in term {mine.term}, and the directory does not know for whom"
+        if newest < self.segment:
+            return f"it wrote segment {self.segment}, the newest there is {newest}"
+        if newest == self.segment and size < self.synced:
+            return f"it synced {self.synced} bytes of segment {newest}, {size} are there"
+        return None
+
+
+class PromiseMark:
+    """The file. Errors of the disk leave an older mark: who needs the disk meets them himself."""
+
+    def __init__(self, file: File, found: Promised | None) -> None:
+        self._file = file
+        self.found = found
+        self._written = found
+        self._appends = 0
+
+    @classmethod
+    async def open(cls, disk: Disk, path: str) -> Self:
+        """Open or make the mark of the directory ``path``. Raises OSError."""
+        name = mark_of(path)
+        try:
+            file = await disk.open(name)
+        except OSError as error:
+            if error.errno not in LOST:
+                raise
+            disk.remove(name)
+            file = disk.create(name)
+            await disk.fsync_dir(checkpoint.parent(path))
+        return cls(file, _decode(await Salvage(file).read(min(file.size(), _SLOT_BYTES), 0)))
+
+    def write(self, promised: Promised) -> None:
+        """All that is durable now."""
+        if promised == self._written:
+            return
+        with contextlib.suppress(OSError):
+            self._file.pwrite(_encode(promised), 0)
+            self._written = promised
+
+    def to_ride(self) -> list[File]:
+        """The files to add to a sync of the log that starts now: none, or this one."""
+        self._appends += 1
+        return [] if self._appends % RIDE else [self._file]
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._file.close()
+
+
+def _encode(promised: Promised) -> bytes:
+    state = promised.state
+    vote = _NO_VOTE if state.vote is None else tuple(state.vote)
+    body = _SLOT.pack(state.term, promised.segment, promised.synced, *vote)
+    return (body + _CRC.pack(crc32c(body))).ljust(_SLOT_BYTES, b"\0")
+
+
+def _decode(slot: bytes) -> Promised | None:
+    if len(slot) < _SLOT_BYTES:
+        return None
+    body = slot[: _SLOT.size]
+    if _CRC.unpack_from(slot, _SLOT.size) != (crc32c(body),):
+        return None
+    term, segment, synced, node, directory = _SLOT.unpack(body)
+    vote = None if node == _NO_VOTE[0] else MemberId(NodeId(node), directory)
+    return Promised(HardState(term, vote), segment, synced)
