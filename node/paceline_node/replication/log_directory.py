@@ -27,7 +27,7 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.marks import NAME as MARKS
 from paceline_node.storage.marks import DurableMarks
 from paceline_node.storage.partition_file import PartitionIdentity, write_identity
-from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.recovery import ForeignLog, RecoveryHints
 from paceline_node.storage.room import when_there_is_room
 from paceline_node.storage.torn import Ending
 
@@ -109,11 +109,14 @@ class LogDirectory:
                     log = logs[key] = await when_there_is_room(
                         partial(Log.open, self._env, path, settings, hints)
                     )
+                except ForeignLog as error:
+                    await self._set_aside_foreign(path, str(error))
+                    return
                 except CorruptMessage as error:
                     await self._set_aside(path, str(error))
                     return
             # What a log lost is known by its old mark until the controller has been told.
-            told, now = marks.get(key), Marked.of(log.durable_offset, log.epochs)
+            told, now = marks.get(key), log.marked
             is_short = told is not None and told.offset > now.offset
             log.mark = self.marks.of(key, told if told is not None and is_short else now)
 
@@ -229,6 +232,17 @@ class LogDirectory:
             + ("" if is_free else ", in whose place a directory lies now"),
         )
 
+    async def _set_aside_foreign(self, path: str, why: str) -> None:
+        stray = await layout.set_aside(self._disk, path, self._env.host.wall_ms())
+        self._log.error(
+            "partition directory holds a file of another log and was set aside",
+            path=path,
+            stray=stray,
+            reason=why,
+            what_to_do="it is filled from other replicas; if there are none, find the file that "
+            "was exchanged among the strays",
+        )
+
     def _doubts(self, logs: Mapping[PartitionKey, Log], unmarked: list[str]) -> tuple[str, ...]:
         lost = [which.value for which in self._known.unreadable if which in DECISIVE]
         doubts = [f"{name} is missing or rotten" for name in lost]
@@ -287,7 +301,7 @@ class LogDirectory:
             log = await Log.create(self._env, path, identity, settings)
             # Listed before it is used, and not before it is there: what is listed and not there
             # was lost. Nor before it has a mark: what is listed and has none lost it.
-            mark = self.marks.of(key, Marked.of(log.durable_offset, log.epochs))
+            mark = self.marks.of(key, log.marked)
             self.marks.flush()
             await self._known.begin(key)
         except OSError as error:

@@ -31,7 +31,6 @@ from paceline_node.replication.replica import RegistrationGate, Transition
 from paceline_node.settings.flush_mode import FlushMode, weakest
 from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules
-from paceline_node.storage.durability import Marked
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
@@ -135,9 +134,11 @@ class PartitionTable:
 
     def is_elsewhere(self, key: PartitionKey) -> bool:
         """Whether metadata says that what this node once kept of a partition is of no use any
-        more: it is assigned to others, or was made anew here."""
-        if key in self._partitions:
-            return True
+        more: it is assigned to others, or was made anew here and is complete. Before that it may
+        be all that is left."""
+        hosted = self._partitions.get(key)
+        if hosted is not None:
+            return self._context.node_id in hosted.isr
         topic = None if self._image is None else self._image.topics.get(key[0])
         registration = None if topic is None else topic.partitions.get(key[1])
         return registration is not None and self._context.node_id not in registration.replicas
@@ -326,7 +327,7 @@ class PartitionTable:
         key = (topic.topic_id, registration.partition)
         log.settings = self._log_settings(config)
         # What was lost the controller has heard of, at the registration.
-        log.mark.lower(Marked.of(log.durable_offset, log.epochs))
+        log.mark.lower(log.marked)
         partition = Partition(
             self._context,
             topic.name,

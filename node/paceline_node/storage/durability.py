@@ -18,17 +18,26 @@ from paceline_node.storage.log_file import raw
 
 class Marked(NamedTuple):
     """How far a log was synced; the leader epoch of the last record below ``offset`` (-1: none is
-    known), and where that began."""
+    known), and where that began; the checksum of the batch that ends there (0: not known)."""
 
     offset: int
     epoch: int = NO_EPOCH
     epoch_start: int = 0
+    batch_crc: int = 0
 
     @classmethod
-    def of(cls, offset: int, epochs: EpochCache) -> Marked:
+    def of(cls, offset: int, epochs: EpochCache, batch_crc: int = 0) -> Marked:
         """The mark of a log with these epochs that was synced up to ``offset``."""
         last = epochs.entry_at(offset - 1)
-        return cls(offset) if last is None else cls(offset, *last)
+        epoch, start = (NO_EPOCH, 0) if last is None else last
+        return cls(offset, epoch, start, batch_crc)
+
+    def is_of_another(self, header: BatchHeader) -> bool:
+        """Whether the batch that holds the last offset below this mark is not the one that this log
+        had there. Only a mark that is exact can tell."""
+        if self.batch_crc == 0:
+            return False
+        return (header.next_offset, header.crc) != (self.offset, self.batch_crc)
 
     def is_ahead_of(self, epochs: EpochCache) -> bool:
         """Whether a table, if it was written behind this mark, is not the newest."""
@@ -73,11 +82,12 @@ class SyncTicket:
     truncation meanwhile lowers ``end_offset``.
     """
 
-    __slots__ = ("closing", "directory", "end_offset", "files", "truncations")
+    __slots__ = ("batch_crc", "closing", "directory", "end_offset", "files", "truncations")
 
     def __init__(
         self,
         end_offset: int,
+        batch_crc: int,
         files: Sequence[File],
         closing: Sequence[File],
         *,
@@ -85,6 +95,7 @@ class SyncTicket:
         truncations: int,
     ) -> None:
         self.end_offset = end_offset
+        self.batch_crc = batch_crc
         self.files = files
         self.closing = closing
         self.directory = directory
@@ -96,6 +107,9 @@ class Durability:
 
     def __init__(self, directory: str, durable_offset: int) -> None:
         self.durable_offset = durable_offset
+        self.durable_crc = 0
+        """Of the batch that ends at the durable offset; 0 where it is not known."""
+        self._last_crc = 0
         self._directory = directory
         self._directory_dirty = False
         self._dirty: list[File] = []
@@ -118,6 +132,21 @@ class Durability:
         """Bytes of ``file`` changed."""
         if not self._dirty or self._dirty[-1] is not file:
             self._dirty.append(file)
+
+    def appended(self, file: File, batch_crc: int) -> None:
+        """A batch with this checksum is the log's last now, in ``file``."""
+        self._last_crc = batch_crc
+        self.touch(file)
+
+    def marked(self, epochs: EpochCache) -> Marked:
+        """The mark of the log, which has these epochs."""
+        return Marked.of(self.durable_offset, epochs, self.durable_crc)
+
+    def replaced(self) -> None:
+        """A file of the log is another one now, perhaps with other batches at its end."""
+        self._last_crc = self.durable_crc = 0
+        for ticket in self._tickets:
+            ticket.batch_crc = 0
 
     def touch_directory(self) -> None:
         """Names in the log's directory changed."""
@@ -143,6 +172,7 @@ class Durability:
     def cut_back(self, end_offset: int) -> None:
         """The log ends at ``end_offset`` now: nothing above it can become durable."""
         self.durable_offset = min(self.durable_offset, end_offset)
+        self.replaced()
         for ticket in self._tickets:
             ticket.end_offset = min(ticket.end_offset, end_offset)
 
@@ -150,6 +180,7 @@ class Durability:
         """Describe a sync that starts now, for a log that ends at ``end_offset``."""
         ticket = SyncTicket(
             end_offset,
+            self._last_crc,
             tuple(dict.fromkeys(map(raw, self._dirty))),
             tuple(self._closing),
             directory=self._directory if self._directory_dirty else None,
@@ -167,7 +198,8 @@ class Durability:
         for file in ticket.closing:
             file.close()
         self._truncations_synced = max(self._truncations_synced, ticket.truncations)
-        self.durable_offset = max(self.durable_offset, ticket.end_offset)
+        if ticket.end_offset > self.durable_offset:
+            self.durable_offset, self.durable_crc = ticket.end_offset, ticket.batch_crc
 
     def close(self) -> None:
         """Close the files that waited for a sync."""

@@ -33,10 +33,10 @@ class Word(enum.Enum):
 async def compare(disk: Disk, segments: Sequence[Segment], table: EpochCache, until: int) -> Word:
     """Ask the last two batches below ``until``; unreadable ones say nothing. Raises OSError."""
     try:
-        last = await _batch_with(disk, segments, until - 1)
+        last = await batch_with(disk, segments, until - 1)
         if last is None or _fits(table, last):
             return Word.FITS
-        before = await _batch_with(disk, segments, last.base_offset - 1)
+        before = await batch_with(disk, segments, last.base_offset - 1)
     except CorruptMessage:
         return Word.FITS
     return Word.DOUBTFUL if before is not None and _fits(table, before) else Word.OLDER
@@ -47,7 +47,7 @@ def _fits(table: EpochCache, header: BatchHeader) -> bool:
     return table.epoch_at(header.last_offset) == header.leader_epoch
 
 
-async def _batch_with(disk: Disk, segments: Sequence[Segment], offset: int) -> BatchHeader | None:
+async def batch_with(disk: Disk, segments: Sequence[Segment], offset: int) -> BatchHeader | None:
     """The batch that holds an offset; None where there is none. Raises CorruptMessage."""
     within = [segment for segment in segments if segment.base_offset <= offset]
     if not within:

@@ -73,9 +73,8 @@ class Log:
         self.version = 0
         """Counts cuts and replacements; who reads beside the log compares before and after."""
         self.compaction, self.compaction_lock = parts.compaction, compaction_file.new_lock()
-        self.log_start_offset = parts.segments[0].base_offset
+        self.log_start_offset = self._written_start = parts.segments[0].base_offset
         self._epochs_written = parts.epochs_on_disk
-        self._written_start = self.log_start_offset
         self._durability = Durability(path, self.log_start_offset)
         self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
@@ -97,8 +96,7 @@ class Log:
         """
         env.disk.mkdir(path)
         await write_identity(env.disk, path, identity)
-        parent = path.rpartition("/")[0]
-        await env.disk.fsync_dir(parent)
+        await env.disk.fsync_dir(path.rpartition("/")[0])
         return await cls.open(env, path, settings, RecoveryHints())
 
     @classmethod
@@ -183,6 +181,11 @@ class Log:
         return self._durability.durable_offset
 
     @property
+    def marked(self) -> Marked:
+        """What its mark should say of it now."""
+        return self._durability.marked(self.epochs)
+
+    @property
     def segments(self) -> Sequence[Segment]:
         """Oldest first, never empty; the last one is active. Not to be changed by callers."""
         return self._files.all
@@ -256,7 +259,7 @@ class Log:
         for (position, header, offset), detail in zip(placed, details, strict=True):
             active.note(header, offset, start + position, interval)
             self.producers.note(header, detail, offset)
-        self._durability.touch(active.file)
+        self._durability.appended(active.file, placed[-1][1].crc)
         return Appended(placed[0][2], end - 1, size)
 
     def _check_usable(self) -> None:
@@ -386,8 +389,7 @@ class Log:
     def end_if_cut(self, offset: int) -> int:
         """Where :meth:`truncate` would end the log. Raises CorruptMessage and as that does."""
         with self._errors(self._write_error):
-            found = self._files.at(offset).boundary_at_offset(offset)
-        return found.offset
+            return self._files.at(offset).boundary_at_offset(offset).offset
 
     def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None:
         """Remove everything and go on, empty, where ``state`` was taken; ``is_kept``: a snapshot
@@ -516,6 +518,7 @@ class Log:
         with self._errors(self._broken):
             self._files.swap(old, new, path)
         self.version += 1
+        self._durability.replaced()
         with contextlib.suppress(StorageFull):
             self.write_indexes(new)
 
@@ -529,17 +532,14 @@ class Log:
     def synced(self, ticket: SyncTicket) -> None:
         """A sync of the ticket's files and directory, begun after it was drawn, has succeeded."""
         self._durability.synced(ticket)
-        self.mark.reach(Marked.of(self.durable_offset, self.epochs))
+        self.mark.reach(self.marked)
         if self.state.synced(ticket.closing) and self.failed is None:
             with contextlib.suppress(StorageError):  # it is noted in ``failed``
                 self.advance_start(self.log_start_offset)
 
     async def checkpoint(self) -> int:
-        """Write what a recovery point relies on; return the offset it may name. Raises OSError.
-
-        Put ``min(returned offset, high watermark)`` into ``recovery.ckpt``: a truncation never goes
-        below the high watermark, so the point stays true without rewriting it first.
-        """
+        """Write what a recovery point relies on; return the offset it may name, unless the high
+        watermark is lower: a truncation never goes below that. Raises OSError."""
         return await settling.checkpoint(self)
 
     async def write_epochs(self) -> None:

@@ -12,14 +12,17 @@ own: they are written, not synced, when a group's sync has succeeded and before 
 One slot of 64 bytes a log, overwritten in place; big-endian, the CRC-32C over all before it, the
 rest zeros::
 
-     0               16          20           28          32           40       44
-    +---------------+-----------+------------+-----------+------------+--------+-------
-    | topic id      | u32       | i64 offset | i32 epoch | i64 its    | u32    | zeros
-    |               | partition |            |           | start      | crc    |
-    +---------------+-----------+------------+-----------+------------+--------+-------
+     0               16          20           28          32           40       44       48      52
+    +---------------+-----------+------------+-----------+------------+--------+--------+-------+--
+    | topic id      | u32       | i64 offset | i32 epoch | i64 its    | u32    | u32    | u32   |
+    |               | partition |            |           | start      | crc    | batch  | crc   |
+    +---------------+-----------+------------+-----------+------------+--------+--------+-------+--
 
 The epoch is that of the last record below the offset (-1: none), and where it begins. It lies
 outside every batch's own checksum, and the table of epochs is written with checkpoints only.
+``batch`` is the checksum of the batch that ends at the offset (0: not known), with another CRC over
+all before it: a file that was exchanged with another log's is noticed by it. Earlier versions wrote
+zeros.
 
 A slot is written within one sector, so a power cut leaves an old or the new one. A missing file, or
 a slot that is not whole, means "not known": then the recovery point has to do. But a log may have
@@ -151,7 +154,10 @@ class DurableMarks:
         if self._owners.get(slot) is not mark:
             return
         key = self._keys[slot]
-        body = _SLOT.pack(key[0].bytes, key[1], *mark.told)
+        told = mark.told
+        body = _SLOT.pack(key[0].bytes, key[1], told.offset, told.epoch, told.epoch_start)
+        body += _CRC.pack(crc32c(body))
+        body += _CRC.pack(told.batch_crc)
         start = slot * _SLOT_BYTES
         if start == len(self._image):
             self._image.extend(bytes(_SLOT_BYTES))
@@ -199,12 +205,17 @@ class DurableMarks:
             self._file = None
 
     def _read(self, slot: int) -> tuple[PartitionKey, Marked] | None:
-        body = bytes(self._image[slot * _SLOT_BYTES : slot * _SLOT_BYTES + _SLOT.size])
-        (crc,) = _CRC.unpack_from(self._image, slot * _SLOT_BYTES + _SLOT.size)
+        start = slot * _SLOT_BYTES
+        body = bytes(self._image[start : start + _SLOT.size])
+        (crc,) = _CRC.unpack_from(self._image, start + _SLOT.size)
         if crc32c(body) != crc:
             return None
-        topic_id, partition, *told = _SLOT.unpack(body)
-        marked = Marked(*told)
+        topic_id, partition, offset, epoch, epoch_start = _SLOT.unpack(body)
+        more = start + _SLOT.size + _CRC.size
+        (batch_crc,) = _CRC.unpack_from(self._image, more)
+        whole = crc32c(self._image[start : more + _CRC.size])
+        is_known = _CRC.unpack_from(self._image, more + _CRC.size) == (whole,)
+        marked = Marked(offset, epoch, epoch_start, batch_crc if is_known else 0)
         if marked.offset < 0:
             return None
         return (TopicId(UUID(bytes=topic_id)), partition), marked

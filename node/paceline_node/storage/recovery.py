@@ -47,6 +47,10 @@ from paceline_node.storage.segment import (
 from paceline_node.storage.torn import Ending, Tail
 
 
+class ForeignLog(CorruptMessage):
+    """The newest file is not the one that this log wrote: it was exchanged with another log's."""
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryHints:
     """What the node knows about a log before opening it.
@@ -182,6 +186,7 @@ class _Recovery:
     async def run(self) -> Recovered:
         compaction = await self._finish_compaction()
         await self._open_files()
+        await self._refuse_foreign()
         known = await self._load_epochs()
         self._floor = await self._find_anchor()
         damaged_from = await self._load_damage()
@@ -250,6 +255,24 @@ class _Recovery:
             self.segments.append(Segment(self._path, start, self._disk.create(path)))
             self._found.dirty = True
         self._snapshots = producer_file.offsets(names)
+
+    async def _refuse_foreign(self) -> None:
+        """Neither batches nor files say whose they are. The mark, where it is exact, knows the last
+        batch. (Sealed segments are compacted, so of them it says nothing.)"""
+        mark = self._hints.mark
+        if mark is None or mark.batch_crc == 0 or self._hints.ending is Ending.POWER_CUT:
+            return
+        newest = self.segments[-1:]
+        try:
+            header = await epoch_proof.batch_with(self._disk, newest, mark.offset - 1)
+        except CorruptMessage:  # damage, which a scan will find
+            return
+        if header is not None and mark.is_of_another(header):
+            raise ForeignLog(
+                f"{newest[0].path()}: the batch at offset {header.base_offset} ends at "
+                f"{header.next_offset} with checksum {header.crc:08x}, this log's ended at "
+                f"{mark.offset} with {mark.batch_crc:08x}"
+            )
 
     async def _find_anchor(self) -> FrozenTable | None:
         """What the records below this log's have said (``log_state.py``); None: nobody knows."""

@@ -44,6 +44,9 @@ async def settle(
     if durability.is_dirty:
         await sync(disk, log)
     durability.durable_offset = log.log_end_offset
+    mark = hints.mark
+    if mark is not None and mark.offset == log.log_end_offset and not parts.report.damaged:
+        durability.durable_crc = mark.batch_crc
     await log.write_epochs()
     if parts.scanned:
         await damage.write(disk, log.path, log.damaged)

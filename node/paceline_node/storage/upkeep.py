@@ -18,7 +18,6 @@ from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Disk
 from paceline_node.storage import compaction_file, damage, producer_file
 from paceline_node.storage.damage import DamagedRange
-from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.producer_file import replay_some
@@ -182,7 +181,7 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
             disk.remove(replaced.path)
         raise
     await disk.fsync_dir(log.path)
-    log.mark.reach(Marked.of(log.durable_offset, log.epochs))  # the newest epoch may have been lost
+    log.mark.reach(log.marked)  # the newest epoch may have been lost
     await damage.write(disk, log.path, log.damaged)
     await rebuild_producers(log)
 

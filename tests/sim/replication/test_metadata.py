@@ -223,6 +223,23 @@ async def test_a_replica_that_moved_while_its_node_was_down_is_set_aside(
         assert again.manager.table.get("t", 0) is None
 
 
+async def test_what_was_set_aside_of_a_sole_replica_stays(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Its directory got another's name. A log was made anew, and the old one, all that was left,
+    deleted a minute later."""
+    async with memory_cluster(1) as cluster:
+        leader = await cluster.written(RECORDS, replicas=1)
+        path = leader.log.path
+        await cluster.stop(0)
+        cluster.disks[0].rename(path, path.replace("t-0", "t-1"))
+        again = await cluster.start(0)
+        await cluster.wait(lambda: logs(again) == ["stray", "t-0"])
+        cluster.hosts[NodeId(0)].wall += STRAY_KEPT_MS + 1
+        await again.manager.maintenance.checkpoint()
+        assert logs(again) == ["stray", "t-0"]
+
+
 async def test_a_topic_that_went_while_a_node_was_down_is_kept_there(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
