@@ -19,6 +19,7 @@ from cursus.protocol.encoder import encode_message
 
 from paceline.wire.cursus.frames import FrameReader, framed_text
 from tests.e2e.exactly_once.copying import Adapter, Course, Read, begin, copy
+from tests.e2e.exactly_once.journal import Journal
 from tests.integration.faults.cursus_bookkeeper import (
     PATIENCE_S,
     REPLY_S,
@@ -28,6 +29,7 @@ from tests.integration.faults.cursus_bookkeeper import (
     may_be_said_again,
 )
 
+BEAT_S = 3.0
 NOTHING_S = 0.2
 WINDOW = 256
 """So many commands are said before the first is answered."""
@@ -121,6 +123,8 @@ class Cursus(Adapter):
         addresses = [(host, int(port)) for host, _, port in map(_split, course.servers)]
         key = f"transactional_id={course.name}"
         self._transactions = Line(addresses, key)
+        self._beats = Line(addresses, f"group={course.group}")
+        self._member = ""
         self._unsent: list[str] = []
         self._groups = Line(addresses, f"group={course.group}")
         self._sequence = 0
@@ -147,7 +151,17 @@ class Cursus(Adapter):
         self.own = [int(each) for each in shared.replace(",", " ").split()]
         await self.rewind()
 
+    async def beat(self) -> None:
+        """Keep the member alive however long a transaction takes; what is refused is heard before
+        the next one."""
+        while True:
+            await trio.sleep(BEAT_S)
+            if self._member:
+                with contextlib.suppress(*self.failures):
+                    await self._beats.say(f"HEARTBEAT {self._group} {self._member}")
+
     async def close(self) -> None:
+        self._member = ""
         for line in (self._transactions, self._groups):
             line.close()
         for each in self._connections.values():
@@ -258,6 +272,13 @@ def _split(address: str) -> tuple[str, str, str]:
     return address.rpartition(":")
 
 
+async def _copy(copier: Cursus, journal: Journal) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(copier.beat)
+        await copy(copier, journal)
+        nursery.cancel_scope.cancel()
+
+
 if __name__ == "__main__":
     course, journal = begin(sys.argv)
-    trio.run(copy, Cursus(course), journal)
+    trio.run(_copy, Cursus(course), journal)

@@ -23,7 +23,7 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 public class CursusCopier extends Copying {
-    static final int REPLY_MS = 6_000, PAUSE_MS = 50, NOTHING_MS = 200, WINDOW = 256;
+    static final int REPLY_MS = 6_000, PAUSE_MS = 50, NOTHING_MS = 200, BEAT_MS = 3_000, WINDOW = 256;
     static final long PATIENCE_NS = 90_000_000_000L;
     static final int MAGIC = 0xBA7C;
     static final String ELSEWHERE = "NOT_COORDINATOR";
@@ -167,7 +167,8 @@ public class CursusCopier extends Copying {
     }
 
     Line transactions, groups;
-    String who, member;
+    String who;
+    volatile String member;
     long sequence;
     List<String> unsent = new ArrayList<>();
     Map<Integer, Long> positions = new HashMap<>();
@@ -183,7 +184,11 @@ public class CursusCopier extends Copying {
             System.out.println(ask(words[1], "HELP"));
             return;
         }
-        new CursusCopier(words).copy();
+        CursusCopier copier = new CursusCopier(words);
+        Thread beating = new Thread(copier::beat, "beats");
+        beating.setDaemon(true);
+        beating.start();
+        copier.copy();
         System.exit(0);
     }
 
@@ -225,8 +230,24 @@ public class CursusCopier extends Copying {
         rewind();
     }
 
+    /** Keep the member alive however long a transaction takes. */
+    void beat() {
+        Line beats = new Line("group=" + group);
+        while (true) {
+            sleep(BEAT_MS);
+            String now = member;
+            if (now == null) continue;
+            try {
+                beats.say("HEARTBEAT topic=" + input + " group=" + group + " " + now);
+            } catch (Refused | NotAnswered error) {
+                // Heard again before the next transaction.
+            }
+        }
+    }
+
     @Override
     void close() {
+        member = null;
         if (transactions != null) transactions.close();
         if (groups != null) groups.close();
         readers.values().forEach(Connection::close);
