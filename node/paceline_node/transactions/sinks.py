@@ -134,17 +134,22 @@ class SinkTransactions:
         self._check_run(attempt.sink, sink, attempt.run)
         if attempt.run == sink.run:
             return sink, []
-        keep_after_ms = wall_ms - int(self._context.limits.fenced_runs_kept_s * 1000)
-        fenced = [each for each in sink.fenced if each.at_ms > keep_after_ms]
         taken = replace(
-            sink,
+            self._without_run(sink, wall_ms),
             query=attempt.query or sink.query,
             run=attempt.run,
-            fenced=(*fenced, FencedRun(sink.run, wall_ms)),
             changed_ms=wall_ms,
         )
         open_now = self._open(attempt.sink)
         return taken, self._aborts(open_now, "another run took the sink over")
+
+    def _without_run(self, sink: Sink, wall_ms: int) -> Sink:
+        """The sink with its run fenced and no other yet."""
+        keep_after_ms = wall_ms - int(self._context.limits.fenced_runs_kept_s * 1000)
+        fenced = [each for each in sink.fenced if each.at_ms > keep_after_ms]
+        if sink.run:
+            fenced.append(FencedRun(sink.run, wall_ms))
+        return replace(sink, run="", fenced=tuple(fenced))
 
     def _check_remembered(self, attempt: Attempt, wall_ms: int) -> None:
         """Raise SinkForgotten where this batch may have been committed, and that forgotten. A sink
@@ -278,8 +283,9 @@ class SinkTransactions:
 
     def abort(self, name: str, batch: int, transactions: Sequence[str], run: str = "") -> None:
         """Abort those of ``transactions`` that are open, and all that ``run`` (unless it is empty)
-        has open in ``batch``: a driver does not know those of tasks that failed. Never an error but
-        of writing."""
+        has open in ``batch``: a driver does not know those of tasks that failed. That run is
+        fenced: a task of it may only now be about to begin, and nobody would end what it opens.
+        Never an error but of writing."""
         known = self._context.store.of_sink.get(name, {})
         named = {TransactionKey(Family.SINK, each) for each in transactions} & known.keys()
         wanted = []
@@ -287,6 +293,9 @@ class SinkTransactions:
             found = self._context.store.transactions[key]
             if found.batch == batch and (key in named or (run and found.run == run)):
                 wanted.append(key)
+        sink = self._context.store.sinks.get(name)
+        if sink is not None and run and sink.run == run:
+            self._context.write(sink_entry(name, self._without_run(sink, self._context.wall_ms())))
         self._write(self._aborts(wanted, "aborted by its driver"))
 
     def state(self, name: str) -> Sink | None:
@@ -321,7 +330,8 @@ class SinkTransactions:
 
     def _check_run(self, name: str, sink: Sink, run: str) -> None:
         if any(each.run == run for each in sink.fenced):
-            raise SinkFenced(f"sink {name}: run {run} was fenced by {sink.run}")
+            by = sink.run or "its driver, which gave its batch up"
+            raise SinkFenced(f"sink {name}: run {run} was fenced by {by}")
 
 
 def _check_names(attempt: Attempt) -> None:

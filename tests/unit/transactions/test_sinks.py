@@ -183,6 +183,26 @@ def test_touches_keep_finished_tasks_open_and_silence_does_not() -> None:
     assert desk.engine.sinks.touch("no such sink", "r", 0) == 0
 
 
+def test_a_task_that_begins_when_its_driver_has_given_the_batch_up_is_refused() -> None:
+    """Nobody would have ended what it opened: readers waited for its time-out."""
+    desk = Desk()
+    commit(desk, begin(desk))
+    first, second = begin(desk, 1), begin(desk, 1, number=1)
+    desk.engine.sinks.abort("sink", 1, [first.name])  # a task's own: others go on
+    assert state_of(desk, begin(desk, 1, number=2)) is State.ONGOING
+    desk.engine.sinks.abort("sink", 1, [], run="run-1")
+    assert state_of(desk, second) is State.PREPARE_ABORT
+    with pytest.raises(SinkFenced, match="its driver"):
+        begin(desk, 1, number=3)
+    desk.engine.sinks.abort("sink", 1, [], run="run-1")
+    again = begin(desk, 1, run="run-2")
+    with pytest.raises(SinkFenced, match="run-2"):
+        begin(desk, 1, number=4)
+    desk.engine.sinks.abort("sink", 1, [], run="run-1")  # late: not of the run that writes now
+    commit(desk, again, batch=1, run="run-2")
+    desk.check_fold()
+
+
 def test_an_abort_is_never_an_error_and_leaves_the_decided_alone() -> None:
     desk = Desk()
     opened, committed = begin(desk, batch=1), begin(desk)
