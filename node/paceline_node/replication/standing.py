@@ -61,8 +61,9 @@ class Standing:
 
     @property
     def doubted(self) -> tuple[PartitionKey, ...]:
-        """Partitions whose mark nobody here can explain: to be read from end to end."""
-        return tuple(self._doubted)
+        """Partitions whose mark nobody here can explain: to be read from end to end, now."""
+        found = [(key, self._find(key)) for key in self._doubted]
+        return tuple(key for key, each in found if each is None or not self._is_short(each))
 
     @property
     def at_rest(self) -> bool:
@@ -109,7 +110,7 @@ class Standing:
 
     def registered(self, partition: Partition) -> bool:
         """The metadata shows a new registration; whether there is something to do."""
-        if not self._is_marked(partition) or self._is_short(partition):
+        if not self._is_marked(partition):
             return False
         key = partition.key
         if key not in self._damaged and key not in self._whole:
@@ -117,12 +118,15 @@ class Standing:
         return True
 
     def _is_short(self, partition: Partition) -> bool:
-        """Whether nobody leads, and this replica is not complete: what it has may be sound, but it
-        may have lost the rest, or all. The mark keeps it from being taken for the best there is."""
-        registration = partition.registration
-        if registration is None or registration.leader != NO_NODE:
+        """Whether this replica is not complete, and no leader has answered it yet: what it has may
+        be sound, but it may have lost the rest, or all. The mark keeps it from being taken for the
+        best there is. (That there seems to be a leader says little: it may be dead.)"""
+        registration, follower = partition.registration, partition.replica.follower
+        if registration is None or registration.leader == self._node_id:
             return False
-        return self._node_id not in (*registration.isr, *registration.elr)
+        if self._node_id in (*registration.isr, *registration.elr):
+            return False
+        return registration.leader == NO_NODE or follower is None or follower.confirmed < 0
 
     def _is_marked(self, partition: Partition) -> bool:
         registration = partition.registration
