@@ -24,6 +24,7 @@ from tests.integration.node.cursus_client import CursusClient, batch, numbered
 from tests.integration.node.kafka_client import KafkaClient
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import RunningNode, V1Client
+from tests.integration.node.v1_client import fields
 from tests.integration.segment import client as segments
 from tests.integration.segment.controller_client import CallRefused, ControllerClient
 from tests.integration.segment.test_modern import connected
@@ -106,6 +107,27 @@ async def _kafka_commit(client: KafkaClient, number: int) -> int:
     commit = offsets.OffsetCommitRequest(group_id=f"kafka{number}", topics=(topic,))
     [answered] = (await client.ask(commit, 8)).topics
     return int(answered.partitions[0].error_code)
+
+
+async def _v1_offset(node: RunningNode, number: int) -> str:
+    """Of a group of its own."""
+    async with V1Client(node.v1) as client:
+        joined = fields(await client.call("JOIN", f"v1-{number} {TOPIC} c"))
+        generation = joined.get("generation", "0")
+        answer = await client.call("COMMIT", f"v1-{number} {TOPIC} c {generation} 0 0")
+        return "" if answer.startswith("OK") else answer
+
+
+async def _cursus_offset(node: RunningNode, number: int) -> str:
+    async with CursusClient(node.addresses["cursus"]) as client:
+        where = f"topic={TOPIC} group=offset{number}"
+        joined = await client.say(f"JOIN_GROUP {where} member=a")
+        if not joined.startswith("OK"):
+            return joined
+        told = dict(word.partition("=")[::2] for word in joined.split()[1:])
+        who = f"member={told['member']} generation={told['generation']}"
+        answer = await client.say(f"COMMIT_OFFSET {where} partition=0 offset=0 {who}")
+        return "" if answer.startswith("OK") else answer
 
 
 async def _kafka_join(client: KafkaClient, number: int) -> int:
@@ -255,6 +277,7 @@ MAKERS: Mapping[Count, Mapping[str, Maker]] = {
         "kafka": _kafka(_kafka_join, accepted=79),
         "cursus": _cursus(f"JOIN_GROUP topic={TOPIC} group=team member=m{{0}}"),
     },
+    counts.OFFSETS: {"kafka": _kafka(_kafka_commit), "cursus": _cursus_offset, "v1": _v1_offset},
     counts.LISTED_GROUPS: {"native": _native(_native_list)},
     counts.IDS: {
         "kafka": _kafka(_kafka_id),

@@ -29,6 +29,7 @@ def group_limits(settings: Settings) -> GroupLimits:
     return GroupLimits(
         groups_max=groups.groups_max,
         members_max=groups.members_max,
+        offsets_max=groups.offsets_max,
         member_bytes_max=groups.member_bytes_max,
         group_bytes_max=groups.group_bytes_max,
         offset_metadata_bytes_max=groups.offset_metadata_bytes_max,

@@ -342,7 +342,7 @@ class Rounds:
         ]
         for start in range(0, len(commits), _OFFSETS_AT_ONCE):
             some = commits[start : start + _OFFSETS_AT_ONCE]
-            self._offsets.commit(room.key, some, OffsetRule.FREE)
+            self._offsets.store(room.key, some, OffsetRule.FREE)
 
     def _store_nobody(self, room: Room) -> None:
         """The last consumer is gone; its room with it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from paceline.errors import OffsetRegression
+from paceline.errors import GroupFull, OffsetRegression
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey, TopicPartition
@@ -51,12 +51,31 @@ class OffsetBook:
 
     def commit(self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule) -> None:
         """Store all of ``commits``, or none; those of topics that are no more count for nothing.
-        Raises OffsetRegression, and what writing raises."""
+        Raises OffsetRegression, GroupFull, and what writing raises."""
+        self.check_room(key, commits)
+        self.store(key, commits, rule)
+
+    def store(self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule) -> None:
+        """As :meth:`commit`, however many offsets there are already."""
         if rule is OffsetRule.FORWARD:
             commits = [each for each in commits if self._moves(key, each)]
         entries = [entry for each in commits if (entry := self.entry(key, each)) is not None]
         if entries:
             self._context.write(key, *entries)
+
+    def check_room(self, key: GroupKey, commits: Sequence[Commit]) -> None:
+        """Raise GroupFull where these would be more offsets than the group's family may have."""
+        store, most = self._context.store, self._context.limits.offsets_max
+        count = store.offset_counts[key.family]
+        if count + len(commits) <= most:
+            return
+        known = store.offsets.get(key, {})
+        new = {(each.topic, each.partition) for each in commits}.difference(known)
+        if new and count + len(new) > most:
+            raise GroupFull(
+                f"group {key}: its coordinator keeps {count} offsets of family {key.family.value} "
+                f"already, at most {most} (groups.offsets_max)"
+            )
 
     def entry(self, key: GroupKey, commit: Commit) -> Entry | None:
         """The record of ``commit``; None where its topic is no more."""

@@ -27,7 +27,8 @@ Offsets = dict[TopicPartition, Offset]
 class GroupStore:
     """``groups`` and ``offsets`` are read freely; only :meth:`apply` changes them. ``seats`` are
     members that have records of their own. ``counts`` are groups by family, those that have nothing
-    but offsets too; ``changes`` counts changes by family, for whoever shows them elsewhere."""
+    but offsets too, ``offset_counts`` their offsets; ``changes`` counts changes by family, for
+    whoever shows them elsewhere."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
@@ -35,6 +36,7 @@ class GroupStore:
         self.pending: dict[GroupKey, PendingOffsets] = {}
         self.begun: Begun | None = None
         self.counts: dict[Family, int] = dict.fromkeys(Family, 0)
+        self.offset_counts: dict[Family, int] = dict.fromkeys(Family, 0)
         self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
         self.seats: dict[GroupKey, dict[str, Seat]] = {}
         self._written: dict[bytes, tuple[Entry, Change]] = {}
@@ -77,10 +79,12 @@ class GroupStore:
     def _change_offset(self, key: OffsetKey, value: object) -> None:
         was_known = self.knows(key.group)
         offsets = self.offsets.setdefault(key.group, {})
+        before = len(offsets)
         if isinstance(value, Offset):
             offsets[key.topic, key.partition] = value
         else:
             offsets.pop((key.topic, key.partition), None)
+        self.offset_counts[key.group.family] += len(offsets) - before
         if not offsets:
             del self.offsets[key.group]
         self.counts[key.group.family] += self.knows(key.group) - was_known
@@ -112,7 +116,7 @@ class GroupStore:
         self.seats.clear()
         self.begun = None
         for family in Family:
-            self.counts[family] = 0
+            self.counts[family] = self.offset_counts[family] = 0
             self.changes[family] += 1
 
     def all_keys(self) -> Iterator[GroupKey]:

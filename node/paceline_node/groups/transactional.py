@@ -68,8 +68,8 @@ class TransactionalOffsets:
     ) -> None:
         """Note offsets that transaction ``serial`` of the ticket's producer will commit, the last
         of each partition; those of topics that are no more count for nothing. Raises
-        InvalidTransactionState, TransactionTooLarge (with nothing noted), and what writing
-        raises."""
+        InvalidTransactionState, TransactionTooLarge and GroupFull (with nothing noted), and what
+        writing raises."""
         if not ticket.is_valid:
             raise InvalidTransactionState(
                 f"group {ticket.key}: the transaction was ended meanwhile, or the coordinator moved"
@@ -84,6 +84,7 @@ class TransactionalOffsets:
                 each.offset, each.leader_epoch, each.metadata, producer_epoch, serial, current
             )
         if staged:
+            self._offsets.check_room(ticket.key, commits)
             self._check_room(ticket, staged)
             self._context.write(ticket.key, *[pending_entry(*each) for each in staged.items()])
 

@@ -113,12 +113,14 @@ class V1Groups(BrokerAssigned):
 
     def commit(self, member: MemberRef, partition: int, offset: int) -> None:
         """Store how far the member has read, forwards or back. Raises as :meth:`sync`, and
-        PartitionNotOwned, and UnknownTopicOrPartition for a topic that is no more."""
+        PartitionNotOwned, GroupFull, and UnknownTopicOrPartition for a topic that is no more."""
         group = self._check(member)
         owner = group.member(member.consumer_id)
         if owner is None or partition not in owner.partitions:
             raise PartitionNotOwned(f"{member.topic}/{partition} is not {member.consumer_id}'s")
-        entry = self._offsets.entry(member.key, Commit(member.topic, partition, offset))
+        commit = Commit(member.topic, partition, offset)
+        self._offsets.check_room(member.key, [commit])
+        entry = self._offsets.entry(member.key, commit)
         if entry is None and group.topic_id is None:
             # Taken over from files, before its topic is there.
             stored = Offset(offset, commit_ms=self._context.wall_ms(), topic_id=UNBOUND)

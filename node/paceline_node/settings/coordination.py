@@ -50,6 +50,7 @@ class GroupSettings:
     )
     groups_max: int = counted(counts.GROUPS)
     members_max: int = counted(counts.MEMBERS)
+    offsets_max: int = counted(counts.OFFSETS)
     lists_max: int = counted(counts.LISTED_GROUPS)
     member_bytes_max: int = setting(
         64 * _KIB, "What one member may say of itself.", low=_KIB, high=_MIB

@@ -114,6 +114,14 @@ MEMBERS = Count(
     "groups.members_max",
     high=100_000,
 )
+OFFSETS = Count(
+    "Committed offsets, one a group and partition",
+    "of each family in each of the 16 partitions of __groups",
+    250_000,
+    "GroupFull",
+    "those of groups without members are forgotten after groups.offsets_retention_ms",
+    "groups.offsets_max",
+)
 LISTED_GROUPS = Count(
     "Groups with a list of topics",
     "of the cluster",
@@ -229,6 +237,7 @@ COUNTS: Sequence[Count] = (
     PARTITIONS,
     GROUPS,
     MEMBERS,
+    OFFSETS,
     LISTED_GROUPS,
     LISTED_TOPICS,
     PATTERN_STREAMS,

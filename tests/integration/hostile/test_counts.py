@@ -28,6 +28,7 @@ SAID = {
     counts.PARTITIONS: ("PolicyViolation", "code 44"),
     counts.GROUPS: ("code 81",),
     counts.MEMBERS: ("code 81",),
+    counts.OFFSETS: ("code 81",),
     counts.LISTED_GROUPS: ("PolicyViolation",),
     counts.IDS: ("TransactionTooLarge", "code 44"),
     counts.PARTITION_PRODUCERS: ("6", "code 19"),

@@ -8,6 +8,7 @@ from paceline.errors import GroupFull
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.v1_groups import MemberRef
 from tests.unit.groups.desk import Desk
 
 MOST = 3
@@ -71,6 +72,39 @@ def test_groups_without_members_and_offsets_make_room() -> None:
     assert set(desk.engine.store.groups) == {used, joined, newcomer}
     with pytest.raises(GroupFull):
         desk.engine.cursus.register(key("more", Family.CURSUS), 3)
+
+
+def test_committed_offsets_are_bounded() -> None:
+    """A group for each name and an offset for each partition were as many as anybody liked."""
+    desk = Desk(GroupLimits(offsets_max=4))
+    some = [Commit("t", number, 1) for number in range(3)]
+    desk.engine.offsets.commit(key(0), some, OffsetRule.FREE)
+    with pytest.raises(GroupFull, match=r"groups\.offsets_max"):
+        desk.engine.offsets.commit(key(1), some, OffsetRule.FREE)
+    desk.engine.offsets.commit(key(1), some[:1] * 2, OffsetRule.FREE)
+    with pytest.raises(GroupFull):
+        desk.engine.transactional.stage(
+            desk.engine.transactional.ticket(key(2), 7), 0, 1, [Commit("t", 1, 1)]
+        )
+    for group in (key(0), key(1)):  # those that are there move on
+        desk.engine.offsets.commit(group, [Commit("t", 0, 2)], OffsetRule.FREE)
+    desk.engine.transactional.stage(
+        desk.engine.transactional.ticket(key(0), 7), 0, 1, [Commit("t", 1, 5)]
+    )
+    desk.engine.offsets.commit(key(1, Family.CURSUS), some, OffsetRule.FORWARD)
+    desk.engine.v1.join("g", "t", "me", None, 3)
+    desk.engine.offsets.forget(key(0), [("t", 2)])
+    desk.engine.offsets.commit(key(2), [Commit("t", 0, 1)], OffsetRule.FREE)
+
+
+def test_v1_offsets_are_bounded_too() -> None:
+    desk = Desk(GroupLimits(offsets_max=1))
+    joined = desk.engine.v1.join("g", "t", "me", None, 2)
+    member = MemberRef("g", "t", "me", joined.generation, 2)
+    desk.engine.v1.commit(member, 0, 1)
+    with pytest.raises(GroupFull):
+        desk.engine.v1.commit(member, 1, 1)
+    desk.engine.v1.commit(member, 0, 2)
 
 
 def test_a_generation_of_v1_never_begins_anew() -> None:
