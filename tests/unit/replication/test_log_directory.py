@@ -491,3 +491,21 @@ async def test_a_power_cut_may_leave_an_older_mark() -> None:
     process = await exchanged(Ending.POWER_CUT)
     opened = await process.open(same_boot=False)
     assert not opened.damaged
+
+
+async def test_an_epoch_of_one_batch_that_an_old_table_lacks() -> None:
+    """Its segment is sealed and would not be read; a peer knows whether it has rotted."""
+    process = await first()
+    log = await process.create(0, count=3)
+    await process.directory.write_checkpoints({log: 3})
+    early = process.disk.content(f"{log.path}/epochs.ckpt")
+    log.append_leader(batch(), 2, 1_000)
+    log.seal()
+    await process.sync(log)
+    await process.directory.write_checkpoints({log: 4})
+    log.append_leader(batch(), 3, 1_000)
+    await process.sync(log)
+    process = process.killed()
+    process.disk.overwrite(f"{log.path}/epochs.ckpt", early)
+    opened = await process.open()
+    assert [(each.start, each.end) for each in opened.logs[key(0)].damaged] == [(3, 4)]
