@@ -26,6 +26,9 @@ from paceline_node.controller.records import Partition
 RECOVERY_CLEAN = 0
 RECOVERY_UNCLEAN = 1
 RECOVERY_DAMAGED = 2
+RECOVERY_UNCONFIRMED = 3
+"""The leader was complete before nobody was left in sync. Nothing has been committed since: whoever
+has a longer log may take its place."""
 
 
 class Electorate(Protocol):
@@ -75,6 +78,8 @@ class _Membership:
     isr: tuple[NodeId, ...]
     elr: tuple[NodeId, ...]
     lkelr: tuple[NodeId, ...]
+    from_elr: bool = False
+    """The leader was elected out of the ELR."""
 
 
 def change_partition(
@@ -107,7 +112,7 @@ def change_partition(
         removing=partition.removing if change.removing is None else change.removing,
         marks=marks,
         pinned=partition.pinned if change.pinned is None else change.pinned,
-        recovery=_recovery(partition, change, complete=len(members.isr) >= min_isr),
+        recovery=_recovery(partition, change, members, is_complete=len(members.isr) >= min_isr),
         damaged=damaged,
     )
     forced = change.leader is not None
@@ -118,10 +123,16 @@ def change_partition(
     return _next_epochs(changed, new_term=new_term)
 
 
-def _recovery(partition: Partition, change: Change, *, complete: bool) -> int:
+def _recovery(
+    partition: Partition, change: Change, members: _Membership, *, is_complete: bool
+) -> int:
     if change.recovery is not None:
         return change.recovery
-    return RECOVERY_CLEAN if complete else partition.recovery
+    if is_complete:
+        return RECOVERY_CLEAN
+    if members.from_elr and partition.recovery == RECOVERY_CLEAN:
+        return RECOVERY_UNCONFIRMED
+    return partition.recovery
 
 
 def elect_unclean(partition: Partition, leader: NodeId) -> Partition:
@@ -208,7 +219,7 @@ def _elected(
     if min_isr <= 1:
         return _Membership(chosen, (chosen,), (), ())
     elr = tuple(node for node in members.elr if node != chosen)
-    return _Membership(chosen, (chosen,), elr, members.lkelr)
+    return _Membership(chosen, (chosen,), elr, members.lkelr, from_elr=True)
 
 
 def _candidate(

@@ -30,8 +30,13 @@ from paceline.wire.peer.control import (
 from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import METADATA_FEATURE, Broker, Image
-from paceline_node.controller.partition_change import RECOVERY_DAMAGED, Change
-from paceline_node.controller.records import Endpoint, RegisterBroker, UnregisterBroker
+from paceline_node.controller.partition_change import (
+    RECOVERY_CLEAN,
+    RECOVERY_DAMAGED,
+    RECOVERY_UNCONFIRMED,
+    Change,
+)
+from paceline_node.controller.records import Endpoint, Partition, RegisterBroker, UnregisterBroker
 
 
 def register(request: RegisterBrokerRequest, context: Context) -> Outcome:
@@ -199,6 +204,9 @@ def _replace_leader(draft: Draft, node: NodeId, lacking: LackingRef) -> None:
     partition = draft.partition(lacking.topic_id, lacking.partition)
     if partition is None or lacking.leader_epoch != partition.leader_epoch:
         return
+    if not lacking.is_committed:
+        _take_longer(draft, node, partition)
+        return
     leader = partition.leader
     complete = (*partition.isr, *partition.elr)
     if leader in (NO_NODE, node) or node not in complete or node in partition.damaged:
@@ -212,6 +220,29 @@ def _replace_leader(draft: Draft, node: NodeId, lacking: LackingRef) -> None:
             bump=True,
         ),
     )
+
+
+def _take_longer(draft: Draft, node: NodeId, partition: Partition) -> None:
+    """``node`` has a longer log than the leader, which was elected by what it was before nobody was
+    left in sync.
+
+    As long as nothing was committed since, the longest log has all that is. The shorter one stays
+    in the ELR: most often it lacks nothing, and should the longer one's disk be lost it is needed.
+    Where an operator keeps ``node`` from leading the leader stays, and others are cut; one that is
+    fenced for now asks again.
+    """
+    if partition.recovery != RECOVERY_UNCONFIRMED or partition.leader in (NO_NODE, node):
+        return
+    if node not in partition.replicas or node in partition.damaged:
+        return
+    broker = draft.broker(node)
+    assert broker is not None
+    if broker.operator_fenced or node in partition.marks:
+        draft.change(partition, Change(recovery=RECOVERY_CLEAN))
+        return
+    if not broker.electable:
+        return
+    draft.change(partition, Change(isr=(node,), leader=node))
 
 
 def _without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:

@@ -113,7 +113,7 @@ class Fetchers:
 
     ``append_failed`` is told of an append that raised a StorageError, ``behind`` of a partition
     that must begin anew with its leader's state, ``lacking`` of one whose leader lacks what is
-    committed. ``settings`` apply to all leaders.
+    committed (True) or has the shorter log (False). ``settings`` apply to all leaders.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Fetchers:
         *,
         append_failed: Callable[[Log], None],
         behind: Callable[[Partition], None],
-        lacking: Callable[[Partition, int], None],
+        lacking: Callable[[Partition, int, bool], None],
         request_flush: Callable[[Partition], None],
         settings: FetchSettings | None = None,
     ) -> None:
@@ -461,9 +461,10 @@ class LeaderFetcher:
         elif outcome is FetchOutcome.BEHIND:
             self._rest(followed)
             self._owner.behind(partition)
-        elif outcome is FetchOutcome.LACKING:
+        elif outcome in (FetchOutcome.LACKING, FetchOutcome.LONGER):
             self._rest(followed)
-            self._owner.lacking(partition, answer.log_end_offset)
+            is_committed = outcome is FetchOutcome.LACKING
+            self._owner.lacking(partition, answer.log_end_offset, is_committed)
         else:
             self._changed[partition.key] = None
 

@@ -34,6 +34,9 @@ class FetchOutcome(enum.Enum):
     LACKING = "lacking"
     """The leader lacks records that this replica, which is complete, knows to be committed. Nothing
     changed: tell the controller (``Repairs.leader_lacks``)."""
+    LONGER = "longer"
+    """The log reaches further than the leader's, which leads by what it was before all went down,
+    and has committed nothing since. Nothing changed: tell the controller, as before."""
     CORRUPT = "corrupt"
     """Records did not hold their checksum or order; nothing was appended."""
 

@@ -221,7 +221,7 @@ class ReplicaManager:
             self.deadlines,
             append_failed=self.context.append_failed,
             behind=lambda partition: self.states.behind(partition),
-            lacking=lambda partition, end: self.repairs.leader_lacks(partition, end),
+            lacking=self._leader_lacks,
             request_flush=self._request_flush,
             settings=settings.fetch,
         )
@@ -336,6 +336,9 @@ class ReplicaManager:
     def _request_flush(self, partition: Partition) -> None:
         if partition.replica.counts_durable:
             self.flusher.request(partition.log)
+
+    def _leader_lacks(self, partition: Partition, leader_end: int, is_committed: bool) -> None:
+        self.repairs.leader_lacks(partition, leader_end, is_committed=is_committed)
 
     def _role_changed(self, partition: Partition) -> None:
         if partition.log.is_damaged and not self._was_elected_anyway(partition):

@@ -31,6 +31,7 @@ from paceline_node.replication.leader import Brokers
 from paceline_node.replication.partition_context import PartitionContext, ReadResult
 from paceline_node.replication.pending import Done, PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.producer_quota import ProducerQuota, writers_of
+from paceline_node.replication.refused_cuts import PATIENCE_S
 from paceline_node.replication.replica import Replica, Role, Transition
 from paceline_node.replication.sequences import SequenceFence, judge
 from paceline_node.replication.simulation import Simulation
@@ -87,6 +88,7 @@ class Partition:
             log,
             high_watermark=high_watermark,
             counts_durable=config.flush_mode.counts_durable,
+            patience_s=min(PATIENCE_S, context.lag_max_s),
         )
         self.simulation = Simulation(context, self.replica, log, self._settle_simulated)
         clock, deadlines = context.env.now, context.deadlines

@@ -129,12 +129,15 @@ class Repairs:
         self._unfollow(partition.key)
         self._wake.set()
 
-    def leader_lacks(self, partition: Partition, leader_end: int) -> None:
-        """The leader of ``partition`` lacks what is committed, by what this complete replica knows:
-        tell the controller, which lets this one lead."""
-        if self._standing.leader_lacks(partition):
-            self._log.error(
-                "the leader lacks committed records; nothing was cut here to match it",
+    def leader_lacks(self, partition: Partition, leader_end: int, *, is_committed: bool) -> None:
+        """The leader of ``partition`` lacks what is committed, by what this complete replica knows;
+        or has the shorter log after all were down, which is no damage most often. Tell the
+        controller, which lets this one lead."""
+        if self._standing.leader_lacks(partition, is_committed=is_committed):
+            say = self._log.error if is_committed else self._log.info
+            what = "lacks committed records" if is_committed else "has a shorter log"
+            say(
+                f"the leader {what}; nothing was cut here to match it",
                 partition=str(partition),
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,

@@ -9,6 +9,7 @@ because going on would lose acknowledged records.
 from __future__ import annotations
 
 import enum
+import math
 from typing import Protocol
 from uuid import UUID
 
@@ -17,7 +18,8 @@ from paceline.types import NO_EPOCH, NO_NODE, Acks, BrokerEpoch, LeaderEpoch, No
 from paceline.values import dataclass
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_node.controller.records import Partition
-from paceline_node.replication.follower import FetchOutcome, FollowerState, truncation_point
+from paceline_node.replication import refused_cuts
+from paceline_node.replication.follower import FetchOutcome, FollowerState
 from paceline_node.replication.leader import Brokers, LeaderState
 from paceline_node.storage.compaction_file import CompactionState
 from paceline_node.storage.epochs import EpochCache
@@ -93,6 +95,7 @@ class FetchCheck:
     diverging_epoch: LeaderEpoch = NO_EPOCH
     diverging_end: int = -1
     begin_anew: bool = False
+    follower_is_longer: bool = False
 
 
 ACCEPTED = FetchCheck()
@@ -137,11 +140,18 @@ class Replica:
     """
 
     def __init__(
-        self, me: NodeId, log: ReplicaLog, *, high_watermark: int = 0, counts_durable: bool = True
+        self,
+        me: NodeId,
+        log: ReplicaLog,
+        *,
+        high_watermark: int = 0,
+        counts_durable: bool = True,
+        patience_s: float = refused_cuts.PATIENCE_S,
     ) -> None:
         self.me = me
         self.log = log
         self.counts_durable = counts_durable
+        self.patience_s = patience_s
         self.role = Role.NONE
         self.leader_epoch: LeaderEpoch = NO_EPOCH
         self.registration: Partition | None = None
@@ -151,6 +161,7 @@ class Replica:
         self.durable_start = log.log_start_offset
         """The log start as a restart would find it at least."""
         self._brokers: Brokers = {}
+        self._started_at = math.inf
         self._clamp(high_watermark)
 
     @property
@@ -181,6 +192,7 @@ class Replica:
     def apply(self, registration: Partition, brokers: Brokers, now: float) -> Transition:
         """Act on a registration from an image that the gate admitted."""
         self._brokers = brokers
+        self._started_at = min(self._started_at, now)
         known = self.registration
         if known is registration:
             return Transition.NOTHING
@@ -314,7 +326,10 @@ class Replica:
                 return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
             epoch, end = found
             if epoch < last or end < position.fetch_offset:
-                return FetchCheck(diverging_epoch=epoch, diverging_end=end)
+                longer = refused_cuts.is_longer(log.epochs, position, epoch)
+                return FetchCheck(
+                    diverging_epoch=epoch, diverging_end=end, follower_is_longer=longer
+                )
         if position.fetch_offset > log.log_end_offset:
             return FetchCheck(ErrorCode.OFFSET_OUT_OF_RANGE)
         return ACCEPTED
@@ -342,7 +357,10 @@ class Replica:
         if not counts:
             return ACCEPTED
         leader.followers[sender.node].log_start = position.log_start_offset
-        leader.consider_expand(sender.node, self.high_watermark, self._brokers)
+        if not refused_cuts.awaits_complete(
+            leader.registration, sender.node, now - self._started_at, self.patience_s
+        ):
+            leader.consider_expand(sender.node, self.high_watermark, self._brokers)
         return ACCEPTED
 
     def answer(
@@ -366,6 +384,7 @@ class Replica:
             records_bytes,
             -1 if begin_at is None else begin_at,
             check.begin_anew,
+            check.follower_is_longer,
         )
 
     def consider_shrink(self, now: float, lag_max_s: float) -> bool:
@@ -421,9 +440,17 @@ class Replica:
             return FetchOutcome.DROPPED
         follower.in_flight = None
         follower.is_behind = False
-        if self.counts_as_complete and self._would_cut_committed(answer):
-            follower.leader_lacks = True
-            return FetchOutcome.LACKING
+        refused = refused_cuts.judge(
+            self.me,
+            self.registration,
+            log.epochs,
+            log.log_end_offset,
+            self.high_watermark,
+            answer,
+        )
+        if refused is not None:
+            follower.leader_lacks = refused is FetchOutcome.LACKING
+            return refused
         if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._out_of_range(follower, answer)
         if answer.error != ErrorCode.NONE:
@@ -431,32 +458,6 @@ class Replica:
         if answer.diverging_epoch >= 0:
             return self._diverge(follower, answer)
         return self._extend(follower, answer, records)
-
-    @property
-    def counts_as_complete(self) -> bool:
-        """Whether the metadata says that this replica has all that is committed. An unclean
-        election ends that for all but the elected one, so that they may be cut to what it has."""
-        known = self.registration
-        if known is None or self.me in known.damaged:
-            return False
-        return self.me in known.isr or self.me in known.elr
-
-    def _would_cut_committed(self, answer: FetchedPartition) -> bool:
-        """Whether the leader's log ends, or forks from this one, below what any leader has called
-        committed. A leader that was elected cleanly and has its log never says so."""
-        if answer.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-            return False
-        if answer.log_end_offset < self.high_watermark:
-            return True
-        if answer.error != ErrorCode.NONE or answer.diverging_epoch < 0:
-            return False
-        return self._fork(answer) < self.high_watermark
-
-    def _fork(self, answer: FetchedPartition) -> int:
-        log = self.log
-        return truncation_point(
-            log.epochs, log.log_end_offset, answer.diverging_epoch, answer.diverging_end_offset
-        )
 
     def _extend(
         self, follower: FollowerState, answer: FetchedPartition, records: memoryview
@@ -483,7 +484,7 @@ class Replica:
     def _diverge(self, follower: FollowerState, answer: FetchedPartition) -> FetchOutcome:
         log = self.log
         end = log.log_end_offset
-        point = self._fork(answer)
+        point = refused_cuts.fork(log.epochs, end, answer)
         assert point >= follower.confirmed, (point, follower)  # I22
         if point >= end:
             # No round may leave the log as it was: a leader that says so contradicts itself.

@@ -99,11 +99,14 @@ class Standing:
         self._lacking.pop(key, None)
         self._untold_lacking.pop(key, None)
 
-    def leader_lacks(self, partition: Partition) -> bool:
-        """The leader of ``partition`` asked it to cut what is committed; whether that is news. To
-        be told in any case: the controller had not taken it yet, or the leader would be another."""
+    def leader_lacks(self, partition: Partition, *, is_committed: bool) -> bool:
+        """The leader of ``partition`` asked it to cut what is committed, or may be (its log is the
+        longer one); whether that is news. To be told in any case: the controller had not taken it
+        yet, or the leader would be another."""
         key = partition.key
-        ref = LackingRef(*key, partition.leader_epoch, partition.high_watermark)
+        ref = LackingRef(
+            *key, partition.leader_epoch, partition.high_watermark, is_committed=is_committed
+        )
         before = self._lacking.get(key)
         self._lacking[key] = self._untold_lacking[key] = ref
         return before is None or before.leader_epoch != ref.leader_epoch

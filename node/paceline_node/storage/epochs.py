@@ -59,6 +59,16 @@ class EpochCache:
         """The newest epoch; -1 when there is none."""
         return LeaderEpoch(self._epochs[-1]) if self._epochs else NO_EPOCH
 
+    @property
+    def epoch_before_last(self) -> LeaderEpoch:
+        """The newest epoch but one; -1 when there is none."""
+        return LeaderEpoch(self._epochs[-2]) if len(self._epochs) > 1 else NO_EPOCH
+
+    @property
+    def last_start(self) -> int:
+        """Where the newest epoch begins; -1 when there is none."""
+        return self._starts[-1] if self._starts else -1
+
     def assign(self, epoch: int, start: int) -> bool:
         """Note that ``epoch`` begins at ``start``; return whether the table changed.
 

@@ -132,12 +132,14 @@ class RepairedRef(Message):
 @dataclass(frozen=True, slots=True)
 class LackingRef(Message):
     """A partition whose leader of ``leader_epoch`` asked its follower to cut records below
-    ``high_watermark``, which the follower knows to be committed. It has not cut them."""
+    ``high_watermark``, which the follower knows to be committed; or, if not ``is_committed``, such
+    as may be, since its log is the longer one. It has not cut them."""
 
     topic_id: TopicId
     partition: int
     leader_epoch: LeaderEpoch
     high_watermark: int
+    is_committed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ class FetchedPartition(Message):
     ``state_offset`` is told with an error or a fork: where a follower begins that has nothing in
     common with the leader's log, with the state as of there (FETCH_STATE); -1: ask again later.
     ``begin_anew``: the follower must do so though their logs agree, because tombstones behind its
-    end are gone from the leader's.
+    end are gone from the leader's. ``follower_is_longer``, with a fork: the follower's log is the
+    longer one of the two as they were when the leader's term began.
     """
 
     topic_id: TopicId
@@ -95,6 +96,7 @@ class FetchedPartition(Message):
     records_bytes: int
     state_offset: int = -1
     begin_anew: bool = False
+    follower_is_longer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from paceline.wire.peer.control import PartitionProposal
 from paceline_cluster.sim.replicas.broker import SimBroker
 from paceline_cluster.sim.replicas.oracle import Oracle
 from paceline_cluster.sim.replicas.runs import (
+    AGED,
     LOSSY_SMALL,
     MIN_ISR,
     MIXED,
@@ -30,6 +31,7 @@ from paceline_cluster.sim.replicas.runs import (
 )
 from paceline_node.controller import context, isr_proposals, partition_change, registration
 from paceline_node.controller.records import Partition
+from paceline_node.replication import refused_cuts
 from paceline_node.replication.follower import FetchOutcome, FollowerState
 from paceline_node.replication.isr import FollowerProgress, committed_end
 from paceline_node.replication.leader import Brokers, LeaderState
@@ -299,6 +301,17 @@ def _broker_epoch_of_member_unchecked() -> Iterator[None]:
         yield
 
 
+def _obeys(cut: FetchOutcome) -> Patch:
+    """What is refused for this reason is done after all."""
+    judge = refused_cuts.judge
+
+    def obedient(*seen: Any) -> FetchOutcome | None:
+        refused = judge(*seen)
+        return None if refused is cut else refused
+
+    return _set(refused_cuts, "judge", obedient)
+
+
 @contextlib.contextmanager
 def _taint_forgotten() -> Iterator[None]:
     begin = incarnation.begin
@@ -314,6 +327,9 @@ def _taint_forgotten() -> Iterator[None]:
     with (
         mock.patch.object(incarnation, "begin", forgetful),
         mock.patch.object(incarnation, "judge", unsuspecting),
+        # The longest log would make up for it, but in thousands of seeds.
+        _obeys(FetchOutcome.LONGER)(),
+        mock.patch.object(refused_cuts, "awaits_complete", return_value=False),
     ):
         yield
 
@@ -362,8 +378,10 @@ MIDDLE = (
         seed=13,
     ),
     Mutant("follower state kept over epochs", MOVER, 50, _followers_kept, seed=4),
-    Mutant("no partition epoch CAS", SLOW_PROPOSAL, 50, _no_cas, seed=44),
+    Mutant("no partition epoch CAS", SLOW_PROPOSAL, 50, _no_cas, seed=63),
     Mutant("log end counted in mode group", POWER_ALL, 50, _log_end_counted),
+    Mutant("committed records cut", AGED, 50, _obeys(FetchOutcome.LACKING)),
+    Mutant("longer logs cut", AGED, 100, _obeys(FetchOutcome.LONGER), seed=62),
 )
 """Found within 5 to 50 seeds of the profile that is biased to them."""
 
@@ -376,7 +394,7 @@ LATE = (
         seed=146,
     ),
     Mutant("taint forgotten", LOSSY_SMALL, 1500, _taint_forgotten, seed=1912),
-    Mutant("nonce missing", MOVER, 1500, _nonce_missing, seed=10),
+    Mutant("nonce missing", MOVER, 1500, _nonce_missing, seed=172),
     Mutant(
         "boot_seq unchecked",
         RESTARTS,

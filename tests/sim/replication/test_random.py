@@ -1,6 +1,6 @@
 """Random histories of the replication cores: no invariant is ever broken.
 
-``PACELINE_SEEDS`` is how many seeds each profile runs (50, 400 in all); ``PACELINE_SEED`` and
+``PACELINE_SEEDS`` is how many seeds each profile runs (50, 450 in all); ``PACELINE_SEED`` and
 ``PACELINE_PROFILE`` repeat one.
 """
 

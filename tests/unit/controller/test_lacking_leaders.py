@@ -5,17 +5,21 @@ from __future__ import annotations
 
 from paceline.errors import ErrorCode
 from paceline.types import NO_NODE, LeaderEpoch, NodeId
+from paceline.wire.native.admin import FenceBroker
 from paceline.wire.peer.control import LackingRef, ReportDamagedRequest
+from paceline_node.controller.partition_change import RECOVERY_CLEAN, RECOVERY_UNCONFIRMED
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_image
 from tests.unit.controller.test_damage import repaired, report, three
 
 
-def lacks(bench: Bench, node: int, *, leader_epoch: int | None = None) -> None:
-    """``node`` says that its leader lacks what is committed."""
+def lacks(
+    bench: Bench, node: int, *, leader_epoch: int | None = None, is_committed: bool = True
+) -> None:
+    """``node`` says that its leader lacks what is committed, or has the shorter log."""
     partition = bench.partition()
     epoch = LeaderEpoch(partition.leader_epoch if leader_epoch is None else leader_epoch)
-    ref = LackingRef(partition.topic_id, 0, epoch, 1000)
+    ref = LackingRef(partition.topic_id, 0, epoch, 1000, is_committed)
     broker = bench.image.brokers[NodeId(node)]
     bench.ask(ReportDamagedRequest(broker.node_id, broker.broker_epoch, (), lacking=(ref,)))
     check_image(bench.image)
@@ -78,3 +82,80 @@ def test_a_leader_does_not_speak_against_itself_nor_anybody_against_none() -> No
     assert before.leader == NO_NODE
     lacks(bench, 2)
     assert bench.partition() == before
+
+
+# --- longer logs ---------------------------------------------------------------------------------
+
+
+def after_all_went_down() -> Bench:
+    """0 was complete and leads; 2 was as well; 1, which came first, does not count."""
+    bench = three()
+    for node in (1, 0):
+        bench.start(node)
+    bench.fence(2)
+    partition = bench.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (0, (0,), (2,))
+    assert partition.recovery == RECOVERY_UNCONFIRMED
+    return bench
+
+
+def longer(bench: Bench, node: int) -> None:
+    lacks(bench, node, is_committed=False)
+
+
+def test_the_longer_log_leads() -> None:
+    bench = after_all_went_down()
+    epoch = bench.partition().leader_epoch
+    longer(bench, 1)
+    partition = bench.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (1, (1,), (0, 2))
+    assert (partition.damaged, partition.leader_epoch) == ((), epoch + 1)
+    bench.start(2)
+    longer(bench, 2)
+    partition = bench.partition()
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), (0, 1))
+    assert partition.recovery == RECOVERY_UNCONFIRMED
+
+
+def test_once_something_may_be_committed_no_log_is_longer() -> None:
+    bench = after_all_went_down()
+    assert bench.propose((0, 1)) == ErrorCode.NONE
+    assert bench.partition().recovery == RECOVERY_CLEAN
+    bench.start(2)
+    before = bench.partition()
+    longer(bench, 2)
+    assert bench.partition() == before
+
+
+def test_who_never_restarted_is_not_compared() -> None:
+    bench = three()
+    bench.fence(1)
+    bench.fence(2)
+    bench.start(1)
+    before = bench.partition()
+    assert (before.leader, before.recovery) == (0, RECOVERY_CLEAN)
+    longer(bench, 1)
+    assert bench.partition() == before
+
+
+def test_a_damaged_one_does_not_lead_by_its_length() -> None:
+    bench = after_all_went_down()
+    report(bench, 1)
+    before = bench.partition()
+    longer(bench, 1)
+    assert bench.partition() == before
+
+
+def test_one_that_is_fenced_asks_again() -> None:
+    bench = after_all_went_down()
+    before = bench.partition()
+    longer(bench, 2)
+    assert bench.partition() == before
+
+
+def test_where_an_operator_keeps_it_from_leading_the_leader_stays() -> None:
+    bench = after_all_went_down()
+    bench.ask(FenceBroker(NodeId(1), fenced=True))
+    longer(bench, 1)
+    partition = bench.partition()
+    assert (partition.leader, partition.isr, partition.recovery) == (0, (0,), RECOVERY_CLEAN)

@@ -94,7 +94,7 @@ class Follower:
             self._deadlines,
             append_failed=lambda log: pytest.fail(str(log.failed)),
             behind=lambda partition: None,
-            lacking=lambda partition, end: None,
+            lacking=lambda partition, end, is_committed: None,
             request_flush=lambda partition: None,
         )
 

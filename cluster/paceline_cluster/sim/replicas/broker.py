@@ -65,6 +65,8 @@ class SimBroker:
         self.life = 0
         self.alive = False
         self.paused = False
+        self.has_aged = False
+        """It may lack what it acknowledged, and does not know that."""
         self.acknowledged: Callable[[Pending], None] = lambda pending: None
         self.cutting: Callable[[SimBroker, int], None] = lambda broker, offset: None
         self.registered: Callable[[SimBroker, bool], None] = lambda broker, trusted: None
@@ -113,6 +115,7 @@ class SimBroker:
         self._timer(0.05, self._propose)
         self._timer(0.1, self._heartbeat)
         self._timer(0.3, self._checkpoint)
+        self._tell_whole()
         if not self.counts_durable:
             self._timer(0.3, self._flush)
         self._register()
@@ -149,6 +152,23 @@ class SimBroker:
         self.alive = False
         self.life += 1
         self.format()
+
+    def copy_disk(self) -> Callable[[], bool]:
+        """What kills it and puts the log, and what is noted about it, back as they are now; False:
+        another process runs. Of the same one nothing else tells that its disk is an old one."""
+        log, high_watermark, life = self.log.copy(), self.disk.high_watermark, self.life
+
+        def put_back() -> bool:
+            if self.life != life or not self.alive:
+                return False
+            self.kill()
+            self.world.note(f"b{self.node} aged {self.log.log_end_offset} -> {log.log_end_offset}")
+            self.disk.log = log
+            self.disk.high_watermark = high_watermark
+            self.has_aged = True
+            return True
+
+        return put_back
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP, then SIGCONT: what came meanwhile is handled afterwards, in order."""
@@ -294,6 +314,7 @@ class SimBroker:
                 self.log,
                 high_watermark=self.disk.high_watermark,
                 counts_durable=self.counts_durable,
+                patience_s=LAG_MAX_S,
             )
         change = self.replica.apply(topic.partitions[0], image.brokers, self.world.now)
         if change in (Transition.LEADER, Transition.FOLLOWER, Transition.LEADERLESS):
@@ -452,22 +473,34 @@ class SimBroker:
         if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.BEHIND):
             self._flush_target = min(self._flush_target, end)
             self.world.note(f"b{self.node} {outcome.value} {before} -> {end}")
-        if outcome is FetchOutcome.LACKING:
-            self._tell_lacking(replica)
+        if outcome in (FetchOutcome.LACKING, FetchOutcome.LONGER):
+            self._tell_lacking(replica, is_committed=outcome is FetchOutcome.LACKING)
         if outcome is FetchOutcome.APPENDED and self.counts_durable:
             self._flush()
         if outcome in (FetchOutcome.TRUNCATED, FetchOutcome.BEHIND, FetchOutcome.APPENDED):
             self._fetch()
 
-    def _tell_lacking(self, replica: Replica) -> None:
+    def _tell_lacking(self, replica: Replica, *, is_committed: bool) -> None:
         registration = replica.registration
         assert registration is not None
         assert self.broker_epoch is not None
-        self.world.note(f"b{self.node} refuses to cut below {replica.high_watermark}")
+        what = f"below {replica.high_watermark}" if is_committed else "as it is longer"
+        self.world.note(f"b{self.node} refuses to be cut {what}")
         lacking = control.LackingRef(
-            registration.topic_id, 0, replica.leader_epoch, replica.high_watermark
+            registration.topic_id, 0, replica.leader_epoch, replica.high_watermark, is_committed
         )
         request = control.ReportDamagedRequest(self.node, self.broker_epoch, (), lacking=(lacking,))
+        self.authority.ask(self.node, request, lambda answer: None)
+
+    def _tell_whole(self) -> None:
+        """Where the registration calls it damaged: it has read its log, and found nothing."""
+        self.world.after(0.2, self.guard(self._tell_whole))
+        registration = None if self.replica is None else self.replica.registration
+        if registration is None or self.node not in registration.damaged:
+            return
+        assert self.broker_epoch is not None
+        whole = control.RepairedRef(registration.topic_id, 0, registration.partition_epoch)
+        request = control.ReportDamagedRequest(self.node, self.broker_epoch, (), repaired=(whole,))
         self.authority.ask(self.node, request, lambda answer: None)
 
     # --- checkpoints --------------------------------------------------------------------------

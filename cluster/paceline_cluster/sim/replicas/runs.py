@@ -36,6 +36,7 @@ class Profile:
     move: float = 0.1
     min_isr: float = 0.08
     power_all: float = 0.0
+    age: float = 0.0
     again: float = 0.0
     mover: float = 0.0
     down_s: tuple[float, float] = (0.0, 0.8)
@@ -104,6 +105,18 @@ REJECTED = Profile(
     pause_s=(0.4, 1.0),
 )
 """Replicas are fenced and come back while proposals to admit them are under way."""
+AGED = Profile(
+    "aged",
+    slot_s=(0.1, 0.5),
+    kill=0.1,
+    kill_all=0.1,
+    lose=0.0,
+    pause=0.02,
+    cut=0.05,
+    age=0.3,
+    down_s=(0.0, 0.5),
+)
+"""One disk at a time is as it was some time ago, most often after all were killed."""
 PROFILES = {
     profile.name: profile
     for profile in (
@@ -115,6 +128,7 @@ PROFILES = {
         MIN_ISR,
         RESTARTS,
         REJECTED,
+        AGED,
     )
 }
 
@@ -202,6 +216,7 @@ class Run:
             (profile.move, self._move),
             (profile.min_isr, self._change_min_isr),
             (profile.power_all, self._power_all),
+            (profile.age, self._age),
         )
         drawn = self.world.rng.random()
         for share, fault in table:
@@ -273,6 +288,8 @@ class Run:
         registered = self.authority.image.brokers
         for node in sorted(self._lossy):
             back = self.brokers[node]
+            if back.has_aged and not self.oracle.is_complete(back):
+                continue
             if (
                 partition is not None
                 and node in partition.isr
@@ -280,7 +297,25 @@ class Run:
                 and registered[NodeId(node)].broker_epoch == back.broker_epoch
             ):
                 self._lossy.discard(node)
+                back.has_aged = False
         return len(self._lossy | {broker.node}) <= self.low_min_isr - 1
+
+    def _age(self) -> None:
+        """Some time later the disk of one node is as it is now."""
+        broker = self._living()
+        if broker is not None:
+            put_back = broker.copy_disk()
+            self.world.after(
+                self.world.rng.uniform(0.1, 2.0), lambda: self._grow_old(broker, put_back)
+            )
+
+    def _grow_old(self, broker: SimBroker, put_back: Callable[[], bool]) -> None:
+        if not self._may_lose(broker) or self.world.healed or not put_back():
+            return
+        self._lossy.add(broker.node)
+        if self.world.rng.random() < 0.8:
+            self._kill_all()
+        self._restart_later(broker)
 
     def _pause(self) -> None:
         broker = self._living()

@@ -37,6 +37,14 @@ class SimLog:
     def log_end_offset(self) -> int:
         return self.log_start_offset + len(self.records)
 
+    def copy(self) -> SimLog:
+        """What is on the disk now."""
+        log = SimLog()
+        log.log_start_offset = self.log_start_offset
+        log.records = list(self.records)
+        log.recover()
+        return log
+
     def flush(self) -> None:
         self.durable_offset = self.log_end_offset
 

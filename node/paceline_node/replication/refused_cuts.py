@@ -1,0 +1,90 @@
+"""When a follower refuses to be cut to what its leader has, and when a leader waits for others.
+
+Pure. A leader that was elected cleanly, and whose disk tells the truth, never asks anybody to cut
+what is committed. But after everybody went down the controller only knows who *was* complete, and a
+disk may be as it had been some time ago. So logs are compared, and here, where it costs nothing: a
+follower that would be cut learns how far both logs reach.
+"""
+
+from __future__ import annotations
+
+from paceline.errors import ErrorCode
+from paceline.types import NodeId
+from paceline.wire.peer.replica import FetchedPartition, FetchPartition
+from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
+from paceline_node.controller.records import Partition
+from paceline_node.replication.follower import FetchOutcome, truncation_point
+from paceline_node.storage.epochs import EpochCache
+
+PATIENCE_S = 4.0
+"""How long after its start a process that leads by what it was waits for another complete replica:
+as long as a failover takes."""
+
+
+def counts_as_complete(me: NodeId, registration: Partition | None) -> bool:
+    """Whether the metadata says that ``me`` has all that is committed. An unclean election ends
+    that for all but the elected one, so that they may be cut to what it has."""
+    if registration is None or me in registration.damaged:
+        return False
+    return me in registration.isr or me in registration.elr
+
+
+def fork(epochs: EpochCache, log_end: int, answer: FetchedPartition) -> int:
+    """Where a log with these epochs is to be cut by a diverging answer."""
+    return truncation_point(epochs, log_end, answer.diverging_epoch, answer.diverging_end_offset)
+
+
+def judge(
+    me: NodeId,
+    registration: Partition | None,
+    epochs: EpochCache,
+    log_end: int,
+    high_watermark: int,
+    answer: FetchedPartition,
+) -> FetchOutcome | None:
+    """LACKING or LONGER if nothing here is to be cut, whatever the leader says; else None."""
+    if registration is None:
+        return None
+    if counts_as_complete(me, registration) and _lacks_committed(
+        epochs, log_end, high_watermark, answer
+    ):
+        return FetchOutcome.LACKING
+    may_lead = me not in registration.damaged and me not in registration.marks
+    is_open = registration.recovery == RECOVERY_UNCONFIRMED
+    if is_open and may_lead and answer.follower_is_longer:
+        return FetchOutcome.LONGER
+    return None
+
+
+def _lacks_committed(
+    epochs: EpochCache, log_end: int, high_watermark: int, answer: FetchedPartition
+) -> bool:
+    """Whether the leader's log ends, or forks from this one, below what any leader has called
+    committed."""
+    if answer.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+        return False
+    if answer.log_end_offset < high_watermark:
+        return True
+    if answer.error != ErrorCode.NONE or answer.diverging_epoch < 0:
+        return False
+    return fork(epochs, log_end, answer) < high_watermark
+
+
+def is_longer(epochs: EpochCache, position: FetchPartition, diverging_epoch: int) -> bool:
+    """Whether a follower that is told ``diverging_epoch`` has the longer log: by the last epoch, or
+    in one epoch by the end, compared with the leader's log as it was when its term began."""
+    term = epochs.last_epoch
+    if position.last_fetched_epoch >= term:
+        return False
+    before = epochs.epoch_before_last
+    if before < 0:
+        return epochs.last_start == 0  # there was nothing; else all of it has expired
+    return diverging_epoch == before
+
+
+def awaits_complete(registration: Partition, node: NodeId, ran_s: float, patience_s: float) -> bool:
+    """Whether ``node`` must not join the ISR yet: others count as complete, and it does not. With
+    it the leader could commit something before it was compared with any of them."""
+    if registration.recovery != RECOVERY_UNCONFIRMED or node in registration.elr:
+        return False
+    return bool(registration.elr) and ran_s < patience_s

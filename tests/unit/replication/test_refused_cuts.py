@@ -1,0 +1,110 @@
+"""After everybody went down the longest log leads: a follower that has it is not cut, and nobody
+commits anything before a second complete replica was heard, for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.types import NodeId
+from paceline_cluster.sim.replicas.simlog import SimLog
+from paceline_node.controller.partition_change import RECOVERY_UNCLEAN, RECOVERY_UNCONFIRMED
+from paceline_node.controller.records import Partition
+from paceline_node.replication.follower import FetchOutcome
+from paceline_node.replication.refused_cuts import PATIENCE_S
+from paceline_node.replication.replica import Replica
+from tests.sim.replication.build import brokers, fetch_once, log_of, registration
+
+Epochs = tuple[int, ...]
+OPEN = replace(registration(0, 6, isr=(0,)), elr=(NodeId(2),), recovery=RECOVERY_UNCONFIRMED)
+"""Node 0 was complete, as was 2; of 1 nobody knows."""
+LONGER = {
+    "same epoch": ((1, 1), (1, 1, 1)),
+    "newer epoch": ((1, 1, 1), (1, 1, 2)),
+    "newer epoch, earlier end": ((1, 1, 1, 1), (1, 1, 2)),
+    "leader is empty": ((), (1,)),
+}
+NOT_LONGER = {
+    "older epoch, later end": ((1, 1, 3), (1, 1, 1, 1, 1)),
+    "epoch between": ((1, 1, 3), (1, 1, 2, 2)),
+}
+
+
+def pair(theirs: Epochs, mine: Epochs, seen: Partition) -> tuple[Replica, Replica]:
+    leader = Replica(NodeId(0), SimLog.of_epochs(theirs))
+    follower = Replica(NodeId(1), SimLog.of_epochs(mine))
+    for replica in (leader, follower):
+        replica.apply(seen, brokers(), 0.0)
+    return leader, follower
+
+
+@pytest.mark.parametrize("logs", LONGER.values(), ids=LONGER)
+def test_the_longer_log_is_not_cut(logs: tuple[Epochs, Epochs]) -> None:
+    leader, follower = pair(*logs, OPEN)
+    before = list(log_of(follower).records)
+    for nonce in range(1, 4):
+        assert fetch_once(leader, follower, nonce=nonce) is FetchOutcome.LONGER
+    assert log_of(follower).records == before
+
+
+@pytest.mark.parametrize("logs", LONGER.values(), ids=LONGER)
+def test_what_the_leader_writes_in_its_term_makes_it_no_longer(
+    logs: tuple[Epochs, Epochs],
+) -> None:
+    leader, follower = pair(*logs, OPEN)
+    for value in range(9):
+        log_of(leader).append(6, value)
+    assert fetch_once(leader, follower) is FetchOutcome.LONGER
+
+
+@pytest.mark.parametrize("logs", NOT_LONGER.values(), ids=NOT_LONGER)
+def test_the_shorter_log_is_cut(logs: tuple[Epochs, Epochs]) -> None:
+    leader, follower = pair(*logs, OPEN)
+    assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
+
+
+CLOSED = {
+    "something may be committed since": replace(OPEN, recovery=0),
+    "an operator elected it": replace(OPEN, recovery=RECOVERY_UNCLEAN),
+    "damaged": replace(OPEN, damaged=(NodeId(1),)),
+    "may not lead": replace(OPEN, marks=(NodeId(1),)),
+}
+
+
+@pytest.mark.parametrize("seen", CLOSED.values(), ids=CLOSED)
+def test_otherwise_the_longer_log_is_cut_as_ever(seen: Partition) -> None:
+    leader, follower = pair(*LONGER["same epoch"], seen)
+    assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
+
+
+def proposed(leader: Replica) -> bool:
+    assert leader.leader is not None
+    return leader.leader.pending is not None
+
+
+def test_who_does_not_count_joins_when_the_others_had_their_time() -> None:
+    leader, follower = pair((1, 1), (1, 1), OPEN)
+    fetch_once(leader, follower, now=PATIENCE_S - 0.1)
+    assert not proposed(leader)
+    fetch_once(leader, follower, nonce=2, now=PATIENCE_S)
+    assert proposed(leader)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [replace(OPEN, recovery=0), replace(OPEN, elr=()), replace(OPEN, elr=(NodeId(1),))],
+    ids=["confirmed", "nobody else counts", "it counts itself"],
+)
+def test_nobody_else_waits(seen: Partition) -> None:
+    leader, follower = pair((1, 1), (1, 1), seen)
+    fetch_once(leader, follower)
+    assert proposed(leader)
+
+
+def test_a_process_that_has_been_here_for_long_does_not_wait() -> None:
+    leader, follower = pair((1, 1), (1, 1), registration(1, 5))
+    for replica in (leader, follower):
+        replica.apply(OPEN, brokers(), 100.0)
+    fetch_once(leader, follower, now=100.0)
+    assert proposed(leader)
