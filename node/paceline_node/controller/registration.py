@@ -228,6 +228,7 @@ def _take_longer(draft: Draft, node: NodeId, partition: Partition) -> None:
 
     As long as nothing was committed since, the longest log has all that is. The shorter one stays
     in the ELR: most often it lacks nothing, and should the longer one's disk be lost it is needed.
+    But where ``node`` is no complete one another member must be heard first, if there is one.
     Where an operator keeps ``node`` from leading the leader stays, and others are cut; one that is
     fenced for now asks again.
     """
@@ -242,7 +243,9 @@ def _take_longer(draft: Draft, node: NodeId, partition: Partition) -> None:
         return
     if not broker.electable:
         return
-    draft.change(partition, Change(isr=(node,), leader=node))
+    stays = node in partition.elr or not partition.elr
+    passed = frozenset[NodeId]() if stays else frozenset(partition.isr)
+    draft.change(partition, Change(isr=(node,), untrusted=passed, leader=node))
 
 
 def _without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
