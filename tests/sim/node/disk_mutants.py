@@ -237,11 +237,16 @@ async def _nothing_promised(disk: Disk, path: str) -> Kept:
     return Kept(kept.state, 0)
 
 
+async def _nothing_forgotten(*_: object) -> str | None:
+    return None
+
+
 @contextlib.contextmanager
 def _votes_as_if_new() -> Iterator[None]:
     with (
         mock.patch.object(raft_store, "mend", _copy_anew),
         mock.patch.object(raft_store, "_read_hard_state", _nothing_promised),
+        mock.patch.object(raft_store, "_forgotten", _nothing_forgotten),
     ):
         yield
 
