@@ -50,13 +50,16 @@ class ClientStream(trio.abc.HalfCloseableStream):
         self.leaving = leaving
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        broken: trio.BrokenResourceError | None = None
+        data: bytes | bytearray = b""
         try:
             data = await self.plain.receive_some(max_bytes)
-        except trio.BrokenResourceError:
-            await self.leaving.turn()
-            raise
+        except trio.BrokenResourceError as error:
+            broken = error
         if not data:
             await self.leaving.turn()
+        if broken is not None:
+            raise broken
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:

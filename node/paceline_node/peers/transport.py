@@ -132,16 +132,19 @@ class SocketTransport:
             await trio.lowlevel.wait_readable(self._fd())
         while True:
             fd = self._fd()
+            broken: OSError | None = None
+            count = 0
             try:
                 count = os.readv(fd, targets)
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(fd)
                 continue
-            except OSError:
-                await self._turn_to_leave()
-                raise
+            except OSError as error:
+                broken = error
             if count == 0:
                 await self._turn_to_leave()
+            if broken is not None:
+                raise broken
             self._more = count == sum(map(len, targets))
             return count
 
