@@ -38,6 +38,10 @@ class Guest(enum.Enum):
     COORDINATOR = "coordinator"
 
 
+_TRANSACTIONAL = (Guest.CURSUS, Guest.KAFKA)
+_COPYING = 0.25
+
+
 class Keeping(enum.Enum):
     """A way in which a topic does not keep all that is written to it (``keeping/``)."""
 
@@ -92,7 +96,8 @@ def places_of(topics: Iterable[TopicPlan]) -> list[tuple[str, int]]:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole run. ``writers``, ``readers`` and so on are counts of clients (``line_``: of V1);
-    where there are ``streamers``, others use segments too. Each of ``guests`` brings a few clients.
+    where there are ``streamers``, others use segments too. Each of ``guests`` brings a few clients,
+    those of ``copying_guests`` some that copy a topic in transactions, too.
     ``pause_s`` bounds a writer's pause between two writes. ``crowd`` of the writers go when all is
     healed: they write more than replicas that are behind can bear. ``spares`` are machines that
     have a disk but no process until a fault starts one. ``losses`` is how many machines may have
@@ -122,6 +127,7 @@ class Plan:
     copiers: int = 0
     crowd: int = 0
     guests: tuple[Guest, ...] = ()
+    copying_guests: tuple[Guest, ...] = ()
     pipelines: int = 1
     namers: int = 0
     keepings: tuple[Keeping, ...] = ()
@@ -136,6 +142,16 @@ class Plan:
     def copies(self) -> TopicPlan:
         """Where the first topic is copied to, in transactions."""
         return replace(self.topics[0], name=COPIES, partitions=1)
+
+    def guest_copies(self, guest: Guest) -> TopicPlan:
+        """Where clients of ``guest`` copy the first topic to."""
+        return replace(self.copies, name=f"{COPIES}.{guest.value}")
+
+    @property
+    def all_copies(self) -> tuple[TopicPlan, ...]:
+        """All topics that others are copied to."""
+        own = (self.copies,) if self.copiers else ()
+        return (*own, *[self.guest_copies(guest) for guest in self.copying_guests])
 
     @property
     def tallies(self) -> TopicPlan:
@@ -200,6 +216,8 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
     topics = _topics(rng, profile)
     length = profile.seconds if seconds is None else seconds
     company = _company(seed, profile)
+    is_busy = bool(company.streamers or company.transactors)
+    guests = _guests(seed, profile, is_busy=is_busy)
     return Plan(
         seed=seed,
         profile=profile.name,
@@ -225,7 +243,8 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         crowd=profile.crowd,
         pipelines=profile.pipelines,
         namers=profile.namers,
-        guests=_guests(seed, profile, is_busy=bool(company.streamers or company.transactors)),
+        guests=guests,
+        copying_guests=_copying_guests(seed, profile, guests),
         keepings=_keepings(seed, profile),
     )
 
@@ -300,6 +319,14 @@ def _guests(seed: int, profile: Profile, *, is_busy: bool) -> tuple[Guest, ...]:
     found = rng.sample(list(Guest), min(count, len(Guest)))
     always = [Guest(name) for name in profile.invites]
     return tuple(dict.fromkeys((*always, *(found[:1] if is_busy else found))))
+
+
+def _copying_guests(seed: int, profile: Profile, guests: Iterable[Guest]) -> tuple[Guest, ...]:
+    """Those of ``guests`` that have transactions, now and then: they cost as much as all else of
+    theirs. Drawn apart."""
+    rng = random.Random(f"{seed}/{profile.name}/copying guests")
+    able = [guest for guest in guests if guest in _TRANSACTIONAL]
+    return tuple(guest for guest in able if rng.random() < _COPYING)
 
 
 def _keepings(seed: int, profile: Profile) -> tuple[Keeping, ...]:

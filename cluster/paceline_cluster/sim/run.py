@@ -21,6 +21,7 @@ from paceline_cluster.sim.company import Company, Worker, gather, read_everythin
 from paceline_cluster.sim.copier import what_is_wrong_with_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
+from paceline_cluster.sim.guests.copied import what_is_wrong_with_guests
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.liveness import Health
@@ -283,6 +284,11 @@ class Run:
             )
             if self.plan.copiers:
                 await while_connected(self.cluster, "10.0.2.1", self._rng, self._judge_copies)
+            problem = await what_is_wrong_with_guests(
+                company.writers, self.cluster, "10.0.2.1", self._rng
+            )
+            if problem is not None:
+                self.oracle.fail("EOS", problem)
         if scope.cancelled_caught:
             self.oracle.fail("V7", f"writers and the last reading take longer than {FINISH_S} s")
             return
@@ -306,7 +312,7 @@ class Run:
 
     async def _create_topics(self, client: Client) -> None:
         topics = self.plan.all_topics
-        for topic in (*topics, self.plan.copies) if self.plan.copiers else topics:
+        for topic in (*topics, *self.plan.all_copies):
             await client.admin.create_topic(
                 topic.name,
                 partitions=topic.partitions,

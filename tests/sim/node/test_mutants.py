@@ -24,7 +24,7 @@ def plan_of(mutant: NodeMutant, seed: int) -> Plan:
         return draw(seed, profile)
     plan = draw(seed, profile, seconds=mutant.seconds)
     guests = plan.guests if mutant.guests else ()
-    return replace(plan, transactors=0, copiers=0, streamers=0, guests=guests)
+    return replace(plan, transactors=0, copiers=0, streamers=0, guests=guests, copying_guests=())
 
 
 def find(mutant: NodeMutant) -> str | None:

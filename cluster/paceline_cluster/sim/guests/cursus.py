@@ -115,6 +115,34 @@ class AnyNode:
         self._address = None
 
 
+class Leaders:
+    """Who leads the partitions of a topic, as any node tells; asked for again when it is wrong."""
+
+    def __init__(self, links: CursusLinks, topic: str) -> None:
+        self._links = links
+        self._topic = topic
+        self._known: list[Address | None] = []
+
+    async def of(self, number: int) -> Address | None:
+        """The leader of a partition, None when there is none. Raises PacelineError."""
+        if not self._known:
+            link = await self._links.to_any()
+            told = (await link.ask(f"METADATA topic={self._topic}"))["leaders"]
+            self._known = [Address.parse(each) if each else None for each in told.split(",")]
+        return self._known[number]
+
+    def forget(self) -> None:
+        """What is known has turned out to be wrong."""
+        self._known.clear()
+
+
+async def coordinator_of(links: CursusLinks, key: str) -> Address:
+    """Where the coordinator of ``group=`` or ``transactional_id=`` is. Raises PacelineError."""
+    link = await links.to_any()
+    told = await link.ask(f"FIND_COORDINATOR {key}")
+    return Address(told["host"], int(told["port"]))
+
+
 def records_of(answer: bytes) -> list[CursusRecord]:
     """The records of a data frame. Raises CursusError for a refusal."""
     if not answer.startswith(MAGIC):

@@ -16,6 +16,8 @@ from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.guests.cursus import (
     CursusLink,
     CursusLinks,
+    Leaders,
+    coordinator_of,
     cursus_links,
     fields_of,
     is_fencing,
@@ -68,13 +70,13 @@ class _Membership:
         self._rng = rng
         self._links = links
         self._generation = -1
-        self._leaders: list[Address | None] = []
+        self._leaders = Leaders(links, topic.name)
 
     async def run(self) -> None:
         """Join, and read until the group moves on; again and again."""
         while True:
             try:
-                coordinator = await coordinator_of(self._links, GROUP)
+                coordinator = await coordinator_of(self._links, f"group={GROUP}")
                 while True:
                     assigned = await self._join(coordinator)
                     try:
@@ -88,7 +90,7 @@ class _Membership:
     async def leave(self) -> None:
         """Be no member any more, if the coordinator can be asked."""
         with contextlib.suppress(PacelineError):
-            link = await self._links.to(await coordinator_of(self._links, GROUP))
+            link = await self._links.to(await coordinator_of(self._links, f"group={GROUP}"))
             await link.ask(f"LEAVE_GROUP topic={self._topic} group={GROUP} member={self._member}")
 
     async def _join(self, coordinator: Address) -> list[int]:
@@ -131,7 +133,7 @@ class _Membership:
         """Read some at the leader; whether there was any. Leaders that move are asked for again."""
         line = f"CONSUME topic={self._topic} partition={number} offset={positions[number]}"
         try:
-            leader = await self._leader(number)
+            leader = await self._leaders.of(number)
             if leader is None:
                 return False
             link = await self._links.to(leader)
@@ -139,7 +141,7 @@ class _Membership:
         except PacelineError as error:
             if is_fencing(error):
                 raise
-            self._leaders.clear()
+            self._leaders.forget()
             return False
         if not records:
             return False
@@ -148,13 +150,6 @@ class _Membership:
         self._recorder.given(reader, where, records[0].offset, -1, values)
         positions[number] = records[-1].offset + 1
         return True
-
-    async def _leader(self, number: int) -> Address | None:
-        if not self._leaders:
-            link = await self._links.to_any()
-            told = (await link.ask(f"METADATA topic={self._topic}"))["leaders"]
-            self._leaders = [Address.parse(each) if each else None for each in told.split(",")]
-        return self._leaders[number]
 
     async def _commit(self, coordinator: Address, number: int, offset: int) -> None:
         link = await self._links.to(coordinator)
@@ -166,13 +161,6 @@ class _Membership:
         where = at(self._topic, number)
         with self._recorder.committing(GROUP, where, offset, self._generation, is_open=is_open):
             await link.ask(line)
-
-
-async def coordinator_of(links: CursusLinks, group: str) -> Address:
-    """Where a group's coordinator is. Raises PacelineError."""
-    link = await links.to_any()
-    told = await link.ask(f"FIND_COORDINATOR group={group}")
-    return Address(told["host"], int(told["port"]))
 
 
 async def committed(link: CursusLink, topic: str, partition: int, recorder: Recorder) -> int:

@@ -8,12 +8,17 @@ from collections.abc import Callable
 from paceline.client.client import Client
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.guests import cursus_member, kafka_member
-from paceline_cluster.sim.guests.cursus import cursus_links
+from paceline_cluster.sim.guests.copied import copying_of
+from paceline_cluster.sim.guests.copier import GuestCopier
+from paceline_cluster.sim.guests.copy_rule import CopyRule
+from paceline_cluster.sim.guests.cursus import coordinator_of, cursus_links
+from paceline_cluster.sim.guests.cursus_copier import CursusCopier
 from paceline_cluster.sim.guests.cursus_member import CursusMember
 from paceline_cluster.sim.guests.cursus_reader import CursusReader
 from paceline_cluster.sim.guests.cursus_writer import CursusWriter
 from paceline_cluster.sim.guests.driven_member import DrivenMember, Owners, ask_committed
 from paceline_cluster.sim.guests.kafka import kafka_cluster
+from paceline_cluster.sim.guests.kafka_copier import KafkaCopier
 from paceline_cluster.sim.guests.kafka_member import KafkaMember
 from paceline_cluster.sim.guests.kafka_namer import KafkaNamer
 from paceline_cluster.sim.guests.kafka_pipeline import KafkaPipeline
@@ -26,8 +31,9 @@ from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import while_connected
 
 GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember | KafkaNamer | DrivenMember
-Producer = GuestWriter | KafkaPipeline
+Producer = GuestWriter | KafkaPipeline | GuestCopier
 _MEMBERS = 2
+_COPIERS = {Guest.CURSUS: CursusCopier, Guest.KAFKA: KafkaCopier}
 
 
 def invited(plan: Plan, recorder: Recorder) -> tuple[list[Producer], list[GuestReader]]:
@@ -59,6 +65,10 @@ def invited(plan: Plan, recorder: Recorder) -> tuple[list[Producer], list[GuestR
         others += [
             DrivenMember(f"dm{n}", topic, recorder, owners, fork()) for n in range(_MEMBERS + 1)
         ]
+    for guest in plan.copying_guests:
+        rule = CopyRule(copying_of(plan, guest))
+        kind = _COPIERS[guest]
+        writers += [kind(f"{guest.value}-copier{n}", rule, fork()) for n in range(_MEMBERS)]
     return writers, others
 
 
@@ -71,9 +81,7 @@ async def last_questions(
         async with cursus_links(cluster, host, rng) as cursus:
 
             async def ask_cursus() -> None:
-                link = await cursus.to(
-                    await cursus_member.coordinator_of(cursus, cursus_member.GROUP)
-                )
+                link = await cursus.to(await coordinator_of(cursus, f"group={cursus_member.GROUP}"))
                 for number in range(topic.partitions):
                     await cursus_member.committed(link, topic.name, number, recorder)
 

@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 import trio
 
 from paceline.errors import ConnectionLost, CorruptMessage, ErrorCode, PacelineError, error_for
+from paceline.types import Isolation
 from paceline.wire.batch import iter_batches, verify
 from paceline.wire.kafka import apis
 from paceline.wire.kafka import records as wire
@@ -27,7 +28,7 @@ from paceline.wire.kafka.cluster import (
     MetadataResponse,
 )
 from paceline.wire.kafka.layout import Struct
-from paceline.wire.records import decode_records
+from paceline.wire.records import Record, decode_records
 from paceline_cluster.sim.cluster import KAFKA_PORT, SimCluster
 from paceline_cluster.sim.guests.links import ANSWER_S, Address, Connection, Links
 from paceline_cluster.sim.history import Recorder, at, is_open
@@ -36,6 +37,9 @@ R = TypeVar("R", bound=Struct)
 _KEYS = {api.request: api.key for api in APIS.values()}
 _SIZE_BYTES = 4
 _FETCH_BYTES = 64 * 1024
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
+"""Of whom a coordinator is asked for."""
 _ASK_AGAIN = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
@@ -156,11 +160,13 @@ class KafkaCluster:
                 if part.leader_id in brokers:
                     self._leaders[topic, part.partition_index] = brokers[part.leader_id]
 
-    async def coordinator(self, group: str) -> KafkaLink:
-        """A connection to a group's coordinator. Raises PacelineError."""
+    async def coordinator(self, key: str, *, kind: int = GROUP_KEY) -> KafkaLink:
+        """A connection to the coordinator of a group or of a transactional id. Raises
+        PacelineError."""
         link = await self.links.to_any()
-        told = await link.ask(FindCoordinatorRequest(key=group), 2, FindCoordinatorResponse)
-        raise_for(told.error_code, f"the coordinator of {group}")
+        request = FindCoordinatorRequest(key=key, key_type=kind)
+        told = await link.ask(request, 2, FindCoordinatorResponse)
+        raise_for(told.error_code, f"the coordinator of {key}")
         return await self.links.to(Address(told.host, told.port))
 
 
@@ -185,6 +191,25 @@ async def fetch(
 ) -> int:
     """Read some at the leader, and note it; the next offset. Raises PacelineError; what stands
     before a damaged batch is read."""
+    found = await fetch_batches(cluster, where, offset, version=version, wait_ms=wait_ms)
+    for leader_epoch, records in found:
+        values = [each.value for each in records]
+        recorder.given(reader, at(*where), records[0].offset, leader_epoch, values)
+        offset = records[-1].offset + 1
+    return offset
+
+
+async def fetch_batches(
+    cluster: KafkaCluster,
+    where: tuple[str, int],
+    offset: int,
+    *,
+    version: int,
+    wait_ms: int,
+    isolation: Isolation = Isolation.READ_UNCOMMITTED,
+) -> list[tuple[int, list[Record]]]:
+    """Batches from ``offset`` on, at the leader: their epochs and their records. No partition that
+    is read so is written in transactions. Raises as :func:`fetch`."""
     link = await cluster.leader(where)
     part = wire.FetchRequestTopicPartition(
         partition=where[1], fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
@@ -193,6 +218,7 @@ async def fetch(
         max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=_FETCH_BYTES,
+        isolation_level=isolation.value,
         topics=(wire.FetchRequestTopic(topic=where[0], partitions=(part,)),),
     )
     told = await link.ask(request, version, wire.FetchResponse)
@@ -201,13 +227,13 @@ async def fetch(
     (found,) = entry.partitions
     raise_for(found.error_code, f"FETCH {at(*where)}")
     if not isinstance(found.records, memoryview):
-        return offset
-    begun = offset
+        return []
+    batches: list[tuple[int, list[Record]]] = []
     for position, header in iter_batches(found.records):
         try:
             verify(found.records, position)
         except CorruptMessage:
-            if offset == begun:
+            if not batches:
                 raise
             break
         assert not header.is_control, f"a marker in {at(*where)}"
@@ -215,7 +241,5 @@ async def fetch(
             each for each in decode_records(found.records, position) if each.offset >= offset
         ]
         if records:
-            values = [each.value for each in records]
-            recorder.given(reader, at(*where), records[0].offset, header.leader_epoch, values)
-            offset = records[-1].offset + 1
-    return offset
+            batches.append((header.leader_epoch, records))
+    return batches

@@ -8,9 +8,7 @@ import random
 
 import trio
 
-from paceline.errors import ErrorCode, PacelineError
-from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
-from paceline.wire.kafka import groups as wire
+from paceline.errors import PacelineError
 from paceline.wire.kafka import offsets
 from paceline_cluster.checker import events
 from paceline_cluster.sim.cluster import SimCluster
@@ -22,6 +20,7 @@ from paceline_cluster.sim.guests.kafka import (
     kafka_cluster,
     raise_for,
 )
+from paceline_cluster.sim.guests.kafka_seat import AGAIN, ANEW, KafkaSeat
 from paceline_cluster.sim.guests.links import AGAIN_S
 from paceline_cluster.sim.guests.member import be_many, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
@@ -29,22 +28,7 @@ from paceline_cluster.sim.plan import TopicPlan
 
 GROUP = "fetchers"
 _SESSION_MS = 2000
-_REBALANCE_MS = 3000
-_JOIN_S = 8.0
-"""Longer than a rebalance may take."""
 _STATIC = 0.4
-_AGAIN = frozenset(
-    (
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.ILLEGAL_GENERATION,
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        ErrorCode.FENCED_INSTANCE_ID,
-        ErrorCode.MEMBER_ID_REQUIRED,
-    )
-)
-"""What a member joins again for."""
-_ANEW = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID))
-"""What it joins again for as another one."""
 
 
 class KafkaMember:
@@ -83,13 +67,13 @@ class _Membership:
         self._name = name
         self._instance = instance
         self._topic = topic.name
-        self._count = topic.partitions
+        self._seat = KafkaSeat(
+            GROUP, topic.name, topic.partitions, session_ms=_SESSION_MS, instance=instance
+        )
         self._recorder = recorder
         self._rng = rng
         self._known = known
         self._version = rng.choice((11, 12))
-        self._id = ""
-        self._generation = -1
 
     async def run(self) -> None:
         """Join, and read until the group moves on; again and again."""
@@ -98,20 +82,16 @@ class _Membership:
                 link = await self._known.coordinator(GROUP)
                 await self._read(link, await self._join(link))
             except PacelineError as error:
-                if error.code in _ANEW:
-                    self._id = ""
-                if error.code not in _AGAIN:
+                if error.code in ANEW:
+                    self._seat.id = ""
+                if error.code not in AGAIN:
                     await trio.sleep(AGAIN_S)
 
     async def leave(self) -> None:
         """Be no member any more, if the coordinator can be asked."""
         with contextlib.suppress(PacelineError):
             link = await self._known.coordinator(GROUP)
-            leaver = wire.LeaveGroupRequestMember(
-                member_id=self._id, group_instance_id=self._instance
-            )
-            request = wire.LeaveGroupRequest(group_id=GROUP, members=(leaver,))
-            await link.ask(request, 3, wire.LeaveGroupResponse)
+            await self._seat.leave(link)
 
     # --- joining ----------------------------------------------------------------------------------
 
@@ -120,54 +100,15 @@ class _Membership:
         recorder = self._recorder
         op = recorder.next_op()
         recorder.say(events.Join(recorder.t, op, GROUP, self._name))
-        protocol = wire.JoinGroupRequestProtocol(
-            name="range", metadata=Subscription((self._topic,)).to_bytes()
-        )
-        request = wire.JoinGroupRequest(
-            group_id=GROUP,
-            session_timeout_ms=_SESSION_MS,
-            rebalance_timeout_ms=_REBALANCE_MS,
-            member_id=self._id,
-            group_instance_id=self._instance,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=(protocol,),
-        )
-        told = await link.ask(request, 5, wire.JoinGroupResponse, within_s=_JOIN_S)
-        if told.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self._id = told.member_id
-        raise_for(told.error_code, "JOIN_GROUP")
-        self._id, self._generation = told.member_id, told.generation_id
-        recorder.say(events.Joined(recorder.t, op, self._generation))
-        dealt = self._dealt(told) if told.leader == self._id else ()
-        sync = wire.SyncGroupRequest(
-            group_id=GROUP,
-            generation_id=self._generation,
-            member_id=self._id,
-            group_instance_id=self._instance,
-            assignments=dealt,
-        )
-        synced = await link.ask(sync, 3, wire.SyncGroupResponse, within_s=_JOIN_S)
-        raise_for(synced.error_code, "SYNC_GROUP")
-        found = Assignment.from_bytes(bytes(synced.assignment)).partitions
-        return sorted(found.get(self._topic, ()))
-
-    def _dealt(self, told: wire.JoinGroupResponse) -> tuple[wire.SyncGroupRequestAssignment, ...]:
-        members = sorted(each.member_id for each in told.members)
-        return tuple(
-            wire.SyncGroupRequestAssignment(
-                member_id=member,
-                assignment=Assignment(
-                    {self._topic: tuple(range(number, self._count, len(members)))}
-                ).to_bytes(),
-            )
-            for number, member in enumerate(members)
-        )
+        await self._seat.join(link)
+        recorder.say(events.Joined(recorder.t, op, self._seat.generation))
+        return await self._seat.sync(link)
 
     # --- reading ----------------------------------------------------------------------------------
 
     async def _read(self, link: KafkaLink, partitions: list[int]) -> None:
         """Read until the group moves on. A reader is named anew with each assignment."""
-        recorder, reader = self._recorder, f"{self._name}.{self._generation}"
+        recorder, reader = self._recorder, f"{self._name}.{self._seat.generation}"
         positions: dict[int, int] = {}
         for number, offset in (await committed(link, self._topic, partitions, recorder)).items():
             positions[number] = max(0, offset)
@@ -177,14 +118,7 @@ class _Membership:
                 positions[number] = await self._fetch(reader, number, offset)
                 if positions[number] > offset and await is_to_commit(self._rng):
                     await self._commit(link, number, positions[number])
-            beat = wire.HeartbeatRequest(
-                group_id=GROUP,
-                generation_id=self._generation,
-                member_id=self._id,
-                group_instance_id=self._instance,
-            )
-            told = await link.ask(beat, 3, wire.HeartbeatResponse)
-            raise_for(told.error_code, "HEARTBEAT")
+            await self._seat.beat(link)
             await trio.sleep(self._rng.uniform(0.0, 0.2))
 
     async def _fetch(self, reader: str, number: int, offset: int) -> int:
@@ -204,14 +138,14 @@ class _Membership:
         )
         request = offsets.OffsetCommitRequest(
             group_id=GROUP,
-            generation_id=self._generation,
-            member_id=self._id,
+            generation_id=self._seat.generation,
+            member_id=self._seat.id,
             group_instance_id=self._instance,
             topics=(offsets.OffsetCommitRequestTopic(name=self._topic, partitions=(part,)),),
         )
         where = at(self._topic, number)
         with self._recorder.committing(
-            GROUP, where, offset, self._generation, is_open=is_commit_open
+            GROUP, where, offset, self._seat.generation, is_open=is_commit_open
         ):
             told = await link.ask(request, 7, offsets.OffsetCommitResponse)
             raise_for(told.topics[0].partitions[0].error_code, f"OFFSET_COMMIT {where}")
