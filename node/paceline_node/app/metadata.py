@@ -78,8 +78,12 @@ class Metadata:
         peering.attach(self.quorum, self.controller, self.image_store)
 
     def lists(self, me: Member) -> bool:
-        """Whether the quorum lists this node with this disk, where it is now, as voter or
-        learner."""
+        """Whether the quorum has committed that it lists this node with this disk, where it is now,
+        as voter or learner. What a leader has only proposed, the next one may know nothing of."""
+        return self.names(me) and self.quorum.config_index <= self.quorum.commit_index
+
+    def names(self, me: Member) -> bool:
+        """Whether this node's log says so, committed or not."""
         return me in self.quorum.config.members
 
     def admit(self, me: Member) -> None:

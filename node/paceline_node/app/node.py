@@ -277,12 +277,14 @@ class Node:
         metadata: Metadata,
         peering: Peering,
     ) -> None:
-        """Ask to be one of the quorum's members until it lists this node, with this disk and where
-        it is now. A leader lists itself."""
+        """Ask to be one of the quorum's members until it lists this node for good, with this disk
+        and where it is now. A leader lists itself."""
         peers = self._settings.cluster.bootstrap
 
         async def ask() -> None:
             while True:
+                if metadata.names(me):  # most likely it hears of the commit before long
+                    await trio.sleep(_ASK_AGAIN_S)
                 reply = await ask_to_join(
                     self._env,
                     identity,

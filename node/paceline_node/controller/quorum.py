@@ -190,6 +190,11 @@ class Quorum:
         return self._core.config
 
     @property
+    def config_index(self) -> int:
+        """Where in the log that configuration stands."""
+        return self._core.log.config_index
+
+    @property
     def voters(self) -> tuple[Member, ...]:
         return self._core.config.voters
 
