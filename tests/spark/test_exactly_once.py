@@ -149,11 +149,13 @@ def test_an_abort_undoes_what_is_open_and_nothing_else(sink: Sink) -> None:
     sink.commit(done)
     abort(sink.options, [done, None])
     assert sink.visible() == ["a"]
-    open_one = sink.task(["b"], batch=1)
+    open_one = sink.task(["b"], batch=1, run="r2")
     abort(sink.options, [open_one])
     with pytest.raises(PacelineError):
         sink.commit(open_one)
-    sink.commit(sink.task(["b"], batch=1, attempt=1))
+    with pytest.raises(SinkFenced):  # too late for a batch that its driver has given up
+        sink.task(["b"], batch=1, run="r2", attempt=1)
+    sink.commit(sink.task(["b"], batch=1, run="r3"))
     assert sink.visible() == ["a", "b"]
 
 

@@ -353,10 +353,8 @@ class _Recovery:
         try:
             await segment.read_indexes(self._disk)
             segment.size = segment.file.size()
-            if self._hints.clean and end is not None:
-                segment.next_offset = end
-            else:
-                self._find_end(segment, check_crc=is_last)
+            # After a clean stop, too: the file may have lost its end since, or itself.
+            self._find_end(segment, check_crc=is_last)
         except CorruptMessage:
             self._found.rebuilt.append(f"{segment_name(segment.base_offset)}{INDEX_SUFFIX}")
             return False
