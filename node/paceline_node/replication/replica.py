@@ -412,10 +412,21 @@ class Replica:
             log.durable_offset if self.counts_durable else end,
             log.epochs.last_epoch,
             min(self.durable_start, log.log_start_offset),
-            self.high_watermark,
+            -1 if self._needs_a_word else self.high_watermark,
             topic_max_bytes,
             registration.partition_epoch,
             log.compaction.removals.token(self.leader_epoch),
+        )
+
+    @property
+    def _needs_a_word(self) -> bool:
+        """Whether this follower is called damaged, and its leader has not answered it yet: only
+        then may it say that it is whole. Of an idle partition there would be no news."""
+        return (
+            self.follower is not None
+            and self.follower.confirmed < 0
+            and self.registration is not None
+            and self.me in self.registration.damaged
         )
 
     def start_fetch(self, nonce: int, max_bytes: int) -> FetchPartition | None:

@@ -34,9 +34,10 @@ class FetchPartition(Message):
 
     ``fetch_offset`` is its log end offset, ``durable_offset`` what may be counted for
     acknowledgement (at most fetch_offset), ``last_fetched_epoch`` the leader epoch of its last
-    batch (-1 for an empty log), ``known_hw`` its own high watermark. ``partition_epoch`` is that of
-    the registration by which it acts (-1: it does not tell). ``copied_at``: in this leader epoch it
-    has begun anew, when the leader's log was compacted up to there (-1: it has not).
+    batch (-1 for an empty log), ``known_hw`` its own high watermark (-1: it wants an answer in any
+    case). ``partition_epoch`` is that of the registration by which it acts (-1: it does not tell).
+    ``copied_at``: in this leader epoch it has begun anew, when the leader's log was compacted up to
+    there (-1: it has not).
     """
 
     topic_id: TopicId

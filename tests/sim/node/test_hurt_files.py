@@ -10,6 +10,8 @@ import trio
 
 from paceline_cluster.sim.fault_model import kind_of
 from paceline_cluster.sim.machine import Machine
+from paceline_node.controller.records import Partition
+from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.sim.node.story import TOPIC, Story, play
 
 pytestmark = pytest.mark.timeout(120)
@@ -63,3 +65,35 @@ def test_a_node_comes_back_without_a_small_file(kind: str, how: str) -> None:
         await story.acknowledged(20)
 
     play(script)
+
+
+def test_a_lost_log_of_an_idle_partition_is_filled_again() -> None:
+    """Its leader has no news of such a partition, and so sent no answer about it: the replica was
+    called damaged for good."""
+
+    async def script(story: Story) -> None:
+        def found() -> Partition:
+            topic = story.image.find_topic(TRANSACTIONS_TOPIC)
+            assert topic is not None
+            return topic.partitions[0]
+
+        numbers = [n for n in found().replicas if n != found().leader]
+        candidates = [story.machines[n] for n in numbers]
+        follower = next(each for each in candidates if each is not story.controller)
+        follower.kill()
+        story.start(follower)
+        await story.until("it is in sync", lambda: len(found().isr) == len(found().replicas), 30)
+        await trio.sleep(_CHECKPOINTS_S)
+        follower.kill()
+        follower.disk.lose(directory_of(follower, f"{TRANSACTIONS_TOPIC}-0."))
+        await story.until("it is out", lambda: follower.number not in found().isr)
+        story.start(follower)
+        await story.until("it is back", lambda: follower.number in found().isr, 30)
+
+    play(script)
+
+
+def directory_of(machine: Machine, start: str) -> str:
+    """The directory of a partition, by how its name starts."""
+    paths = (path.rpartition("/")[0] for path, _ in machine.disk.files())
+    return next(path for path in paths if path.rpartition("/")[2].startswith(start))

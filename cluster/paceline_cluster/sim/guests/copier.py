@@ -162,17 +162,20 @@ class GuestCopier(ABC):
     async def _transact(self, reads: Sequence[Read], offsets: Mapping[int, int]) -> bool:
         """Whether it was committed."""
         chance = self._rng.random()
+        commits = chance >= _VANISH + _ABORT
+        lost: MembershipLost | None = None
         try:
             await self._write(reads, offsets)
             if self._rng.random() < _DOZE:
                 await trio.sleep(self._rng.uniform(*DOZE_S))
             if chance < _VANISH:
                 raise Anew
-            commits = chance >= _VANISH + _ABORT
             await self._end(commits=commits)
-        except MembershipLost:
+        except MembershipLost as error:
+            lost = error
+        if lost is not None:
             await self._end(commits=False)
-            raise
+            raise lost
         if commits:
             self.rule.committed(offsets)
         return commits
