@@ -277,7 +277,12 @@ class Repairs:
             if partition.log.state.is_missing:
                 await self._restore_state(partition)
         except CorruptMessage as error:
-            self._tell_of_loss(partition, str(error))
+            if partition.log.damaged:
+                self._tell_of_loss(partition, str(error))
+            else:  # nobody had met it: reading the segment tells what is damaged
+                self._log.warning("repair failed", partition=str(partition), reason=str(error))
+                unread = partition.log.producers.transactions.known_to
+                self.suspect(partition, partition.log_start_offset if unread is None else unread)
             return
         except (PacelineError, LookupError) as error:
             self._log.warning("repair failed", partition=str(partition), reason=str(error))
