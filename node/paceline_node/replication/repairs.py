@@ -42,7 +42,7 @@ from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
 from paceline_node.replication.standing import Standing
-from paceline_node.storage import damage, upkeep
+from paceline_node.storage import upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
@@ -428,7 +428,7 @@ class Repairs:
         log = partition.log
         partition.replica.begin_anew(beginning.state)
         await upkeep.note_beginning(self._env.disk, log, beginning)
-        await damage.write(self._env.disk, log.path, log.damaged)
+        await upkeep.write_damage(self._env.disk, log)
 
     async def _begin_anew(self, partition: Partition) -> None:
         """Fetch the log as a whole. A compacted one, since leader and replica have compacted at

@@ -22,6 +22,7 @@ import struct
 from typing import Any
 
 import msgpack
+import trio
 
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
@@ -50,6 +51,13 @@ class Kind(enum.IntEnum):
     DAMAGE = 8
     COMPACTION = 9
     STATE = 10
+
+
+def new_lock() -> trio.Lock:
+    """For the checkpoints of an open log that several tasks write: hold it from looking at what is
+    to be written until the file and the log's memory say the same. Two writers of one file would
+    take each other's temporary file away, and the older content could come last."""
+    return trio.Lock()
 
 
 def encode(kind: Kind, payload: bytes) -> bytes:

@@ -158,7 +158,7 @@ class Cleaning:
         """Write ``state`` down, which is true while the log has these segments; otherwise raise
         LookupError, with what is true then written down."""
         log = self._log
-        async with log.compaction_lock:
+        async with log.notes_lock:
             self._require(rests_on)
             await compaction_file.write(self._env.disk, log.path, state)
             gone: LookupError | None = None

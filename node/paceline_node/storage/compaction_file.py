@@ -32,7 +32,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgpack
-import trio
 
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
@@ -77,11 +76,6 @@ class CompactionState:
     horizon_ms: int = -1
     replacement: Replacement | None = None
     removals: Removals = field(default_factory=Removals)
-
-
-def new_lock() -> trio.Lock:
-    """Hold it while you write the file of an open log, and until its memory says the same."""
-    return trio.Lock()
 
 
 async def write(disk: Disk, directory: str, state: CompactionState) -> None:

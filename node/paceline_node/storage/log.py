@@ -24,6 +24,7 @@ from paceline.errors import OffsetOutOfRange, StorageError, StorageFull
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Bytes, Env, is_full
 from paceline_node.storage import (
+    checkpoint,
     compaction_file,
     damage,
     epoch_file,
@@ -70,9 +71,8 @@ class Log:
         self.failed: OSError | None = None
         self.closed = False  # by its owner: what fails then is not the disk's fault
         self.mark: Mark = UNMARKED
-        self.version = 0
-        """Counts cuts and replacements; who reads beside the log compares before and after."""
-        self.compaction, self.compaction_lock = parts.compaction, compaction_file.new_lock()
+        self.version = 0  # counts cuts and replacements: compared by who reads beside the log
+        self.compaction, self.notes_lock = parts.compaction, checkpoint.new_lock()
         self.log_start_offset = self._written_start = parts.segments[0].base_offset
         self._epochs_written = parts.epochs_on_disk
         self._durability = Durability(path, self.log_start_offset)

@@ -56,13 +56,19 @@ async def note_beginning(disk: Disk, log: Log, beginning: Beginning) -> None:
     after that. Raises OSError."""
     if beginning.removed_to == beginning.cleaned_offset == 0:
         return
-    async with log.compaction_lock:
+    async with log.notes_lock:
         await disk.fsync_dir(log.path)  # of the log before, nothing may come back beside the note
         removals = log.compaction.removals.begun(
             beginning.leader_epoch, beginning.removed_to, beginning.cleaned_offset
         )
         await compaction_file.write(disk, log.path, replace(log.compaction, removals=removals))
         log.compaction = replace(log.compaction, removals=removals)
+
+
+async def write_damage(disk: Disk, log: Log) -> None:
+    """Write down what ``log.damaged`` says now. Raises OSError."""
+    async with log.notes_lock:
+        await damage.write(disk, log.path, log.damaged)
 
 
 async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
@@ -100,7 +106,7 @@ async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
         return Scrubbed(end, size, ())
     if found != [] or segment.holes:
         log.note_damage(segment, found)
-        await damage.write(disk, log.path, log.damaged)
+        await write_damage(disk, log)
     if segment.prove(read, is_sealed=segment is not log.segments[-1]) and log.failed is None:
         with log.disk_errors(), contextlib.suppress(StorageFull):
             log.write_indexes(segment)
@@ -182,7 +188,7 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
         raise
     await disk.fsync_dir(log.path)
     log.mark.reach(log.marked)  # the newest epoch may have been lost
-    await damage.write(disk, log.path, log.damaged)
+    await write_damage(disk, log)
     await rebuild_producers(log)
 
 

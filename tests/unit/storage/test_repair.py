@@ -6,10 +6,11 @@ import random
 from collections import Counter
 
 import pytest
+import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch import iter_batches
-from paceline_node.storage import producer_file, repair, scan, upkeep
+from paceline_node.storage import damage, producer_file, repair, scan, upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
@@ -85,6 +86,20 @@ async def test_scrubbing_finds_damage_and_it_is_not_served() -> None:
     again = await reopen(disk, mark=5, settings=SETTINGS)
     assert [(each.start, each.end) for each in again.damaged] == [(3, 4), (17, 18)]
     again.abandon()
+
+
+async def test_two_who_find_damage_at_once_note_both() -> None:
+    """A node has ended because one took the other's temporary file away."""
+    disk = MemoryDisk()
+    log, _ = await written(disk)
+    victims = (3, 17, 25)
+    spoil(disk, log, *victims)
+    async with trio.open_nursery() as nursery:
+        for offset in victims:
+            nursery.start_soon(upkeep.scrub, disk, log, offset)
+    assert [each.start for each in log.damaged] == [*victims]
+    assert await damage.read(disk, log.path) == [*log.damaged]
+    log.abandon()
 
 
 @pytest.mark.parametrize("victims", [(0,), (3,), (14,), (29,), (28, 29), (4, 5, 6)])
