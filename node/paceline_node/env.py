@@ -37,6 +37,10 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
+class SyncFailed(OSError):
+    """A sync of a file or a directory failed: what it was to keep may be gone."""
+
+
 class File(Protocol):
     """One open file of the data directory.
 

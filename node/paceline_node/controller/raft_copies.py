@@ -34,6 +34,7 @@ from paceline_node.env import Bytes, Disk, File
 from paceline_node.storage import checkpoint
 
 COPY_SUFFIX = ".copy"
+UNREADABLE_SUFFIX = ".unreadable"
 SNAPSHOT_SUFFIX = ".snapshot"
 _SECTOR = 512
 _FILLER = b"\xee"
@@ -182,6 +183,7 @@ async def mend(disk: Disk, path: str) -> tuple[str, ...]:
     he could not: neither copy of a segment can be read to its end. Raises OSError."""
     copy = copy_of(path)
     for directory in (path, copy):
+        _give_up_unreadable(disk, directory)
         disk.mkdir(directory)
     await disk.fsync_dir(checkpoint.parent(path))
     mended: list[str] = []
@@ -210,6 +212,17 @@ async def mend(disk: Disk, path: str) -> tuple[str, ...]:
                 await checkpoint.replace(disk, place, chosen)
                 mended.append(place)
     return tuple(mended)
+
+
+def _give_up_unreadable(disk: Disk, directory: str) -> None:
+    """A directory that cannot be listed is as good as lost."""
+    try:
+        disk.list(directory)
+    except OSError as error:
+        if error.errno not in LOST:
+            raise
+        disk.remove_tree(directory + UNREADABLE_SUFFIX)
+        disk.rename(directory, directory + UNREADABLE_SUFFIX)
 
 
 class _Found(NamedTuple):

@@ -17,12 +17,13 @@ import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.types import TopicId
-from paceline_node.env import Env, is_full
+from paceline_node.env import Env, SyncFailed, is_full
 from paceline_node.storage import layout
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.known_offsets import DECISIVE, KnownOffsets
 from paceline_node.storage.layout import Offsets, PartitionDirectory, PartitionKey
 from paceline_node.storage.log import Log
+from paceline_node.storage.log_file import is_unreadable
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.marks import NAME as MARKS
 from paceline_node.storage.marks import DurableMarks
@@ -113,7 +114,12 @@ class LogDirectory:
                     await self._set_aside_foreign(path, str(error))
                     return
                 except CorruptMessage as error:
-                    await self._set_aside(path, str(error))
+                    await self._set_aside_unusable(path, str(error))
+                    return
+                except OSError as error:
+                    if not _is_of_one_file(error):
+                        raise
+                    await self._set_aside_unusable(path, str(error))
                     return
             # What a log lost is known by its old mark until the controller has been told.
             told, now = marks.get(key), log.marked
@@ -186,12 +192,21 @@ class LogDirectory:
             if each.belongs_at is not None:
                 await self._set_aside_misplaced(each)
                 continue
+            if each.is_unreadable:
+                await self._set_aside_unusable(each.path, "its directory cannot be read")
+                continue
             identity = each.identity or layout.identity_by_name(each.path, listed)
             if identity is None:
-                await self._set_aside(each.path, "its partition.metadata cannot be read")
+                await self._set_aside_unusable(each.path, "its partition.metadata cannot be read")
                 continue
             if each.identity is None:
-                await write_identity(self._disk, each.path, identity)
+                try:
+                    await write_identity(self._disk, each.path, identity)
+                except OSError as error:
+                    if not _is_of_one_file(error):
+                        raise
+                    await self._set_aside_unusable(each.path, str(error))
+                    continue
                 self._log.error(
                     "partition.metadata could not be read and was made anew from the directory's "
                     "name",
@@ -221,7 +236,7 @@ class LogDirectory:
         Whether its log is as new as the marks say, nobody knows: it is not put back."""
         stray = await layout.set_aside(self._disk, found.path, self._env.host.wall_ms())
         assert found.belongs_at is not None, f"{found.path}: it is where it belongs"
-        is_free = not self._disk.list(found.belongs_at)
+        is_free = not layout.is_taken(self._disk, found.belongs_at)
         self._log.error(
             "partition directory holds another partition and was set aside",
             path=found.path,
@@ -241,6 +256,17 @@ class LogDirectory:
             reason=why,
             what_to_do="it is filled from other replicas; if there are none, find the file that "
             "was exchanged among the strays",
+        )
+
+    async def _set_aside_unusable(self, path: str, why: str) -> None:
+        stray = await layout.set_aside(self._disk, path, self._env.host.wall_ms())
+        self._log.error(
+            "partition directory cannot be used and was set aside",
+            path=path,
+            stray=stray,
+            reason=why,
+            what_to_do="it is filled from other replicas; if there are none, mend the file, stop "
+            f"the node and move {stray} back",
         )
 
     def _doubts(self, logs: Mapping[PartitionKey, Log], unmarked: list[str]) -> tuple[str, ...]:
@@ -294,7 +320,7 @@ class LogDirectory:
     async def create(self, identity: PartitionIdentity, settings: LogSettings) -> Log:
         """Make an empty log; what lies at its place already is set aside. Raises OSError."""
         path = layout.partition_path(identity.topic, identity.topic_id, identity.partition)
-        if self._disk.list(path):
+        if layout.is_taken(self._disk, path):
             await self._set_aside(path, "a new log is made in its place")
         key = (identity.topic_id, identity.partition)
         try:
@@ -338,9 +364,17 @@ class LogDirectory:
         if delete:
             await when_there_is_room(partial(self._remove, stray))
 
-    async def _remove(self, path: str) -> None:
-        self._disk.remove_tree(path)
+    async def _remove(self, path: str) -> bool:
+        """Delete a stray; whether that could be done."""
+        try:
+            self._disk.remove_tree(path)
+        except OSError as error:
+            if not is_unreadable(error):
+                raise
+            self._log.warning("stray cannot be deleted", path=path, reason=str(error))
+            return False
         await self._disk.fsync_dir(layout.TOPICS)
+        return True
 
     async def _set_aside(self, path: str, why: str) -> str:
         stray = await layout.set_aside(self._disk, path, self._env.host.wall_ms())
@@ -355,9 +389,8 @@ class LogDirectory:
             identity = stray.identity
             if identity is None or stray.since_ms > oldest_ms:
                 continue
-            if is_elsewhere((identity.topic_id, identity.partition)):
-                self._disk.remove_tree(stray.path)
-                await self._disk.fsync_dir(layout.TOPICS)
+            is_useless = is_elsewhere((identity.topic_id, identity.partition))
+            if is_useless and await self._remove(stray.path):
                 self._log.info("stray deleted", path=stray.path)
 
     async def write_checkpoints(self, watermarks: Mapping[Log, int]) -> None:
@@ -427,3 +460,9 @@ def _delete_below(log: Log, start: int) -> None:
 def _still_kept(offsets: Mapping[Log, int]) -> dict[PartitionKey, int]:
     """Without those given up meanwhile: a listed partition without a log counts as lost."""
     return {_key(log): offset for log, offset in offsets.items() if not log.closed}
+
+
+def _is_of_one_file(error: OSError) -> bool:
+    """Whether a failure may be that of one file: one that has rotted can be neither replaced nor
+    removed. Its directory can be moved, unless it is the whole disk that fails."""
+    return is_unreadable(error) and not isinstance(error, SyncFailed)

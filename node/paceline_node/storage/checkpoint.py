@@ -27,7 +27,7 @@ import trio
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
-from paceline_node.storage.log_file import Unreadable, is_unreadable
+from paceline_node.storage.log_file import Unreadable, is_unreadable, open_file
 
 MAX_BYTES = 64 * 1024 * 1024
 TEMPORARY = ".tmp"
@@ -121,7 +121,7 @@ async def read_file(disk: Disk, path: str) -> bytes | None:
     """A whole small file; None when it does not exist. Raises CorruptMessage where the disk cannot
     give its bytes, and OSError."""
     try:
-        file = await disk.open(path)
+        file = await open_file(disk, path)
     except FileNotFoundError:
         return None
     try:

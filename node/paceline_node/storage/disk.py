@@ -16,7 +16,7 @@ from functools import partial
 
 import trio
 
-from paceline_node.env import Bytes, File
+from paceline_node.env import Bytes, File, SyncFailed
 from paceline_node.storage.descriptors import Descriptors, is_short
 from paceline_node.storage.sync_threads import THREADS, SyncThreads
 
@@ -356,9 +356,9 @@ def _pread(descriptor: int, size: int, position: int) -> bytes:
     return data
 
 
-def _sync_failed(error: OSError) -> OSError:
+def _sync_failed(error: OSError) -> SyncFailed:
     """A failed sync as callers see it: never for want of room alone, which could be waited for."""
-    return OSError(errno.EIO, f"sync failed ({error.strerror})", error.filename)
+    return SyncFailed(errno.EIO, f"sync failed ({error.strerror})", error.filename)
 
 
 def _sync_all(descriptors: Sequence[int]) -> None:

@@ -34,6 +34,7 @@ from paceline.types import BrokerEpoch
 from paceline_node.env import Disk, Env
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import checkpoint
+from paceline_node.storage.log_file import is_unreadable
 
 NAME = "incarnation"
 FAILED = "disk-failed"
@@ -154,12 +155,21 @@ def mark_failed(disk: Disk) -> None:
 
 def has_failed(disk: Disk) -> bool:
     """Whether a former process left word that the disk failed."""
-    return disk.exists(FAILED)
+    try:
+        return disk.exists(FAILED)
+    except OSError as error:
+        if not is_unreadable(error):
+            raise
+        return True  # no answer is no good sign
 
 
 def forget_failure(disk: Disk) -> None:
     """The failure is part of a written incarnation (``tainted``) now."""
-    disk.remove(FAILED)
+    try:
+        disk.remove(FAILED)
+    except OSError as error:  # then every start is untrusted: it costs time, and no record
+        if not is_unreadable(error):
+            raise
 
 
 async def write(disk: Disk, incarnation: Incarnation) -> None:

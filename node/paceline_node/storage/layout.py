@@ -35,6 +35,7 @@ from paceline.types import NodeId, TopicId
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint, incarnation
+from paceline_node.storage.log_file import Unreadable, list_directory
 from paceline_node.storage.partition_file import PartitionIdentity, read_identity
 
 TOPICS = "topics"
@@ -86,11 +87,13 @@ class Offsets(enum.Enum):
 class PartitionDirectory:
     """One directory under ``topics/``. ``identity`` is None when its metadata cannot be read.
     ``belongs_at``: its metadata names a partition whose place is this other one; it is not the
-    partition that the directory's name says, whatever the name says."""
+    partition that the directory's name says, whatever the name says. ``is_unreadable``: the disk
+    cannot even list it."""
 
     path: str
     identity: PartitionIdentity | None
     belongs_at: str | None = None
+    is_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +238,26 @@ async def list_partitions(disk: Disk) -> list[PartitionDirectory]:
     found = []
     for name in disk.list(TOPICS):
         path = f"{TOPICS}/{name}"
-        if name.startswith(_STRAY) or not disk.list(path):
+        if name.startswith(_STRAY):
+            continue
+        try:
+            if not list_directory(disk, path):
+                continue
+        except Unreadable:
+            found.append(PartitionDirectory(path, None, is_unreadable=True))
             continue
         identity = await _identity(disk, path)
         place = path if identity is None else _path_of(identity)
         found.append(PartitionDirectory(path, identity, None if place == path else place))
     return found
+
+
+def is_taken(disk: Disk, path: str) -> bool:
+    """Whether something lies in the directory at ``path``, for all one can tell."""
+    try:
+        return bool(list_directory(disk, path))
+    except Unreadable:
+        return disk.exists(path)
 
 
 def identity_by_name(path: str, known: Iterable[PartitionKey]) -> PartitionIdentity | None:

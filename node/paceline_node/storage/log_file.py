@@ -15,7 +15,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from paceline.errors import CorruptMessage
-from paceline_node.env import Bytes, File
+from paceline_node.env import Bytes, Disk, File
 
 _UNREADABLE = frozenset(
     getattr(errno, name)
@@ -35,6 +35,29 @@ def is_unreadable(error: OSError) -> bool:
 
 class Unreadable(CorruptMessage):
     """The disk cannot give these bytes of a log."""
+
+
+async def open_file(disk: Disk, path: str) -> File:
+    """Open a file; one that the disk cannot give is like one whose bytes it cannot give. Raises
+    Unreadable, FileNotFoundError, OSError."""
+    try:
+        return await disk.open(path)
+    except OSError as error:
+        raise _lost(path, error) from error
+
+
+def list_directory(disk: Disk, path: str) -> list[str]:
+    """The names in a directory. Raises Unreadable where the disk cannot give them, OSError."""
+    try:
+        return disk.list(path)
+    except OSError as error:
+        raise _lost(path, error) from error
+
+
+def _lost(path: str, error: OSError) -> Exception:
+    if not is_unreadable(error):
+        return error
+    return Unreadable(f"{path}: cannot be opened ({error.strerror})")
 
 
 class LogFile:

@@ -42,7 +42,7 @@ from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.layout import PartitionKey
-from paceline_node.storage.log_file import Salvage
+from paceline_node.storage.log_file import Salvage, Unreadable, open_file
 
 NAME = "durable.marks"
 RIDE_S = 0.25
@@ -103,9 +103,10 @@ class DurableMarks:
         """Open or make the file; the marks that it holds. What cannot be read, or has rotted, is
         written anew. Raises OSError."""
         try:
-            self._file = await self._disk.open(NAME)
-        except FileNotFoundError:
+            self._file = await open_file(self._disk, NAME)
+        except (FileNotFoundError, Unreadable):
             self.was_missing = True
+            self._disk.remove(NAME)
             self._file = self._disk.create(NAME)
             await self._disk.fsync_dir("")
         size = self._file.size() // _SLOT_BYTES * _SLOT_BYTES

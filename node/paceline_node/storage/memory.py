@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import trio
 
-from paceline_node.env import Bytes, File, is_full
+from paceline_node.env import Bytes, File, SyncFailed, is_full
 from paceline_node.storage.memory_file import MemoryNode
 from paceline_node.storage.memory_tree import MemoryDirectory
 
@@ -222,7 +222,7 @@ class MemoryDisk:
         life = self.life
         await self._sync_pause()
         if life != self.life:
-            raise OSError(errno.EIO, "the machine went down during a sync")
+            raise SyncFailed(errno.EIO, "the machine went down during a sync")
         for file, changes in handles:
             try:
                 self.raise_fault("sync", file.path)
@@ -240,7 +240,7 @@ class MemoryDisk:
         count, life = node.pending(), self.life
         await self._sync_pause()
         if life != self.life:
-            raise OSError(errno.EIO, "the machine went down during a sync")
+            raise SyncFailed(errno.EIO, "the machine went down during a sync")
         self.raise_fault("sync", path)
         node.synced(count)
 
@@ -346,7 +346,8 @@ class MemoryDisk:
         for index, (planned, part, code) in enumerate(self._faults):
             if planned == operation and part in path:
                 del self._faults[index]
-                error = OSError(code, os.strerror(code), path)
+                kind = SyncFailed if operation in ("sync", "fsync_dir") else OSError
+                error = kind(code, os.strerror(code), path)
                 self.has_failed |= not is_full(error)
                 raise error
 

@@ -28,6 +28,7 @@ from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochCache, EpochStart
+from paceline_node.storage.log_file import list_directory, open_file
 from paceline_node.storage.log_state import LogState
 from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
 from paceline_node.storage.repair import REPLACEMENT
@@ -231,7 +232,7 @@ class _Recovery:
         return await compaction_file.finish(self._disk, self._path, state)
 
     async def _open_files(self) -> None:
-        names = self._disk.list(self._path)
+        names = list_directory(self._disk, self._path)
         bases = sorted(base for name in names if (base := parse_name(name)) is not None)
         for name in names:
             if name.endswith((TEMPORARY, REPLACEMENT, CLEANED)) or _is_orphan(name, bases):
@@ -239,7 +240,7 @@ class _Recovery:
                 self._found.dirty = True
         for base in bases:
             path = f"{self._path}/{segment_name(base)}{LOG_SUFFIX}"
-            segment = Segment(self._path, base, await self._disk.open(path))
+            segment = Segment(self._path, base, await open_file(self._disk, path))
             self.segments.append(segment)
         first = self._hints.first_offset
         if bases and first is not None and bases[0] > first:

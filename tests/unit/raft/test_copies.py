@@ -207,6 +207,17 @@ async def test_a_file_that_cannot_be_read() -> None:
         assert await promises(disk) == promised
 
 
+@pytest.mark.parametrize("directory", DIRECTORIES)
+async def test_a_directory_that_cannot_be_listed(directory: str) -> None:
+    disk = MemoryDisk()
+    await lived(disk)
+    promised = await promises(disk)
+    for _ in range(2):  # the second time another is set aside already
+        disk.fail_next("list", code=errno.EIO, path=directory)
+        assert await promises(disk) == promised
+        assert not disk.will_fail("list")
+
+
 async def test_what_was_mended_is_told_and_equal_again() -> None:
     disk = MemoryDisk()
     await lived(disk)
