@@ -22,6 +22,7 @@ from paceline.wire.batch import ProducerNamespace, build_batch
 from paceline.wire.batch_header import read_header
 from paceline.wire.records import Record
 from paceline_cluster.bench.figures import Aim, Figure
+from paceline_node.app import garbage
 from paceline_node.coordination.machine import Deferred, Entry, Scope
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, SyncRequest
@@ -273,8 +274,7 @@ def producers(count: int) -> Iterator[Figure]:
 
 def measure() -> Iterator[Figure]:
     """All of it."""
-    gc.collect()
-    gc.freeze()  # as a node does when it has started
+    garbage.watch()  # as a node does when it has started
     gc.callbacks.append(collector)
     for work, counts in (
         (members, MEMBERS),

@@ -7,7 +7,6 @@ Exit codes: 0 stopped in order, 3 data directory in use, 4 replaced by a newer r
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import signal
@@ -20,6 +19,7 @@ import structlog
 import trio
 
 from paceline.errors import ConfigurationError, PacelineError, StorageError
+from paceline_node.app import garbage
 from paceline_node.app.boot import DirectoryInUse
 from paceline_node.app.descriptors import raise_limit, shares
 from paceline_node.app.node import Node
@@ -141,9 +141,7 @@ def _run(
     threshold = configure_logs(
         level=settings.logging.level.value, format=settings.logging.format.value
     )
-    # What is loaded now stays: the collector need not look at it again and again while it serves.
-    gc.collect()
-    gc.freeze()
+    garbage.watch()
     try:
         trio.run(
             _serve, settings, make_env, read, threshold, clock=clock, strict_exception_groups=True
