@@ -171,14 +171,17 @@ class CoordinatedConsumer(SharedConsumer):
         self._resolving.cancel()
         self._unresolved.set()
 
-    async def give_up(self, *, lost: bool, at_most_s: float) -> Mapping[TopicPartition, int]:
+    async def hand_back(self, at_most_s: float) -> None:
+        self._moving = True
+        await self._await_hand_back(at_most_s)
+
+    async def give_up(self, *, lost: bool) -> Mapping[TopicPartition, int]:
         self._moving = True
         self._starts = {}
         partitions = self.assignment
         if lost and partitions:
             await self._listener.lost(partitions)
         elif partitions:
-            await self._await_hand_back(at_most_s)
             await self._listener.revoked(partitions)
         done = self._progress.done()
         self._end(partitions)

@@ -49,6 +49,13 @@ class CoordinatorLink:
                     return memoryview(frame)
             await self._fill()
 
+    async def read_ahead(self) -> None:
+        """Keep what comes for :meth:`receive` until cancelled: who waits for something else learns
+        by it that the connection has ended. Cancelling loses nothing."""
+        while len(self._buffer) < _RECEIVE_BYTES:
+            await self._fill()
+        await trio.sleep_forever()
+
     async def _fill(self) -> None:
         try:
             data = await self._stream.receive_some(_RECEIVE_BYTES)

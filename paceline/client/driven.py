@@ -22,6 +22,7 @@ import trio
 from paceline.client.coordinator_link import CoordinatorLink, dialled
 from paceline.client.endpoint import Endpoint
 from paceline.client.retry import Backoff
+from paceline.client.scope import open_scope
 from paceline.client.transport import Dial
 from paceline.errors import (
     ConfigurationError,
@@ -98,9 +99,12 @@ class Owner(Protocol):
     async def take(self, starts: Mapping[TopicPartition, int]) -> None:
         """Read these from now on, and nothing else; negative offsets as in a Start."""
 
-    async def give_up(self, *, lost: bool, at_most_s: float) -> Mapping[TopicPartition, int]:
-        """Stop handing out, wait a while for what the program has in hand, unless it is ``lost``
-        already, and forget the partitions; how far each was read."""
+    async def hand_back(self, at_most_s: float) -> None:
+        """Stop handing out, and wait a while for what the program has in hand."""
+
+    async def give_up(self, *, lost: bool) -> Mapping[TopicPartition, int]:
+        """Hand out nothing any more and forget the partitions, which others may read already when
+        they are ``lost``; how far each was read."""
 
 
 class Driven:
@@ -157,7 +161,7 @@ class Driven:
                     raise
             finally:
                 self.where = None
-            await self._owner.give_up(lost=True, at_most_s=0.0)
+            await self._owner.give_up(lost=True)
             failures = 0 if self.generation != before else failures + 1
             await trio.sleep(self._backoff.pause_s(failures))
 
@@ -238,9 +242,7 @@ class Driven:
                     answer = self._positions(self._owner.done())
                 case StopRequest():
                     self._check_epoch(request.coordinator_epoch)
-                    at_most_s = self._settings.fence_s * _STOP_PART
-                    done = await self._owner.give_up(lost=False, at_most_s=at_most_s)
-                    answer = self._positions(done)
+                    answer = self._positions(await self._stop(link))
                 case StartRequest():
                     await self._start(request)
                     answer = None
@@ -249,6 +251,14 @@ class Driven:
             await link.send(response_frame(header, 0, answer))
             if isinstance(request, StopRequest) and request.reason:
                 raise ConnectionLost(f"group {self._group}: sent away, reason {request.reason}")
+
+    async def _stop(self, link: CoordinatorLink) -> Mapping[TopicPartition, int]:
+        """Give up everything; how far each was read. If the channel ends while the program still
+        has something in hand, that is loss: the partitions may be others' at once."""
+        async with open_scope() as nursery:
+            nursery.start_soon(link.read_ahead)
+            await self._owner.hand_back(self._settings.fence_s * _STOP_PART)
+        return await self._owner.give_up(lost=False)
 
     async def _start(self, request: StartRequest) -> None:
         self._check_epoch(request.coordinator_epoch)
