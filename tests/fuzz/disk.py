@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +48,7 @@ from paceline_node.storage.checkpoint import Kind
 from paceline_node.storage.epochs import EpochStart
 from paceline_node.storage.index import OffsetIndex, TimeIndex
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.owner import Owner
 from paceline_node.storage.verify import verify_log
 from tests.fuzz.engine import Target
 from tests.fuzz.samples import sample, subclasses
@@ -99,6 +100,10 @@ async def _read_offsets(disk: Disk) -> object:
 
 async def _in_directory(read: Callable[[Disk, str], Awaitable[object]], disk: Disk) -> object:
     return await read(disk, "d")
+
+
+_UNNAMED = Owner(TopicId(UUID(int=1)), 0, is_always_named=False)
+"""Whose the files are that name nobody."""
 
 
 def _beside_log(read: Callable[[Disk, str], Awaitable[object]]) -> Callable[[Disk], Awaitable[Any]]:
@@ -163,7 +168,7 @@ CHECKPOINTS = (
         Kind.COMPACTION,
         f"d/{compaction_file.NAME}",
         lambda rng: [rng.randrange(99), -1, rng.choice((None, [[[0, 100], [9, 70]], 120, 7]))],
-        _beside_log(compaction_file.read),
+        _beside_log(partial(compaction_file.read, owner=_UNNAMED)),
     ),
     Target(
         "checkpoint",

@@ -167,7 +167,9 @@ class StateTransfers:
     ) -> FrozenTable:
         if first.size_bytes == 0:
             return FrozenTable(first.offset)
-        incoming = IncomingSnapshot(self._env.disk, partition.log.path, first.offset)
+        incoming = IncomingSnapshot(
+            self._env.disk, partition.log.path, partition.log.identity.owner, first.offset
+        )
         try:
             while incoming.add(piece) < first.size_bytes:
                 answer, piece = await self._piece(partition, first.offset, incoming.size_bytes)
@@ -247,7 +249,7 @@ class StateTransfers:
         try:
             size = file.size()
             if request.offset != offset:  # the first piece: all of it must be good
-                await producer_file.check(file)
+                await producer_file.check(file, log.identity.owner)
             position = request.position if request.offset == offset else 0
             wanted = min(request.max_bytes, self.piece_bytes)
             return size, await file.read(wanted, position)

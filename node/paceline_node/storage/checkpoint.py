@@ -9,9 +9,12 @@ one such file. Big-endian::
     |        | kind| vers.|        | payload             | CRC-32C|
     +--------+-----+------+--------+---------------------+--------+
 
-The CRC covers everything before it. ``kind`` says what the payload is, so that a file under a
-wrong name is not taken for another. Limit: 64 MiB. Written to ``<name>.tmp``, synced, renamed over
-the old one, and the directory synced: after a power cut either the old or the new content is there.
+The CRC covers everything before it. Version 1 is a file of the node. One of a log has version 2,
+and its payload is msgpack [[topic id, partition], the payload itself]: the file of another log is
+not taken for this one's (``owner.py``; files of earlier versions name nobody). ``kind`` says what
+the payload is, so that a file under a wrong name is not taken for another. Limit: 64 MiB. Written
+to ``<name>.tmp``, synced, renamed over the old one, and the directory synced: after a power cut
+either the old or the new content is there.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
 from paceline_node.storage.log_file import Unreadable, is_unreadable, open_file
+from paceline_node.storage.owner import Owner
 
 MAX_BYTES = 64 * 1024 * 1024
 TEMPORARY = ".tmp"
@@ -36,6 +40,7 @@ _HEAD = struct.Struct(">4sHHI")
 _TAIL = struct.Struct(">I")
 _MAGIC = b"PLCK"
 _VERSION = 1
+_OWNED = 2
 
 
 class Kind(enum.IntEnum):
@@ -60,14 +65,18 @@ def new_lock() -> trio.Lock:
     return trio.Lock()
 
 
-def encode(kind: Kind, payload: bytes) -> bytes:
-    """The bytes of a checkpoint file."""
-    body = _HEAD.pack(_MAGIC, kind, _VERSION, len(payload)) + payload
+def encode(kind: Kind, payload: bytes, owner: Owner | None = None) -> bytes:
+    """The bytes of a checkpoint file; ``owner``: of which log."""
+    version = _VERSION
+    if owner is not None:
+        version, payload = _OWNED, msgpack.packb([owner.named, payload])
+    body = _HEAD.pack(_MAGIC, kind, version, len(payload)) + payload
     return body + _TAIL.pack(crc32c(body))
 
 
-def decode(kind: Kind, data: bytes) -> bytes:
-    """The payload. Raises CorruptMessage naming what does not hold."""
+def decode(kind: Kind, data: bytes, owner: Owner | None = None) -> bytes:
+    """The payload. Raises CorruptMessage naming what does not hold; also where it is not of
+    ``owner`` (None: whoever has it)."""
     if len(data) < _HEAD.size + _TAIL.size:
         raise CorruptMessage(f"checkpoint of {len(data)} bytes is cut short")
     magic, found, version, length = _HEAD.unpack_from(data)
@@ -77,17 +86,34 @@ def decode(kind: Kind, data: bytes) -> bytes:
     body = memoryview(data)[: -_TAIL.size]
     if crc32c(body) != crc:
         raise CorruptMessage("checkpoint: the checksum does not hold")
-    if found != kind or version != _VERSION:
+    if found != kind or version not in (_VERSION, _OWNED):
         raise CorruptMessage(f"checkpoint of kind {found} version {version}, expected {kind.name}")
-    return bytes(body[_HEAD.size :])
+    payload, named = bytes(body[_HEAD.size :]), None
+    if version == _OWNED:
+        named, payload = _owned(payload)
+    if owner is not None:
+        owner.check(named)
+    return payload
 
 
-async def write(disk: Disk, path: str, kind: Kind, payload: bytes) -> None:
-    """Replace ``path`` durably. Raises OSError; the old content stays then.
+def _owned(payload: bytes) -> tuple[object, bytes]:
+    try:
+        named, inner = msgpack.unpackb(payload)
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
+        raise CorruptMessage(f"checkpoint: {error}") from None
+    if type(inner) is not bytes:
+        raise CorruptMessage("checkpoint: expected whose it is, and bytes")
+    return named, inner
+
+
+async def write(
+    disk: Disk, path: str, kind: Kind, payload: bytes, owner: Owner | None = None
+) -> None:
+    """Replace ``path``, of ``owner``'s log, durably. Raises OSError; the old content stays then.
 
     Cancellation may leave the old or the new content, never a mixture.
     """
-    await replace(disk, path, encode(kind, payload))
+    await replace(disk, path, encode(kind, payload, owner))
 
 
 async def replace(disk: Disk, path: str, content: bytes) -> None:
@@ -106,13 +132,14 @@ async def replace(disk: Disk, path: str, content: bytes) -> None:
     await disk.fsync_dir(parent(path))
 
 
-async def read(disk: Disk, path: str, kind: Kind) -> bytes | None:
-    """The payload; None when the file does not exist. Raises CorruptMessage naming the file."""
+async def read(disk: Disk, path: str, kind: Kind, owner: Owner | None = None) -> bytes | None:
+    """The payload; None when the file does not exist. Raises CorruptMessage naming the file; also
+    where it is not of ``owner`` (None: whoever has it)."""
     content = await read_file(disk, path)
     if content is None:
         return None
     try:
-        return decode(kind, content)
+        return decode(kind, content, owner)
     except CorruptMessage as error:
         raise CorruptMessage(f"{path}: {error}") from None
 

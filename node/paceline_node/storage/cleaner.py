@@ -160,14 +160,15 @@ class Cleaning:
         log = self._log
         async with log.notes_lock:
             self._require(rests_on)
-            await compaction_file.write(self._env.disk, log.path, state)
+            disk, owner = self._env.disk, log.identity.owner
+            await compaction_file.write(disk, log.path, owner, state)
             gone: LookupError | None = None
             try:
                 self._require(rests_on)
             except LookupError as error:
                 gone = error
             if gone is not None:
-                await compaction_file.write(self._env.disk, log.path, log.compaction)
+                await compaction_file.write(disk, log.path, owner, log.compaction)
                 raise gone
             log.compaction = replace(state, replacement=None)
 

@@ -37,6 +37,7 @@ from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, is_full
 from paceline_node.storage import checkpoint
+from paceline_node.storage.owner import Owner
 from paceline_node.storage.removals import UNKNOWN, Removals
 from paceline_node.storage.segment import (
     INDEX_SUFFIX,
@@ -78,26 +79,27 @@ class CompactionState:
     removals: Removals = field(default_factory=Removals)
 
 
-async def write(disk: Disk, directory: str, state: CompactionState) -> None:
+async def write(disk: Disk, directory: str, owner: Owner, state: CompactionState) -> None:
     """Replace both files durably. Raises OSError."""
-    number = max((each.number for each in await _found(disk, directory, _CUTS)), default=0) + 1
+    found = await _found(disk, directory, owner, _CUTS)
+    number = max((each.number for each in found), default=0) + 1
     new = state.replacement
     packed = None if new is None else [[list(each) for each in new.old], new.size, new.crc]
     removals = state.removals.pack()
     rows = [state.cleaned_offset, state.horizon_ms, packed, _RULES, removals, number]
     for name in _CUTS:
         path = f"{directory}/{name}"
-        await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, msgpack.packb(rows))
+        await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, msgpack.packb(rows), owner)
     for name in _CUTS.values():
         disk.remove(f"{directory}/{name}")
 
 
-async def read(disk: Disk, directory: str) -> CompactionState:
-    """What is known, by the newer of the two files; nothing when both are missing. Raises
-    CorruptMessage where neither can be read, OSError."""
+async def read(disk: Disk, directory: str, owner: Owner) -> CompactionState:
+    """What is known, by the newer of the two files of ``owner``; nothing when both are missing.
+    Raises CorruptMessage where neither can be read, OSError."""
     bad: list[CorruptMessage] = []
-    kept = await _found(disk, directory, _CUTS, bad)
-    cuts = await _found(disk, directory, _CUTS.values(), bad)
+    kept = await _found(disk, directory, owner, _CUTS, bad)
+    cuts = await _found(disk, directory, owner, _CUTS.values(), bad)
     if not kept and not cuts:
         if bad:
             raise bad[0]
@@ -114,11 +116,17 @@ async def read(disk: Disk, directory: str) -> CompactionState:
     numbered = len(kept) == 1 and by_age[-1].number > 0
     if numbered or by_age[0].number != by_age[-1].number:
         try:
-            await write(disk, directory, state)
+            await write(disk, directory, owner, state)
         except OSError as error:
             if not is_full(error):  # the next writing mends it
                 raise
     return state
+
+
+def exists(disk: Disk, directory: str) -> bool:
+    """Whether any of the files is there."""
+    names = (*_CUTS, *_CUTS.values())
+    return any(disk.exists(f"{directory}/{name}") for name in names)
 
 
 def unknown() -> CompactionState:
@@ -134,6 +142,7 @@ class _Found(NamedTuple):
 async def _found(
     disk: Disk,
     directory: str,
+    owner: Owner,
     names: Iterable[str],
     bad: list[CorruptMessage] | None = None,
 ) -> list[_Found]:
@@ -141,7 +150,7 @@ async def _found(
     found = []
     for name in names:
         try:
-            each = await _read(disk, f"{directory}/{name}")
+            each = await _read(disk, f"{directory}/{name}", owner)
         except CorruptMessage as error:
             if bad is not None:
                 bad.append(error)
@@ -151,8 +160,8 @@ async def _found(
     return found
 
 
-async def _read(disk: Disk, path: str) -> _Found | None:
-    payload = await checkpoint.read(disk, path, checkpoint.Kind.COMPACTION)
+async def _read(disk: Disk, path: str, owner: Owner) -> _Found | None:
+    payload = await checkpoint.read(disk, path, checkpoint.Kind.COMPACTION, owner)
     if payload is None:
         return None
     try:
@@ -186,7 +195,9 @@ def _replacement(old: Any, size: Any, crc: Any) -> Replacement:
     return Replacement(pairs, size, crc)
 
 
-async def finish(disk: Disk, directory: str, state: CompactionState) -> CompactionState:
+async def finish(
+    disk: Disk, directory: str, owner: Owner, state: CompactionState
+) -> CompactionState:
     """Before a log is opened: do what is left of a replacement that was under way.
 
     Returns the state without it. Raises OSError; the next opening tries again then.
@@ -204,7 +215,7 @@ async def finish(disk: Disk, directory: str, state: CompactionState) -> Compacti
     elif await _is(disk, target, new):
         await _remove_old(disk, directory, new)
     done = replace(state, replacement=None)
-    await write(disk, directory, done)
+    await write(disk, directory, owner, done)
     return done
 
 

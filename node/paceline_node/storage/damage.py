@@ -14,6 +14,7 @@ import msgpack
 from paceline.errors import CorruptMessage
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
+from paceline_node.storage.owner import Owner
 
 NAME = "damaged.ckpt"
 
@@ -47,21 +48,22 @@ def above(known: Sequence[DamagedRange], start: int) -> tuple[DamagedRange, ...]
     return tuple(each for each in known if each.end > start)
 
 
-async def write(disk: Disk, directory: str, ranges: Sequence[DamagedRange]) -> None:
+async def write(disk: Disk, directory: str, owner: Owner, ranges: Sequence[DamagedRange]) -> None:
     """Replace the list durably; an empty one removes the file."""
     path = f"{directory}/{NAME}"
     if ranges:
         payload = msgpack.packb([[each.start, each.end, each.reason] for each in ranges])
-        await checkpoint.write(disk, path, checkpoint.Kind.DAMAGE, payload)
+        await checkpoint.write(disk, path, checkpoint.Kind.DAMAGE, payload, owner)
     elif disk.exists(path):
         disk.remove(path)
         await disk.fsync_dir(directory)
 
 
-async def read(disk: Disk, directory: str) -> list[DamagedRange]:
-    """The list; empty when there is no file. Raises CorruptMessage."""
+async def read(disk: Disk, directory: str, owner: Owner | None = None) -> list[DamagedRange]:
+    """The list; empty when there is no file. Raises CorruptMessage, also where it is not of
+    ``owner`` (None: whoever has it)."""
     path = f"{directory}/{NAME}"
-    payload = await checkpoint.read(disk, path, checkpoint.Kind.DAMAGE)
+    payload = await checkpoint.read(disk, path, checkpoint.Kind.DAMAGE, owner)
     if payload is None:
         return []
     rows = checkpoint.unpack_rows(payload, 3)

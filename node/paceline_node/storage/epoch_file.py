@@ -15,19 +15,21 @@ from paceline.errors import CorruptMessage
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
 from paceline_node.storage.epochs import EpochCache, EpochStart
+from paceline_node.storage.owner import Owner
 
 NAME = "epochs.ckpt"
 
 
-async def write(disk: Disk, directory: str, entries: Iterable[EpochStart]) -> None:
+async def write(disk: Disk, directory: str, owner: Owner, entries: Iterable[EpochStart]) -> None:
     """Replace the table durably."""
     payload = msgpack.packb([list(entry) for entry in entries])
-    await checkpoint.write(disk, f"{directory}/{NAME}", checkpoint.Kind.EPOCHS, payload)
+    await checkpoint.write(disk, f"{directory}/{NAME}", checkpoint.Kind.EPOCHS, payload, owner)
 
 
-async def read(disk: Disk, directory: str) -> EpochCache | None:
-    """The table; None when there is no file. Raises CorruptMessage."""
-    payload = await checkpoint.read(disk, f"{directory}/{NAME}", checkpoint.Kind.EPOCHS)
+async def read(disk: Disk, directory: str, owner: Owner | None = None) -> EpochCache | None:
+    """The table; None when there is no file. Raises CorruptMessage, also where it is not of
+    ``owner`` (None: whoever has it)."""
+    payload = await checkpoint.read(disk, f"{directory}/{NAME}", checkpoint.Kind.EPOCHS, owner)
     if payload is None:
         return None
     try:

@@ -107,7 +107,7 @@ class Log:
         CorruptMessage when ``partition.metadata`` cannot be read.
         """
         metadata = await read_metadata(env.disk, path)
-        parts = await recover(env.disk, path, hints, index_interval=settings.index_interval_bytes)
+        parts = await recover(env.disk, path, metadata.owner, hints, settings.index_interval_bytes)
         now_ms = env.host.wall_ms()
         for segment in parts.segments:
             segment.opened(now_ms)
@@ -115,8 +115,7 @@ class Log:
         try:
             with log.disk_errors():
                 await settling.settle(env.disk, log, log._durability, parts, hints)
-                if not metadata.keeps_state:
-                    await settling.begin_to_keep_state(env.disk, log)
+                await settling.raise_version(env.disk, log, metadata.version)
         except BaseException:
             log.abandon()
             raise
@@ -546,5 +545,5 @@ class Log:
         """Write the epoch table down, if that has not been done. Raises OSError."""
         entries = self.epochs.entries
         if entries != self._epochs_written:
-            await epoch_file.write(self._disk, self.path, entries)
+            await epoch_file.write(self._disk, self.path, self.identity.owner, entries)
             self._epochs_written = entries

@@ -14,12 +14,15 @@ written by :meth:`LogState.write_due`, a little at a time.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
 from paceline_node.env import Disk, File
 from paceline_node.storage import producer_file
+from paceline_node.storage.owner import Owner
 from paceline_node.storage.producer_file import Snapshot
 from paceline_node.storage.producers import FrozenTable, ProducerTable
 
@@ -43,6 +46,7 @@ class LogState:
         self,
         disk: Disk,
         directory: str,
+        owner: Owner,
         table: ProducerTable,
         known: Iterable[int] = (),
         *,
@@ -56,6 +60,7 @@ class LogState:
         self.on_due: Callable[[], None] = _nobody
         self._disk = disk
         self._directory = directory
+        self._owner = owner
         self._durable = dict.fromkeys(known, durable)
         self._syncing: dict[File, int] = {}
         self._due: Snapshot | None = None
@@ -121,7 +126,7 @@ class LogState:
             self._due = snapshot
             self.on_due()
             return None
-        file = producer_file.create_unsynced(self._disk, self._directory, snapshot)
+        file = producer_file.create_unsynced(self._disk, self._directory, self._owner, snapshot)
         self._durable[offset] = False
         self._syncing[file] = offset
         return file
@@ -150,7 +155,7 @@ class LogState:
         still due."""
         while (due := self._due) is not None:
             self._writing = due.table.offset
-            await producer_file.write(self._disk, self._directory, due)
+            await producer_file.write(self._disk, self._directory, self._owner, due)
             self._confirm(due.table.offset)
             if self._due is due:
                 self._due = None
@@ -201,8 +206,18 @@ class LogState:
         change little. Raises OSError."""
         now = self.table.freeze(oldest)
         state = replace(now, aborted=())
-        await producer_file.write(self._disk, self._directory, Snapshot(NO_EPOCH, state))
+        snapshot = Snapshot(NO_EPOCH, state)
+        await producer_file.write(self._disk, self._directory, self._owner, snapshot)
         self.anchored(state)
+
+    async def name_owner(self) -> None:
+        """Let the snapshots that name nobody say whose they are; what cannot be read is left as it
+        is, and not believed. Raises OSError."""
+        for offset in sorted(self._durable):
+            with contextlib.suppress(CorruptMessage):
+                kept = await producer_file.read(self._disk, self._directory, offset)
+                if kept is not None and kept.named is None:
+                    await producer_file.write(self._disk, self._directory, self._owner, kept)
 
     # --- dropping -------------------------------------------------------------------------------
 

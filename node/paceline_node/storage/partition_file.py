@@ -2,7 +2,7 @@
 
 Framed as in ``checkpoint.py``; the payload is::
 
-    msgpack [topic id (16 bytes), topic name, partition]
+    msgpack [topic id (16 bytes), topic name, partition, version]
 
 The directory's name alone does not tell: long topic names are cut.
 """
@@ -18,8 +18,10 @@ from paceline.errors import CorruptMessage
 from paceline.types import TopicId
 from paceline_node.env import Disk
 from paceline_node.storage import checkpoint
+from paceline_node.storage.owner import NAMED_SINCE, Owner
 
 NAME = "partition.metadata"
+VERSION = NAMED_SINCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +35,31 @@ class PartitionIdentity:
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}"
 
+    @property
+    def owner(self) -> Owner:
+        """As the files of its log name it."""
+        return Owner(self.topic_id, self.partition)
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """``keeps_state``: the log has an anchor (``log_state.py``) whenever its records begin above
-    0. Versions before did without."""
+    """``version`` 0 wrote none. From 1 on the log has an anchor (``log_state.py``) whenever its
+    records begin above 0; from 2 on every file that decides something names its partition."""
 
     identity: PartitionIdentity
-    keeps_state: bool
+    version: int
+
+    @property
+    def owner(self) -> Owner:
+        """Whose files may be believed here."""
+        is_always_named = self.version >= NAMED_SINCE
+        return Owner(self.identity.topic_id, self.identity.partition, is_always_named)
 
 
 async def write_identity(disk: Disk, directory: str, identity: PartitionIdentity) -> None:
-    """Write the file durably, for a log that keeps its state."""
-    payload = msgpack.packb([identity.topic_id.bytes, identity.topic, identity.partition, 1])
+    """Write the file durably, for a log that is as this version keeps it."""
+    values = [identity.topic_id.bytes, identity.topic, identity.partition, VERSION]
+    payload = msgpack.packb(values)
     await checkpoint.write(disk, f"{directory}/{NAME}", checkpoint.Kind.PARTITION, payload)
 
 
@@ -63,6 +77,6 @@ async def read_metadata(disk: Disk, directory: str) -> PartitionMetadata:
     try:
         topic_id, topic, partition, *version = msgpack.unpackb(payload)
         identity = PartitionIdentity(TopicId(UUID(bytes=topic_id)), str(topic), int(partition))
-        return PartitionMetadata(identity, keeps_state=version != [])
+        return PartitionMetadata(identity, int(version[0]) if version else 0)
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{path}: {error}") from None

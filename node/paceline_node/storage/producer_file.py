@@ -3,17 +3,19 @@
 A row of frames, each as in ``checkpoint.py`` (so each has a checksum of its own, and none is larger
 than what can be packed or read without holding up the event loop)::
 
-    msgpack ["head", offset, leader epoch of the batch before the offset (-1: none)]
+    msgpack ["head", offset, leader epoch of the batch before the offset (-1: none),
+             [topic id, partition]]
     msgpack ["states", [state, ...]]             rows as in ``producers.py``; any number of these
     msgpack ["aborted", [[producer id, first offset, marker], ...]]                  likewise
     msgpack ["end", number of states, number of aborted transactions]
 
 The leader epoch ties a snapshot to its log: (offset, epoch) names one history, so a snapshot that
-outlived a truncation is recognised and not used. The same bytes go to a replica that is to begin at
-the offset (``replication/state_transfer.py``).
+outlived a truncation is recognised and not used. The partition ties it to its directory: one that
+was exchanged with another log's is not believed (``owner.py``). The same bytes go to a replica that
+is to begin at the offset (``replication/state_transfer.py``).
 
-Earlier versions wrote one frame of kind 3, msgpack [that leader epoch, the bytes of
-:meth:`ProducerTable.snapshot`]; they are still read.
+Earlier versions named no partition. Before, they wrote one frame of kind 3, msgpack [that leader
+epoch, the bytes of :meth:`ProducerTable.snapshot`]; they are still read.
 """
 
 from __future__ import annotations
@@ -27,11 +29,10 @@ import msgpack
 import trio
 
 from paceline.errors import CorruptMessage
-from paceline.types import NO_EPOCH
 from paceline.wire.batch_header import verify
 from paceline_node.env import Disk, File
 from paceline_node.storage import checkpoint
-from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.owner import Owner
 from paceline_node.storage.producer_state import (
     ProducerState,
     State,
@@ -61,10 +62,12 @@ _OLD = checkpoint.encode(checkpoint.Kind.PRODUCERS, b"")[:8]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a file says; ``epoch`` is that of the batch before its offset, -1 when there is none."""
+    """What a file says; ``epoch`` is that of the batch before its offset, -1 when there is none.
+    ``named``: whose it says that it is, None where it names nobody."""
 
     epoch: int
     table: FrozenTable
+    named: object = None
 
 
 def name(offset: int) -> str:
@@ -81,10 +84,10 @@ def offsets(names: Iterable[str]) -> list[int]:
     return sorted(found)
 
 
-def frames(snapshot: Snapshot) -> Iterator[bytes]:
+def frames(snapshot: Snapshot, owner: Owner) -> Iterator[bytes]:
     """The file's bytes, frame by frame."""
     table = snapshot.table
-    yield _frame("head", table.offset, snapshot.epoch)
+    yield _frame("head", table.offset, snapshot.epoch, owner.named)
     rows: list[Any] = []
     for key, state in table.states.items():
         rows.append(state_to_row(key, state))
@@ -103,13 +106,13 @@ def _frame(*values: Any) -> bytes:
     return checkpoint.encode(checkpoint.Kind.STATE, payload)
 
 
-def create_unsynced(disk: Disk, directory: str, snapshot: Snapshot) -> File:
+def create_unsynced(disk: Disk, directory: str, owner: Owner, snapshot: Snapshot) -> File:
     """Write a small snapshot at once; the caller syncs and closes the file. Raises OSError."""
     path = f"{directory}/{name(snapshot.table.offset)}"
     disk.remove(path)
     file = disk.create(path)
     try:
-        file.append([b"".join(frames(snapshot))])
+        file.append([b"".join(frames(snapshot, owner))])
     except OSError:
         file.close()
         disk.remove(path)
@@ -117,7 +120,7 @@ def create_unsynced(disk: Disk, directory: str, snapshot: Snapshot) -> File:
     return file
 
 
-async def write(disk: Disk, directory: str, snapshot: Snapshot) -> None:
+async def write(disk: Disk, directory: str, owner: Owner, snapshot: Snapshot) -> None:
     """Write a snapshot of any size durably, a little at a time. Raises OSError; cancelled, it is
     not there."""
     path = f"{directory}/{name(snapshot.table.offset)}"
@@ -125,7 +128,7 @@ async def write(disk: Disk, directory: str, snapshot: Snapshot) -> None:
     disk.remove(temporary)
     file = disk.create(temporary)
     try:
-        for frame in frames(snapshot):
+        for frame in frames(snapshot, owner):
             file.append([frame])
             await trio.sleep(_REST_S)
         await disk.sync([file])
@@ -135,8 +138,11 @@ async def write(disk: Disk, directory: str, snapshot: Snapshot) -> None:
     await disk.fsync_dir(directory)
 
 
-async def read(disk: Disk, directory: str, offset: int) -> Snapshot | None:
-    """The snapshot at ``offset``; None when there is no such file. Raises CorruptMessage."""
+async def read(
+    disk: Disk, directory: str, offset: int, owner: Owner | None = None
+) -> Snapshot | None:
+    """The snapshot at ``offset``; None when there is no such file. Raises CorruptMessage, also
+    where it is not of ``owner`` (None: whoever has it)."""
     path = f"{directory}/{name(offset)}"
     try:
         file = await disk.open(path)
@@ -144,6 +150,8 @@ async def read(disk: Disk, directory: str, offset: int) -> Snapshot | None:
         return None
     try:
         snapshot = await read_file(file)
+        if owner is not None:
+            owner.check(snapshot.named)
     except CorruptMessage as error:
         raise CorruptMessage(f"{path}: {error}") from None
     except OSError as error:  # no other file depends on this one: as bad as if it were rotten
@@ -152,7 +160,7 @@ async def read(disk: Disk, directory: str, offset: int) -> Snapshot | None:
         file.close()
     if snapshot.table.offset not in (offset, -1):
         raise CorruptMessage(f"{path}: it says that it was taken at {snapshot.table.offset}")
-    return Snapshot(snapshot.epoch, _at(snapshot.table, offset))
+    return replace(snapshot, table=_at(snapshot.table, offset))
 
 
 async def read_file(file: File) -> Snapshot:
@@ -165,13 +173,19 @@ async def read_file(file: File) -> Snapshot:
     return reader.finish()
 
 
-async def check(file: File) -> None:
-    """Check every frame of a file. Raises CorruptMessage, and OSError."""
+async def check(file: File, owner: Owner) -> None:
+    """Check every frame of a file, and that it is of ``owner``. Raises CorruptMessage, and
+    OSError."""
+    named: object = None
     if file.pread(len(_OLD), 0) == _OLD:
         _read_old(file)
-        return
-    async for _ in _payloads(file):
-        pass
+    else:
+        reader: _Reader | None = _Reader()
+        async for payload in _payloads(file):
+            if reader is not None:  # the head; the rest may be large
+                reader.take(payload)
+                named, reader = reader.named, None
+    owner.check(named)
 
 
 async def _payloads(file: File) -> AsyncIterator[bytes]:
@@ -189,11 +203,12 @@ async def _payloads(file: File) -> AsyncIterator[bytes]:
 
 
 class IncomingSnapshot:
-    """A snapshot that comes in pieces, to be kept in a log's directory; :meth:`abandon` it in any
-    case."""
+    """A snapshot that comes in pieces, to be kept in the directory of ``owner``'s log;
+    :meth:`abandon` it in any case."""
 
-    def __init__(self, disk: Disk, directory: str, offset: int) -> None:
+    def __init__(self, disk: Disk, directory: str, owner: Owner, offset: int) -> None:
         self._disk = disk
+        self._owner = owner
         self._directory = directory
         self._offset = offset
         self._path = f"{directory}/{name(offset)}{checkpoint.TEMPORARY}"
@@ -215,12 +230,18 @@ class IncomingSnapshot:
         found = await read_file(self._file)
         if found.table.offset not in (self._offset, -1):
             raise CorruptMessage(f"{self._path}: it was taken at offset {found.table.offset}")
+        found = replace(found, table=_at(found.table, self._offset))
+        if found.named is None:  # a leader of an earlier version
+            self.abandon()
+            await write(self._disk, self._directory, self._owner, found)
+            return found
+        self._owner.check(found.named)
         await self._disk.sync([self._file])
         self._file.close()
         self._file = None
         self._disk.rename(self._path, f"{self._directory}/{name(self._offset)}")
         await self._disk.fsync_dir(self._directory)
-        return Snapshot(found.epoch, _at(found.table, self._offset))
+        return found
 
     def abandon(self) -> None:
         """Close and remove what has no name yet; idempotent."""
@@ -235,6 +256,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._head: tuple[int, int] | None = None
+        self.named: object = None
         self._loading = LoadingTable()
         self._counts = [0, 0]
         self._ended = False
@@ -246,6 +268,7 @@ class _Reader:
                 raise CorruptMessage(f"a frame {tag!r} where none may be")
             if tag == "head":
                 self._head = (int(values[0]), int(values[1]))
+                self.named = values[2] if len(values) > 2 else None
             elif tag == "states":
                 self._loading.add(values[0])
                 self._counts[0] += len(values[0])
@@ -260,7 +283,7 @@ class _Reader:
     def finish(self) -> Snapshot:
         if self._head is None or not self._ended:
             raise CorruptMessage("the snapshot is cut short")
-        return Snapshot(self._head[1], self._loading.frozen(self._head[0]))
+        return Snapshot(self._head[1], self._loading.frozen(self._head[0]), self.named)
 
 
 def _read_old(file: File) -> Snapshot:
@@ -322,23 +345,6 @@ class LoadingTable:
 
 def _at(table: FrozenTable, offset: int) -> FrozenTable:
     return replace(table, offset=offset)
-
-
-async def newest(
-    disk: Disk, directory: str, available: Sequence[int], epochs: EpochCache, limit: int
-) -> Snapshot | None:
-    """The newest usable snapshot at or below ``limit``; bad ones are passed over."""
-    for offset in sorted(available, reverse=True):
-        if offset > limit:
-            continue
-        try:
-            kept = await read(disk, directory, offset)
-        except CorruptMessage:
-            continue
-        # The table says nothing about offsets that retention has removed.
-        if kept is not None and epochs.epoch_at(offset - 1) in (NO_EPOCH, kept.epoch):
-            return kept
-    return None
 
 
 def replaying(

@@ -30,6 +30,7 @@ from paceline_node.storage.durability import Marked
 from paceline_node.storage.epochs import EpochCache, EpochStart
 from paceline_node.storage.log_file import list_directory, open_file
 from paceline_node.storage.log_state import LogState
+from paceline_node.storage.owner import Owner
 from paceline_node.storage.producers import FrozenTable, ProducerTable, read_detail
 from paceline_node.storage.repair import REPLACEMENT
 from paceline_node.storage.rewriting import rewrite
@@ -45,6 +46,7 @@ from paceline_node.storage.segment import (
     parse_name,
     segment_name,
 )
+from paceline_node.storage.snapshots import Snapshots
 from paceline_node.storage.torn import Ending, Tail
 
 
@@ -132,24 +134,22 @@ class _Findings:
     dirty: bool = False
 
 
-async def recover(disk: Disk, path: str, hints: RecoveryHints, *, index_interval: int) -> Recovered:
-    """Open every segment in ``path`` and make the log whole.
+async def recover(disk: Disk, path: str, owner: Owner, hints: RecoveryHints, gap: int) -> Recovered:
+    """Open every segment in ``path`` and make ``owner``'s log whole.
 
     Raises OSError. On an error, or when cancelled, all files are closed; torn bytes may have been
     cut already, which the next recovery would do again.
     """
     try:
-        return await _recover_once(disk, path, hints, index_interval, doubt=False)
+        return await _recover_once(_Recovery(disk, path, owner, hints, gap))
     except CorruptMessage:
         # Something bad lies in what need not be read: read all, so that it is found to be damage.
-        return await _recover_once(disk, path, hints, index_interval, doubt=True)
+        again = _Recovery(disk, path, owner, hints, gap)
+        again.doubt = True
+        return await _recover_once(again)
 
 
-async def _recover_once(
-    disk: Disk, path: str, hints: RecoveryHints, interval: int, *, doubt: bool
-) -> Recovered:
-    recovery = _Recovery(disk, path, hints, interval)
-    recovery.doubt = doubt
+async def _recover_once(recovery: _Recovery) -> Recovered:
     try:
         return await recovery.run()
     except BaseException:
@@ -161,12 +161,13 @@ async def _recover_once(
 class _Recovery:
     """One opening of one log."""
 
-    def __init__(self, disk: Disk, path: str, hints: RecoveryHints, interval: int) -> None:
+    def __init__(self, disk: Disk, path: str, owner: Owner, hints: RecoveryHints, gap: int) -> None:
         self.doubt = False
         self._disk = disk
         self._path = path
+        self._owner = owner
         self._hints = hints
-        self._interval = interval
+        self._interval = gap  # between index entries
         self._mark = hints.recovery_point
         # What is derived was written at a checkpoint: the mark may be ahead of it.
         point = hints.checkpoint
@@ -182,7 +183,7 @@ class _Recovery:
         self._producers_from = 0
         self._floor: FrozenTable | None = None
         self._is_founded = True
-        self._snapshots: list[int] = []
+        self._snapshots = Snapshots(disk, path, owner)
 
     async def run(self) -> Recovered:
         compaction = await self._finish_compaction()
@@ -208,8 +209,9 @@ class _Recovery:
             LogState(
                 self._disk,
                 self._path,
+                self._owner.named_always(),
                 self._producers,
-                self._snapshots,
+                self._snapshots.offsets,
                 durable=self._hints.clean,
                 is_missing=self._floor is None,
                 is_founded=self._is_founded,
@@ -225,11 +227,11 @@ class _Recovery:
 
     async def _finish_compaction(self) -> CompactionState:
         try:
-            state = await compaction_file.read(self._disk, self._path)
+            state = await compaction_file.read(self._disk, self._path, self._owner)
         except CorruptMessage:  # written in one piece: it rotted, with nothing under way
             self._found.rebuilt.append(compaction_file.NAME)
             return compaction_file.unknown()
-        return await compaction_file.finish(self._disk, self._path, state)
+        return await compaction_file.finish(self._disk, self._path, self._owner, state)
 
     async def _open_files(self) -> None:
         names = list_directory(self._disk, self._path)
@@ -255,7 +257,7 @@ class _Recovery:
             path = f"{self._path}/{segment_name(start)}{LOG_SUFFIX}"
             self.segments.append(Segment(self._path, start, self._disk.create(path)))
             self._found.dirty = True
-        self._snapshots = producer_file.offsets(names)
+        self._snapshots.found(names)
 
     async def _refuse_foreign(self) -> None:
         """Neither batches nor files say whose they are. The mark, where it is exact, knows the last
@@ -280,14 +282,13 @@ class _Recovery:
         oldest = self.segments[0].base_offset
         if oldest == 0:
             return FrozenTable(0)
-        usable = [offset for offset in self._snapshots if offset >= oldest]
         limit = max(oldest, self._hints.log_start)
-        found = await producer_file.newest(self._disk, self._path, usable, self._table, limit)
+        found = await self._snapshots.newest(self._table, oldest, limit)
         return None if found is None else found.table
 
     async def _load_epochs(self) -> bool:
         try:
-            table = await epoch_file.read(self._disk, self._path)
+            table = await epoch_file.read(self._disk, self._path, self._owner)
         except CorruptMessage:
             table = None
         if table is None:
@@ -321,7 +322,7 @@ class _Recovery:
     async def _load_damage(self) -> int | None:
         """The first offset known to be damaged since an earlier start; it is looked at again."""
         try:
-            ranges = await damage.read(self._disk, self._path)
+            ranges = await damage.read(self._disk, self._path, self._owner)
         except CorruptMessage:
             self._found.rebuilt.append(damage.NAME)
             return 0
@@ -491,8 +492,7 @@ class _Recovery:
         """Load the newest snapshot at or below ``limit``; none means the log's start."""
         start = self.segments[0].base_offset
         floor = self._floor or FrozenTable(start)
-        usable = [offset for offset in self._snapshots if offset >= start]
-        kept = await producer_file.newest(self._disk, self._path, usable, epochs, limit)
+        kept = await self._snapshots.newest(epochs, start, limit)
         newest = floor if kept is None or kept.table.offset < floor.offset else kept.table
         self._producers.load(newest, floor)
         self._is_founded = kept is not None or self._floor is not None

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from paceline.errors import StorageFull
 from paceline_node.env import Disk
-from paceline_node.storage import compaction_file, damage
-from paceline_node.storage.partition_file import write_identity
+from paceline_node.storage import compaction_file, damage, epoch_file
+from paceline_node.storage.partition_file import VERSION, write_identity
 from paceline_node.storage.recovery import Recovered, RecoveryHints
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def settle(
         durability.durable_crc = mark.batch_crc
     await log.write_epochs()
     if parts.scanned:
-        await damage.write(disk, log.path, log.damaged)
+        await damage.write(disk, log.path, log.identity.owner, log.damaged)
     await _settle_removals(disk, log)
 
 
@@ -62,13 +62,22 @@ async def _settle_removals(disk: Disk, log: Log) -> None:
     if removals != state.removals:
         log.compaction = replace(state, removals=removals)
         if is_compacted:
-            await compaction_file.write(disk, log.path, log.compaction)
+            await compaction_file.write(disk, log.path, log.identity.owner, log.compaction)
 
 
-async def begin_to_keep_state(disk: Disk, log: Log) -> None:
-    """A version that kept no anchor (``log_state.py``) made this log. Raises OSError."""
-    if log.state.is_missing:
+async def raise_version(disk: Disk, log: Log, version: int) -> None:
+    """Where an earlier version made this log: the first kept no anchor (``log_state.py``), and none
+    named the owner in its files. From now on what has no name is not believed. Raises OSError."""
+    if version >= VERSION:
+        return
+    if version == 0 and log.state.is_missing:
         await log.state.adopt(log.oldest_offset)
+    owner = log.identity.owner
+    await log.state.name_owner()
+    await epoch_file.write(disk, log.path, owner, log.epochs.entries)
+    await damage.write(disk, log.path, owner, log.damaged)
+    if compaction_file.exists(disk, log.path):
+        await compaction_file.write(disk, log.path, owner, log.compaction)
     await write_identity(disk, log.path, log.identity)
 
 

@@ -61,14 +61,15 @@ async def note_beginning(disk: Disk, log: Log, beginning: Beginning) -> None:
         removals = log.compaction.removals.begun(
             beginning.leader_epoch, beginning.removed_to, beginning.cleaned_offset
         )
-        await compaction_file.write(disk, log.path, replace(log.compaction, removals=removals))
-        log.compaction = replace(log.compaction, removals=removals)
+        state = replace(log.compaction, removals=removals)
+        await compaction_file.write(disk, log.path, log.identity.owner, state)
+        log.compaction = state
 
 
 async def write_damage(disk: Disk, log: Log) -> None:
     """Write down what ``log.damaged`` says now. Raises OSError."""
     async with log.notes_lock:
-        await damage.write(disk, log.path, log.damaged)
+        await damage.write(disk, log.path, log.identity.owner, log.damaged)
 
 
 async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
@@ -143,7 +144,8 @@ async def anchor_behind_damage(disk: Disk, log: Log) -> None:
                 raise LookupError(f"{log.identity}: the log changed meanwhile")
     state = table.freeze(offset)
     epoch = int(log.epochs.epoch_at(offset - 1))
-    await producer_file.write(disk, log.path, producer_file.Snapshot(epoch, state))
+    snapshot = producer_file.Snapshot(epoch, state)
+    await producer_file.write(disk, log.path, log.identity.owner, snapshot)
     if log.failed is None:
         log.state.anchored(state)
 

@@ -22,7 +22,8 @@ from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.index import OffsetIndex
 from paceline_node.storage.layout import Offsets, list_partitions, read_offsets
 from paceline_node.storage.log_file import Salvage
-from paceline_node.storage.partition_file import PartitionIdentity, read_identity
+from paceline_node.storage.owner import Owner
+from paceline_node.storage.partition_file import PartitionIdentity, read_metadata
 from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.scan import ScanRules, SegmentScan
 from paceline_node.storage.segment import INDEX_SUFFIX, Boundary, Hole, parse_name, segment_name
@@ -128,6 +129,7 @@ class _LogCheck:
     recovery_point: int
     log_start: int
     identity: PartitionIdentity | None = None
+    owner: Owner | None = None
     expected: int = 0
     first: int = 0
     batches: int = 0
@@ -141,7 +143,8 @@ class _LogCheck:
 
     async def run(self) -> None:
         try:
-            self.identity = await read_identity(self.disk, self.path)
+            metadata = await read_metadata(self.disk, self.path)
+            self.identity, self.owner = metadata.identity, metadata.owner
         except CorruptMessage as error:
             self._add(Problem.METADATA, self.path, -1, str(error))
         await self._read_tables()
@@ -174,14 +177,14 @@ class _LogCheck:
 
     async def _read_tables(self) -> None:
         try:
-            self.table = await epoch_file.read(self.disk, self.path) or EpochCache()
+            self.table = await epoch_file.read(self.disk, self.path, self.owner) or EpochCache()
         except CorruptMessage as error:
             self._add(Problem.EPOCH_TABLE, f"{self.path}/{epoch_file.NAME}", -1, str(error))
 
     async def _read_known_damage(self) -> None:
         """What the node itself has found, and repairs as soon as there is a leader that has it."""
         try:
-            known = await damage.read(self.disk, self.path)
+            known = await damage.read(self.disk, self.path, self.owner)
         except CorruptMessage as error:
             self._add(Problem.METADATA, f"{self.path}/{damage.NAME}", -1, str(error))
             return
@@ -193,7 +196,7 @@ class _LogCheck:
         for offset in producer_file.offsets(self.disk.list(self.path)):
             # A damaged one is passed over here as at the next start.
             with contextlib.suppress(CorruptMessage):
-                kept = await producer_file.read(self.disk, self.path, offset)
+                kept = await producer_file.read(self.disk, self.path, offset, self.owner)
                 if kept is not None:
                     self.snapshots[offset] = kept
 

@@ -12,7 +12,7 @@ from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.recovery import RecoveryHints
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.test_recovery import FIRST, ONE_FILE, bounds, restore, written
-from tests.unit.storage.world import PATH, env_on
+from tests.unit.storage.world import IDENTITY, PATH, env_on
 
 
 @pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])
@@ -40,7 +40,8 @@ async def test_an_epoch_table_older_than_a_clean_stop_is_not_believed() -> None:
     disk = MemoryDisk()
     await written(disk)
     edges = bounds(disk.content(FIRST))
-    await epoch_file.write(disk, PATH, [EpochStart(1, 0), EpochStart(2, edges[2][1])])
+    older = [EpochStart(1, 0), EpochStart(2, edges[2][1])]
+    await epoch_file.write(disk, PATH, IDENTITY.owner, older)
     hints = RecoveryHints(Ending.CLEAN, recovery_point=12, mark=Marked(12, 3, edges[4][1]))
     log = await Log.open(env_on(disk), PATH, ONE_FILE, hints)
     assert log.epochs.entries[-1] == (3, edges[4][1])

@@ -24,7 +24,7 @@ from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.removals import Removals
 from paceline_node.storage.upkeep import Beginning, note_beginning
 from tests.unit.storage.keyed import compact, keyed
-from tests.unit.storage.world import PATH, SMALL, StillHost, flush, new_log, reopen
+from tests.unit.storage.world import IDENTITY, PATH, SMALL, StillHost, flush, new_log, reopen
 
 ONE, TWO = LeaderEpoch(1), LeaderEpoch(2)
 COMPACTED = LogSettings(700, index_interval_bytes=150, compaction=CompactionRules())
@@ -145,10 +145,10 @@ async def test_a_compacted_log_that_does_not_say_may_lack_anything(file: str) ->
         disk.remove(path)
     else:
         old = msgpack.packb([4, -1, None, 1])
-        await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, old)
+        await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, old, IDENTITY.owner)
     log = await reopen(disk, settings=COMPACTED, mark=4, clean=True)
     assert log.compaction.removals == Removals(4)
-    assert (await compaction_file.read(disk, PATH)).removals == Removals(4)
+    assert (await compaction_file.read(disk, PATH, IDENTITY.owner)).removals == Removals(4)
     log.abandon()
 
 

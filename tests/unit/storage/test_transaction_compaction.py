@@ -21,7 +21,7 @@ from paceline_node.storage.transactions import is_aborted
 from paceline_node.storage.verify import verify_log
 from tests.unit.storage.keyed import compact, keyed
 from tests.unit.storage.test_transactions import marker
-from tests.unit.storage.world import PATH, StillHost, content, flush, new_log, reopen
+from tests.unit.storage.world import IDENTITY, PATH, StillHost, content, flush, new_log, reopen
 
 Values = dict[bytes, bytes]
 Pair = tuple[bytes | None, bytes | None]
@@ -199,8 +199,9 @@ async def test_a_log_that_was_compacted_without_its_transactions_is_looked_at_ag
     await flush(log, disk)
     await log.close()
     payload = msgpack.packb([log.log_end_offset, 5, None])
-    await checkpoint.write(disk, f"{PATH}/{NAME}", checkpoint.Kind.COMPACTION, payload)
-    assert (await compaction_file.read(disk, PATH)).cleaned_offset == 0
+    path, owner = f"{PATH}/{NAME}", IDENTITY.owner
+    await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, payload, owner)
+    assert (await compaction_file.read(disk, PATH, IDENTITY.owner)).cleaned_offset == 0
     log = await reopen(disk, mark=log.log_end_offset, clean=True, host=host)
     host.wall += 10_000
     for _ in range(3):

@@ -78,7 +78,9 @@ async def test_what_was_given_up_and_what_is_being_repaired_is_told_as_such() ->
         disk.make_unreadable(segment.path(), 0, 1)
     start = second.base_offset
     known = DamagedRange(start, second.next_offset, "found by a reader")
-    await damage.write(disk, PATH, [DamagedRange(0, start, "before the trim"), known])
+    await damage.write(
+        disk, PATH, IDENTITY.owner, [DamagedRange(0, start, "before the trim"), known]
+    )
     report = await verify_log(disk, PATH, recovery_point=48, log_start=start)
     found = [each for each in problems(report) if each[0] is not Problem.INDEX]
     assert found == [
