@@ -101,6 +101,7 @@ def test_archive_compact_verify_and_restore(job: Job, topics: Topics, tmp_path: 
             *("--checkpoint", tmp_path / f"c{number}"),
         )
         assert (code, report["rows"]) == (JobExit.DONE, 100)
+        assert (report["progress"]["done"], report["progress"]["backlog"]) == (100, 0)
     assert report["archive"]["rows"] == 200
     code, report = job("archive-verify", root)
     assert (code, report["rows"], report["files"]) == (JobExit.DONE, 200, 8)
@@ -112,14 +113,20 @@ def test_archive_compact_verify_and_restore(job: Job, topics: Topics, tmp_path: 
     code, report = job(
         *("restore", "--from-archive", root, "--topic-map", f"{topic}={target}"),
         *("--checkpoint", tmp_path / "c2", "--max-files", 2),
+        *("--progress-file", tmp_path / "now.json"),
     )
     assert (code, report["rows"]) == (JobExit.DONE, 200)
+    shown = json.loads((tmp_path / "now.json").read_text())
+    assert (shown["done"], shown["backlog"], shown["seconds_left"]) == (200, 0, 0)
+    assert shown["per_second"] > 0
     assert placeless(records(topics, target)) == placeless(records(topics, topic))
     spoil(topics, topic, target)
     code, report = job("audit", "--topics", topic, "--compare", target, "--deep")
     assert code == JobExit.FINDINGS
     assert report["findings"] == dict.fromkeys(SPOILED, 1), "and all else is equal"
     assert report["records"] >= 3 * 400, "three replicas of each"
+    assert report["progress"]["unit"] == "tasks"
+    assert report["progress"]["done"] > 3
 
     victim = root / min(ArchiveLog(root).state().files)
     data = bytearray(victim.read_bytes())

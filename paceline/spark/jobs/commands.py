@@ -80,7 +80,7 @@ def archive(
 
     report = Report("archive", report_path, topics=topics, to=str(root))
     root.mkdir(parents=True, exist_ok=True)
-    runner = Runner(report, title="archiving", max_restarts=max_restarts)
+    runner = Runner(report, max_restarts=max_restarts)
     code = runner.run(
         lambda: [
             start_archive(
@@ -186,7 +186,7 @@ def restore(
 ) -> int:
     """An archive back into topics, exactly once, in the order of each partition."""
     from paceline.client import blocking
-    from paceline.spark.jobs.restoring import Restore, prepare, start_restore
+    from paceline.spark.jobs.restoring import Restore, prepare, records_behind, start_restore
     from paceline.spark.jobs.running import Runner
 
     if "availableNow" not in trigger:
@@ -207,7 +207,8 @@ def restore(
     with blocking.connect(bootstrap.split(",")) as client:
         targets = prepare(client, wanted, is_new=is_new)
     report.facts["targets"] = targets
-    runner = Runner(report, title="restoring", max_restarts=max_restarts)
+    behind = records_behind(wanted.root)
+    runner = Runner(report, max_restarts=max_restarts, behind=behind)
     code = runner.run(
         lambda: [
             start_restore(
@@ -315,7 +316,7 @@ def windows(
             queries.append(windowing.start(bad, output("bad", dead_letter)))
         return queries
 
-    runner = Runner(report, title="windows", max_restarts=max_restarts)
+    runner = Runner(report, max_restarts=max_restarts)
     return _end(report, runner.run(start))
 
 
@@ -362,12 +363,12 @@ def audit(
     read = topics if restored is None else f"{topics},{restored}"
     _require(bootstrap, read, source_options)
     from paceline.spark.jobs import auditing, comparing
-    from paceline.spark.jobs.running import progress
+    from paceline.spark.jobs.progress import measured
 
     report = Report("audit", report_path, topics=topics, restored=restored)
     spark = _session("audit", master, conf)
     options = {"paceline.bootstrap.servers": bootstrap, **source_options}
-    with progress("auditing"):
+    with measured(spark, "audit") as figures:
         auditor = auditing.audited(
             spark,
             {**options, "subscribe": read},
@@ -388,6 +389,7 @@ def audit(
         }
         batches = auditor.batches.selectExpr("count(*)", "sum(recordCount)", "sum(sizeBytes)")
         seen = batches.first()
+        report.facts["progress"] = figures().to_json()
     assert seen is not None
     report.facts |= {
         "batches": seen[0],
@@ -426,19 +428,20 @@ def stats(
 
     from paceline.spark.jobs import statistics
     from paceline.spark.jobs.page import page
-    from paceline.spark.jobs.running import progress
+    from paceline.spark.jobs.progress import measured
 
     report = Report("stats", report_path, topics=topics)
     spark = _session("stats", master, conf)
     options = {"paceline.bootstrap.servers": bootstrap, "subscribe": topics, **source_options}
     out.mkdir(parents=True, exist_ok=True)
     tables: dict[str, list[dict[str, Any]]] = {}
-    with progress("measuring"):
+    with measured(spark, "stats") as figures:
         for name, frame in statistics.collect(spark, options, top=top).tables().items():
             # A few rows a topic: no work for Spark any more.
             found = frame.toArrow()
             pq.write_table(found, out / f"{name}.parquet")
             tables[name] = found.to_pylist()
+        report.facts["progress"] = figures().to_json()
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     (out / "stats.html").write_text(page(tables, f"Topics {topics}", made), encoding="utf-8")
     (out / "stats.json").write_text(json.dumps(tables, indent=2, default=str), encoding="utf-8")

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import click
 
+from paceline.spark.jobs.progress import progress_options
+
 
 class FindsCluster(Protocol):
     """Gives the addresses of the cluster when ``--bootstrap`` does not."""
@@ -99,8 +101,9 @@ def report_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--bootstrap``, ``--master``, ``--conf``, ``--option``, ``--report``."""
-    function = report_option(function)
+    """``--bootstrap``, ``--master``, ``--conf``, ``--option``, ``--report``, ``--progress``,
+    ``--progress-file``."""
+    function = progress_options(report_option(function))
     function = click.option(
         "--option",
         "source_options",

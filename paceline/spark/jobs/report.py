@@ -25,7 +25,7 @@ class Report:
     def __init__(self, job: str, path: Path | None, **inputs: Any) -> None:
         self.facts: dict[str, Any] = {}
         self.errors: list[str] = []
-        self._job = job
+        self.job = job
         self._path = path
         self._inputs = inputs
         self._began = time.monotonic()
@@ -33,7 +33,7 @@ class Report:
     def to_json(self, exit_code: JobExit) -> dict[str, Any]:
         """The whole report."""
         return {
-            "job": self._job,
+            "job": self.job,
             "inputs": self._inputs,
             "seconds": round(time.monotonic() - self._began, 3),
             "exit": exit_code.name.lower(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from paceline.client import Position, blocking
 from paceline.errors import UnknownTopicOrPartition
-from paceline.spark.archive_log import ArchiveLog
+from paceline.spark.archive_log import ArchiveLog, units
 from paceline.spark.arrow import NO_TIMESTAMP
 from paceline.spark.errors import OptionError
 
@@ -105,6 +105,26 @@ def start_restore(
         .trigger(**trigger)
         .start()
     )
+
+
+def records_behind(root: Path) -> Callable[[Mapping[str, Any]], int | None]:
+    """What tells from a restore's progress how many archived records it has yet to read."""
+    known: dict[int, list[int]] = {}
+
+    def behind(progress: Mapping[str, Any]) -> int | None:
+        [source] = progress["sources"]
+        end = source.get("endOffset")
+        if not isinstance(end, dict):
+            return None
+        version = end["version"]
+        if version not in known:
+            files = ArchiveLog(root).state(version).by_partition().values()
+            known[version] = [
+                sum(each.rows for each in unit) for group in files for unit in units(group)
+            ]
+        return sum(known[version][end["index"] :])
+
+    return behind
 
 
 def rows(archived: DataFrame, wanted: Restore, targets: Mapping[str, str]) -> DataFrame:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from paceline.spark import offsets
+from paceline.spark.jobs.progress import RECORDS, Meter, Show, running_tasks, shown
 from paceline.spark.jobs.report import JobExit, Report
 
 POLL_S = 0.5
@@ -24,56 +25,34 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 5.0, 60.0
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _LOSS = re.compile(r"PacelineDataLoss: (.*)")
 
-Update = Callable[[int, int | None], None]
-"""Shows how many records are done, and of how many if that is known."""
-
-
-@contextmanager
-def progress(title: str, stream: TextIO = sys.stderr) -> Iterator[Update]:
-    """A bar while the block runs; silent unless ``stream`` is a terminal."""
-    if not stream.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(file=stream)) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
 
 class Runner:
     """Runs a job's queries until they end, restarting them when one fails. What is counted is the
-    first one's."""
+    first one's. ``behind``: of a query's progress, how many records it has yet to read."""
 
     def __init__(
         self,
         report: Report,
         *,
-        title: str,
         max_restarts: int,
+        behind: Callable[[Mapping[str, Any]], int | None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._report = report
-        self._title = title
+        self._behind = behind or records_behind
         self._max_restarts = max_restarts
         self._sleep = sleep
         self._stopping = threading.Event()
         self._rows: dict[tuple[str, int], int] = {}
         self._dropped: dict[tuple[str, int], int] = {}
+        self._meter = Meter(report.job, RECORDS)
 
     def run(self, start: Callable[[], Sequence[StreamingQuery]]) -> JobExit:
         """Start the queries, again after failures. Rows and offsets go to the report.
 
         ``start`` makes the session too, if need be, so that a signal is heeded from the beginning.
         """
-        with self._stopped_by_signals() as catch, progress(self._title) as update:
+        with self._stopped_by_signals() as catch, shown() as show:
 
             def begin() -> Sequence[StreamingQuery]:
                 queries = start()
@@ -81,7 +60,7 @@ class Runner:
                 return queries
 
             try:
-                return self._repeat(begin, update)
+                return self._repeat(begin, show)
             except (Py4JError, ConnectionError) as error:
                 if self._stopping.is_set():
                     return JobExit.DONE
@@ -90,18 +69,18 @@ class Runner:
             finally:
                 self._tell()
 
-    def _repeat(self, start: Callable[[], Sequence[StreamingQuery]], update: Update) -> JobExit:
+    def _repeat(self, start: Callable[[], Sequence[StreamingQuery]], show: Show) -> JobExit:
         failures = 0
         while True:
             queries = start()
             try:
-                self._follow(queries, update)
+                self._follow(queries, show)
             except StreamingQueryException as error:
                 if self._stopping.is_set():
                     return JobExit.DONE
                 for query in queries:
                     query.stop()
-                self._note(queries[0], update)
+                self._note(queries[0], show)
                 lost = _LOSS.search(str(error))
                 self._report.errors.append(lost[1] if lost else str(error)[:2000])
                 if lost:
@@ -113,34 +92,41 @@ class Runner:
             else:
                 return JobExit.DONE
 
-    def _follow(self, queries: Sequence[StreamingQuery], update: Update) -> None:
+    def _follow(self, queries: Sequence[StreamingQuery], show: Show) -> None:
         running = list(queries)
         while running and not self._stopping.is_set():
             # Raises what ended it, if that was a failure.
             running = [query for query in running if not query.awaitTermination(POLL_S)]
-            self._note(queries[0], update)
+            self._meter.run(self._tasks_of(queries[0]))
+            self._note(queries[0], show)
         for query in running:
             query.stop()
-        self._note(queries[0], update)
+        self._note(queries[0], show)
 
-    def _note(self, query: StreamingQuery, update: Update) -> None:
+    @staticmethod
+    def _tasks_of(query: StreamingQuery) -> tuple[int, int] | None:
+        context = SparkContext._active_spark_context
+        return None if context is None else running_tasks(context, str(query.runId))
+
+    def _note(self, query: StreamingQuery, show: Show) -> None:
         behind: int | None = None
         for each in query.recentProgress:
             data = json.loads(each.json)
             batch = data["runId"], data["batchId"]
             self._rows[batch] = data["numInputRows"]
-            behind = _behind(data)
+            behind = self._behind(data)
             self._report.facts["offsets"] = [source["endOffset"] for source in data["sources"]]
             self._dropped[batch] = sum(
                 operator.get("numRowsDroppedByWatermark", 0)
                 for operator in data.get("stateOperators", [])
             )
-        done = sum(self._rows.values())
-        update(done, None if behind is None else done + behind)
+        self._meter.count(sum(self._rows.values()), behind)
+        show(self._meter.figures())
 
     def _tell(self) -> None:
         self._report.facts["rows"] = sum(self._rows.values())
         self._report.facts["batches"] = len(self._rows)
+        self._report.facts["progress"] = self._meter.figures().to_json()
         if dropped := sum(self._dropped.values()):
             self._report.facts["late_rows_dropped"] = dropped
 
@@ -168,7 +154,8 @@ class Runner:
                 signal.signal(each, handler)
 
 
-def _behind(progress: dict[str, Any]) -> int | None:
+def records_behind(progress: Mapping[str, Any]) -> int | None:
+    """Of a query that reads topics; None while that is not known."""
     total = 0
     for source in progress["sources"]:
         end, latest = source.get("endOffset"), source.get("latestOffset")
