@@ -20,6 +20,7 @@ from paceline.types import TopicId
 from paceline_node.env import Env, SyncFailed, is_full
 from paceline_node.storage import layout
 from paceline_node.storage.durability import Marked
+from paceline_node.storage.fingerprint import ForeignLog
 from paceline_node.storage.known_offsets import DECISIVE, KnownOffsets
 from paceline_node.storage.layout import Offsets, PartitionDirectory, PartitionKey
 from paceline_node.storage.log import Log
@@ -28,7 +29,7 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.marks import NAME as MARKS
 from paceline_node.storage.marks import DurableMarks
 from paceline_node.storage.partition_file import PartitionIdentity, write_identity
-from paceline_node.storage.recovery import ForeignLog, RecoveryHints
+from paceline_node.storage.recovery import RecoveryHints
 from paceline_node.storage.room import when_there_is_room
 from paceline_node.storage.torn import Ending
 

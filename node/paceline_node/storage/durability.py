@@ -13,31 +13,27 @@ from paceline.types import NO_EPOCH
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import File
 from paceline_node.storage.epochs import EpochCache
+from paceline_node.storage.fingerprint import MOST, UNKNOWN, Fingerprint, NewestFile
 from paceline_node.storage.log_file import raw
+from paceline_node.storage.placing import Placed
+from paceline_node.storage.segment import Segment
 
 
 class Marked(NamedTuple):
     """How far a log was synced; the leader epoch of the last record below ``offset`` (-1: none is
-    known), and where that began; the checksum of the batch that ends there (0: not known)."""
+    known), and where that began; what its newest file can be told by."""
 
     offset: int
     epoch: int = NO_EPOCH
     epoch_start: int = 0
-    batch_crc: int = 0
+    fingerprint: Fingerprint = UNKNOWN
 
     @classmethod
-    def of(cls, offset: int, epochs: EpochCache, batch_crc: int = 0) -> Marked:
+    def of(cls, offset: int, epochs: EpochCache, fingerprint: Fingerprint = UNKNOWN) -> Marked:
         """The mark of a log with these epochs that was synced up to ``offset``."""
         last = epochs.entry_at(offset - 1)
         epoch, start = (NO_EPOCH, 0) if last is None else last
-        return cls(offset, epoch, start, batch_crc)
-
-    def is_of_another(self, header: BatchHeader) -> bool:
-        """Whether the batch that holds the last offset below this mark is not the one that this log
-        had there. Only a mark that is exact can tell."""
-        if self.batch_crc == 0:
-            return False
-        return (header.next_offset, header.crc) != (self.offset, self.batch_crc)
+        return cls(offset, epoch, start, fingerprint)
 
     def is_ahead_of(self, epochs: EpochCache) -> bool:
         """Whether a table, if it was written behind this mark, is not the newest."""
@@ -82,12 +78,12 @@ class SyncTicket:
     truncation meanwhile lowers ``end_offset``.
     """
 
-    __slots__ = ("batch_crc", "closing", "directory", "end_offset", "files", "truncations")
+    __slots__ = ("closing", "directory", "end_offset", "files", "fingerprint", "truncations")
 
     def __init__(
         self,
         end_offset: int,
-        batch_crc: int,
+        fingerprint: Fingerprint,
         files: Sequence[File],
         closing: Sequence[File],
         *,
@@ -95,7 +91,7 @@ class SyncTicket:
         truncations: int,
     ) -> None:
         self.end_offset = end_offset
-        self.batch_crc = batch_crc
+        self.fingerprint = fingerprint
         self.files = files
         self.closing = closing
         self.directory = directory
@@ -107,9 +103,8 @@ class Durability:
 
     def __init__(self, directory: str, durable_offset: int) -> None:
         self.durable_offset = durable_offset
-        self.durable_crc = 0
-        """Of the batch that ends at the durable offset; 0 where it is not known."""
-        self._last_crc = 0
+        self._fingerprint = UNKNOWN  # of the log up to the durable offset
+        self._newest = NewestFile()
         self._directory = directory
         self._directory_dirty = False
         self._dirty: list[File] = []
@@ -133,20 +128,40 @@ class Durability:
         if not self._dirty or self._dirty[-1] is not file:
             self._dirty.append(file)
 
-    def appended(self, file: File, batch_crc: int) -> None:
-        """A batch with this checksum is the log's last now, in ``file``."""
-        self._last_crc = batch_crc
+    def appended(self, file: File, placed: Sequence[Placed]) -> None:
+        """These batches are the log's last now, in ``file``."""
+        self._newest.appended(placed[-MOST:])
         self.touch(file)
+
+    def begun(self, file: File, base_offset: int) -> None:
+        """``file`` is the log's newest now, and empty."""
+        self._newest.begun(base_offset)
+        self.touch(file)
+        self._directory_dirty = True
+
+    def newest_removed(self) -> None:
+        """An older file of the log is its newest now."""
+        self._newest.begun(-1)
+
+    def opened(self, newest: Segment, reach: int) -> None:
+        """The log ends with ``newest``, all of which is durable. ``reach``: as its mark says."""
+        self._newest.read(newest, reach)
+        self.durable_offset = newest.next_offset
+        self._fingerprint = self._newest.told(self.durable_offset)
 
     def marked(self, epochs: EpochCache) -> Marked:
         """The mark of the log, which has these epochs."""
-        return Marked.of(self.durable_offset, epochs, self.durable_crc)
+        return Marked.of(self.durable_offset, epochs, self._fingerprint)
 
     def replaced(self) -> None:
-        """A file of the log is another one now, perhaps with other batches at its end."""
-        self._last_crc = self.durable_crc = 0
+        """A file of the log is another one now, perhaps with other batches at its end. It is not
+        the newest, but may have been when a sync began."""
+        base = self._newest.base_offset
+        if self.durable_offset <= base:
+            self._fingerprint = UNKNOWN
         for ticket in self._tickets:
-            ticket.batch_crc = 0
+            if ticket.end_offset <= base:
+                ticket.fingerprint = UNKNOWN
 
     def touch_directory(self) -> None:
         """Names in the log's directory changed."""
@@ -171,16 +186,18 @@ class Durability:
 
     def cut_back(self, end_offset: int) -> None:
         """The log ends at ``end_offset`` now: nothing above it can become durable."""
-        self.durable_offset = min(self.durable_offset, end_offset)
-        self.replaced()
+        self._newest.cut(end_offset)
+        if end_offset <= self.durable_offset:
+            self.durable_offset, self._fingerprint = end_offset, self._newest.told(end_offset)
         for ticket in self._tickets:
-            ticket.end_offset = min(ticket.end_offset, end_offset)
+            if end_offset < ticket.end_offset:
+                ticket.end_offset, ticket.fingerprint = end_offset, UNKNOWN
 
     def draw(self, end_offset: int) -> SyncTicket:
         """Describe a sync that starts now, for a log that ends at ``end_offset``."""
         ticket = SyncTicket(
             end_offset,
-            self._last_crc,
+            self._newest.told(end_offset),
             tuple(dict.fromkeys(map(raw, self._dirty))),
             tuple(self._closing),
             directory=self._directory if self._directory_dirty else None,
@@ -199,7 +216,7 @@ class Durability:
             file.close()
         self._truncations_synced = max(self._truncations_synced, ticket.truncations)
         if ticket.end_offset > self.durable_offset:
-            self.durable_offset, self.durable_crc = ticket.end_offset, ticket.batch_crc
+            self.durable_offset, self._fingerprint = ticket.end_offset, ticket.fingerprint
 
     def close(self) -> None:
         """Close the files that waited for a sync."""

@@ -52,10 +52,7 @@ async def batch_with(disk: Disk, segments: Sequence[Segment], offset: int) -> Ba
     within = [segment for segment in segments if segment.base_offset <= offset]
     if not within:
         return None
-    segment = Segment(within[-1].directory, within[-1].base_offset, within[-1].file)
-    segment.size = segment.file.size()
-    with contextlib.suppress(CorruptMessage):  # begun since the last checkpoint: not indexed yet
-        await segment.read_indexes(disk)
+    segment = await indexed(disk, within[-1])
     start, position = segment.offsets.floor(offset)
     for count, step in enumerate(segment.walk(Boundary(position, start)), 1):
         if step.next_offset > offset:
@@ -63,3 +60,13 @@ async def batch_with(disk: Disk, segments: Sequence[Segment], offset: int) -> Ba
         if count % SLICE_BATCHES == 0:
             await trio.lowlevel.checkpoint()
     return None
+
+
+async def indexed(disk: Disk, segment: Segment) -> Segment:
+    """The same file with its indexes, to look into before it is opened for good; without them where
+    it was begun since the last checkpoint. Raises OSError."""
+    found = Segment(segment.directory, segment.base_offset, segment.file)
+    found.size = found.file.size()
+    with contextlib.suppress(CorruptMessage):
+        await found.read_indexes(disk)
+    return found

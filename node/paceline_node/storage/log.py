@@ -258,7 +258,7 @@ class Log:
         for (position, header, offset), detail in zip(placed, details, strict=True):
             active.note(header, offset, start + position, interval)
             self.producers.note(header, detail, offset)
-        self._durability.appended(active.file, placed[-1][1].crc)
+        self._durability.appended(active.file, placed)
         return Appended(placed[0][2], end - 1, size)
 
     def _check_usable(self) -> None:

@@ -12,17 +12,18 @@ own: they are written, not synced, when a group's sync has succeeded and before 
 One slot of 64 bytes a log, overwritten in place; big-endian, the CRC-32C over all before it, the
 rest zeros::
 
-     0               16          20           28          32           40       44       48      52
-    +---------------+-----------+------------+-----------+------------+--------+--------+-------+--
-    | topic id      | u32       | i64 offset | i32 epoch | i64 its    | u32    | u32    | u32   |
-    |               | partition |            |           | start      | crc    | batch  | crc   |
-    +---------------+-----------+------------+-----------+------------+--------+--------+-------+--
+     0               16          20           28          32           40      44             60
+    +---------------+-----------+------------+-----------+------------+-------+--------------+-----+
+    | topic id      | u32       | i64 offset | i32 epoch | i64 its    | u32   | 4 u32: last, | u32 |
+    |               | partition |            |           | start      | crc   | reach,       | crc |
+    |               |           |            |           |            |       | trail, first |     |
+    +---------------+-----------+------------+-----------+------------+-------+--------------+-----+
 
 The epoch is that of the last record below the offset (-1: none), and where it begins. It lies
-outside every batch's own checksum, and the table of epochs is written with checkpoints only.
-``batch`` is the checksum of the batch that ends at the offset (0: not known), with another CRC over
-all before it: a file that was exchanged with another log's is noticed by it. Earlier versions wrote
-zeros.
+outside every batch's own checksum, and the table of epochs is written with checkpoints only. The
+four numbers are of the batches below the offset in the newest file, which is known by them should
+it be exchanged with another log's (``fingerprint.py``); the second CRC covers all before it.
+Earlier versions wrote zeros there, or the first of the four, the second CRC, and zeros.
 
 A slot is written within one sector, so a power cut leaves an old or the new one. A missing file, or
 a slot that is not whole, means "not known": then the recovery point has to do. But a log may have
@@ -41,6 +42,7 @@ from paceline.types import TopicId
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, File
 from paceline_node.storage.durability import Marked
+from paceline_node.storage.fingerprint import UNKNOWN, Fingerprint
 from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.log_file import Salvage, Unreadable, open_file
 
@@ -50,6 +52,7 @@ RIDE_S = 0.25
 
 _SLOT = struct.Struct(">16sIqiq")
 _CRC = struct.Struct(">I")
+_FINGERPRINT = struct.Struct(">IIII")
 _SLOT_BYTES = 64
 _RUN = 64  # slots: a page
 
@@ -158,7 +161,7 @@ class DurableMarks:
         told = mark.told
         body = _SLOT.pack(key[0].bytes, key[1], told.offset, told.epoch, told.epoch_start)
         body += _CRC.pack(crc32c(body))
-        body += _CRC.pack(told.batch_crc)
+        body += _FINGERPRINT.pack(*told.fingerprint)
         start = slot * _SLOT_BYTES
         if start == len(self._image):
             self._image.extend(bytes(_SLOT_BYTES))
@@ -212,14 +215,26 @@ class DurableMarks:
         if crc32c(body) != crc:
             return None
         topic_id, partition, offset, epoch, epoch_start = _SLOT.unpack(body)
-        more = start + _SLOT.size + _CRC.size
-        (batch_crc,) = _CRC.unpack_from(self._image, more)
-        whole = crc32c(self._image[start : more + _CRC.size])
-        is_known = _CRC.unpack_from(self._image, more + _CRC.size) == (whole,)
-        marked = Marked(offset, epoch, epoch_start, batch_crc if is_known else 0)
+        fingerprint = _fingerprint(bytes(self._image[start : start + _SLOT_BYTES]))
+        marked = Marked(offset, epoch, epoch_start, fingerprint)
         if marked.offset < 0:
             return None
         return (TopicId(UUID(bytes=topic_id)), partition), marked
+
+
+def _fingerprint(slot: bytes) -> Fingerprint:
+    at = _SLOT.size + _CRC.size
+    if _holds(slot, at + _FINGERPRINT.size):
+        return Fingerprint(*_FINGERPRINT.unpack_from(slot, at))
+    if _holds(slot, at + _CRC.size):
+        (last,) = _CRC.unpack_from(slot, at)
+        return Fingerprint(last)
+    return UNKNOWN
+
+
+def _holds(slot: bytes, end: int) -> bool:
+    """Whether there is the checksum of what lies before ``end``."""
+    return _CRC.unpack_from(slot, end) == (crc32c(slot[:end]),)
 
 
 def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int]]:

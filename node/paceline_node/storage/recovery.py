@@ -22,7 +22,14 @@ from paceline.errors import CorruptMessage
 from paceline.wire.batch_header import BatchHeader, verify
 from paceline.wire.end_marker import is_end_marker
 from paceline_node.env import Disk
-from paceline_node.storage import compaction_file, damage, epoch_file, epoch_proof, producer_file
+from paceline_node.storage import (
+    compaction_file,
+    damage,
+    epoch_file,
+    epoch_proof,
+    fingerprint,
+    producer_file,
+)
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
 from paceline_node.storage.damage import DamagedRange
@@ -48,10 +55,6 @@ from paceline_node.storage.segment import (
 )
 from paceline_node.storage.snapshots import Snapshots
 from paceline_node.storage.torn import Ending, Tail
-
-
-class ForeignLog(CorruptMessage):
-    """The newest file is not the one that this log wrote: it was exchanged with another log's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,22 +263,17 @@ class _Recovery:
         self._snapshots.found(names)
 
     async def _refuse_foreign(self) -> None:
-        """Neither batches nor files say whose they are. The mark, where it is exact, knows the last
-        batch. (Sealed segments are compacted, so of them it says nothing.)"""
+        """Neither batches nor files say whose they are. The mark, where it is exact, knows."""
         mark = self._hints.mark
-        if mark is None or mark.batch_crc == 0 or self._hints.ending is Ending.POWER_CUT:
+        if mark is None or self._hints.ending is Ending.POWER_CUT:
             return
-        newest = self.segments[-1:]
+        newest = await epoch_proof.indexed(self._disk, self.segments[-1])
         try:
-            header = await epoch_proof.batch_with(self._disk, newest, mark.offset - 1)
+            await fingerprint.check(newest, mark.offset, mark.fingerprint)
+        except fingerprint.ForeignLog:
+            raise
         except CorruptMessage:  # damage, which a scan will find
             return
-        if header is not None and mark.is_of_another(header):
-            raise ForeignLog(
-                f"{newest[0].path()}: the batch at offset {header.base_offset} ends at "
-                f"{header.next_offset} with checksum {header.crc:08x}, this log's ended at "
-                f"{mark.offset} with {mark.batch_crc:08x}"
-            )
 
     async def _find_anchor(self) -> FrozenTable | None:
         """What the records below this log's have said (``log_state.py``); None: nobody knows."""

@@ -72,8 +72,7 @@ class SegmentFiles:
         return f"{self._directory}/{segment_name(base_offset)}{LOG_SUFFIX}"
 
     def _begin(self, base_offset: int, file: File) -> Segment:
-        self._durability.touch(file)
-        self._durability.touch_directory()
+        self._durability.begun(file, base_offset)
         self._segments.append(Segment(self._directory, base_offset, file))
         self._watch(self.active)
         return self.active
@@ -112,6 +111,8 @@ class SegmentFiles:
             self.begin_anew(boundary.offset, prepared)
             return
         self._drop_announced()
+        if self.active.base_offset >= boundary.offset:
+            self._durability.newest_removed()
         while self.active.base_offset >= boundary.offset:
             self._remove(self._segments.pop())
         active = self.active

@@ -43,10 +43,8 @@ async def settle(
             log.take_snapshot()
     if durability.is_dirty:
         await sync(disk, log)
-    durability.durable_offset = log.log_end_offset
-    mark = hints.mark
-    if mark is not None and mark.offset == log.log_end_offset and not parts.report.damaged:
-        durability.durable_crc = mark.batch_crc
+    reach = 0 if hints.mark is None else hints.mark.fingerprint.reach
+    durability.opened(log.segments[-1], reach)
     await log.write_epochs()
     if parts.scanned:
         await damage.write(disk, log.path, log.identity.owner, log.damaged)

@@ -444,55 +444,6 @@ async def test_after_a_power_cut_a_log_that_was_given_up_is_not_missing(seed: in
     assert opened.reached_durable_mark
 
 
-async def exchanged(ending: Ending, *, longer: bool = False, syncs: int = 1) -> Process:
-    """The newest files of two logs take each other's place."""
-    process = await first()
-    logs = [await process.create(number, count=0) for number in range(2)]
-    for number, log in enumerate(logs):
-        for value in range(3):
-            value_bytes = b"%d" % (10 * number + value) * (2 if longer and number else 1)
-            log.append_leader(batch(value=value_bytes), 1, 1_000)
-            await process.sync(log)
-    await process.directory.write_checkpoints(dict.fromkeys(logs, 3))
-    for _ in range(syncs - 1):  # neither an idle start nor a sync without a batch forgets it
-        process = process.killed()
-        opened = await process.open()
-        logs = [opened.logs[key(number)] for number in range(2)]
-        for log in logs:
-            await process.sync(log)
-    if ending is Ending.CLEAN:
-        for log in logs:
-            await log.close()
-        await process.directory.close()
-    names = [log.segments[-1].path() for log in logs]
-    process = process.killed()
-    one, other = map(process.disk.content, names)
-    process.disk.overwrite(names[0], other)
-    process.disk.overwrite(names[1], one)
-    return process
-
-
-@pytest.mark.parametrize("ending", [Ending.CLEAN, Ending.KILLED])
-@pytest.mark.parametrize(("longer", "syncs"), [(False, 1), (True, 1), (False, 3)])
-async def test_a_file_of_another_log_is_not_served(
-    ending: Ending, longer: bool, syncs: int
-) -> None:
-    """Both logs had equal offsets, and nothing in a file says whose it is."""
-    process = await exchanged(ending, longer=longer, syncs=syncs)
-    opened = await process.open(clean=ending is Ending.CLEAN)
-    assert opened.missing == opened.damaged == (key(0), key(1))
-    assert not opened.logs
-    strays = await layout.list_strays(process.disk)
-    assert sorted(each.identity.partition for each in strays if each.identity) == [0, 1]
-
-
-async def test_a_power_cut_may_leave_an_older_mark() -> None:
-    """What ends there may be another batch by then: it speaks against nobody."""
-    process = await exchanged(Ending.POWER_CUT)
-    opened = await process.open(same_boot=False)
-    assert not opened.damaged
-
-
 async def test_an_epoch_of_one_batch_that_an_old_table_lacks() -> None:
     """Its segment is sealed and would not be read; a peer knows whether it has rotted."""
     process = await first()

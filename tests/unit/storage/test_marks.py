@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import random
+import struct
 from uuid import UUID
 
 import pytest
 
 from paceline.types import TopicId
+from paceline.wire.checksum import crc32c
 from paceline_node.storage.durability import Marked
+from paceline_node.storage.fingerprint import UNKNOWN, Fingerprint
 from paceline_node.storage.layout import PartitionKey
 from paceline_node.storage.marks import NAME, RIDE_S, DurableMarks
 from paceline_node.storage.memory import MemoryDisk
@@ -34,6 +37,25 @@ async def test_marks_outlive_a_kill_without_a_sync() -> None:
     logs[5].reach(at(1_000))  # after the last group: nobody was told
     disk.kill()
     assert await DurableMarks(disk).open() == {key(number): at(number * 7) for number in range(300)}
+
+
+async def test_slots_of_earlier_versions() -> None:
+    """They knew one checksum, or none."""
+    disk = MemoryDisk()
+    marks = DurableMarks(disk)
+    await marks.open()
+    known = Marked(10, 3, 0, Fingerprint(1, 2, 3, 4))
+    marks.of(key(0), known)
+    marks.flush()
+    disk.kill()
+    again = DurableMarks(disk)
+    assert await again.open() == {key(0): known}
+    slot = disk.content(NAME)
+    one = slot[:48] + struct.pack(">I", crc32c(slot[:48])) + bytes(12)
+    none = slot[:44] + bytes(20)
+    for content, told in ((one, Fingerprint(1)), (none, UNKNOWN)):
+        disk.overwrite(NAME, content)
+        assert await DurableMarks(disk).open() == {key(0): Marked(10, 3, 0, told)}
 
 
 async def test_a_mark_rises_by_a_sync_and_falls_at_once() -> None:
