@@ -41,6 +41,9 @@ MAX_BATCH_HEADERS = 500_000
 """Of all records of a batch. A header may take two bytes, and a kilobyte may unpack to millions."""
 _MIN_RECORD_BYTES = 7
 _MAX_VARINT_BITS = 70
+_SIGN = 1 << 63
+_FAR = 1 << 62
+"""A time and its delta, both nearer to 0 than this, make a time of 64 bits."""
 
 
 class Record(NamedTuple):
@@ -61,7 +64,8 @@ class Record(NamedTuple):
 
 
 def encode_varint(number: int) -> bytes:
-    """Zigzag varint of a 64-bit signed number."""
+    """Zigzag varint of a 64-bit signed number; another one wraps to one."""
+    number = _wrapped(number)
     rest = ((number << 1) ^ (number >> 63)) & 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while rest > 0x7F:
@@ -69,6 +73,11 @@ def encode_varint(number: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
+
+
+def _wrapped(number: int) -> int:
+    """As arithmetic of 64 bits leaves it, which differences of times are subject to elsewhere."""
+    return (number + _SIGN & 0xFFFFFFFFFFFFFFFF) - _SIGN
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -309,7 +318,6 @@ def _decode_loop(body: bytes, header: BatchHeader) -> list[Record]:  # noqa: C90
     size = len(body)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
-    append_time = header.timestamp_type is TimestampType.APPEND
     records: list[Record] = []
     keep = records.append
     make: Any = tuple.__new__
@@ -339,6 +347,8 @@ def _decode_loop(body: bytes, header: BatchHeader) -> list[Record]:  # noqa: C90
             at += 1
         else:
             delta, at = read_varint(body, at)
+            if not -_FAR < delta < _FAR:
+                delta = _wrapped(base_timestamp + delta) - base_timestamp
         number = body[at]
         if number < 0x80:
             offset = (number >> 1) ^ -(number & 1)
@@ -399,8 +409,15 @@ def _decode_loop(body: bytes, header: BatchHeader) -> list[Record]:  # noqa: C90
             raise CorruptMessage(f"a record ends at byte {end}, its fields at {at}")
         keep(make(Record, (base_offset + offset, base_timestamp + delta, key, value, headers)))
     _check_end(header, previous, at, size)
-    if append_time:
+    return _stamped(records, header)
+
+
+def _stamped(records: list[Record], header: BatchHeader) -> list[Record]:
+    """The records, with the times that they have."""
+    if header.timestamp_type is TimestampType.APPEND:
         return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
+    if not -_FAR < header.base_timestamp < _FAR:
+        return [record._replace(timestamp_ms=_wrapped(record.timestamp_ms)) for record in records]
     return records
 
 

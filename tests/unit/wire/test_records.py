@@ -115,6 +115,22 @@ def test_lengths_round_varint_borders(size: int) -> None:
     assert list(iter_values(batch)) == [(0, b"v" * size)]
 
 
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        (-(2**62), 2**62),
+        (2**62, -(2**62) - 1),
+        (-(2**63), 2**63 - 1, 0, -2),
+        (2**63 - 1, -(2**63)),
+        (1, -(2**63)),
+    ],
+)
+def test_times_farther_apart_than_a_delta_can_say(stamps: tuple[int, ...]) -> None:
+    """Deltas wrap as 64-bit numbers do elsewhere. A span of 2^63 ms gave another record's time."""
+    records = [Record(number, each, value=b"") for number, each in enumerate(stamps)]
+    assert decode_records(build_batch(records)) == records
+
+
 def test_values_may_be_views() -> None:
     source = bytearray(b"abcdef")
     batch = build_value_batch([memoryview(source)[:3], source], timestamp_ms=0)
