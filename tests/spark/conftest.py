@@ -21,7 +21,7 @@ from tests.spark.queries import Job, Topics
 
 __all__ = ["pytest_runtest_makereport"]
 
-RETENTION_CHECK = "log.retention_check_ms=100"
+CHECKS = ("log.retention_check_ms=100", "log.compaction_check_ms=200")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,10 +35,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """Three nodes that look for segments to delete all the time."""
+    """Three nodes that look for segments to delete, and to clean, all the time."""
     makers = clusters(request, tmp_path_factory.mktemp("spark"))
     make: Callable[..., Cluster] = next(makers)
-    yield make("--set", RETENTION_CHECK)
+    yield make(*(word for check in CHECKS for word in ("--set", check)))
     next(makers, None)
 
 

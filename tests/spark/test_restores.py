@@ -15,11 +15,17 @@ from paceline.spark.jobs.comparing import compare, look_up
 from paceline.spark.jobs.report import JobExit
 from paceline.spark.jobs.restoring import ORIGIN_HEADER
 from paceline.types import TopicPartition
+from tests.e2e.cluster import wait_until
 from tests.spark.queries import Job, Topics
 
 ODD_TIMES = (-1, -2, -62_135_596_800_001, 253_402_300_800_000, 9_300_000_000_000_000, 1)
 ODD_NAMES = ("\udcff", "\udcfe", "a\udc80", "\ufffd", "a")
 """Bytes of names that are not UTF-8 come as surrogates."""
+COMPACTED = {
+    "cleanup_policy": "compact",
+    "segment_bytes": "1024",
+    "min_cleanable_dirty_ratio": "0.01",
+}
 LATE = {"message_timestamp_after_max_ms": str(2**63 - 1)}
 
 
@@ -129,6 +135,33 @@ def test_restores_of_every_kind_are_compared(restored: Restored) -> None:
     findings = restored.compared(one, wrong)
     assert findings.pop("RECORD_LOST") == 59
     assert findings == {"PARTITION_CHANGED": 1, "RECORD_UNKNOWN": 1}
+
+
+def test_what_a_cleaner_removed_since_is_in_its_copies_only(restored: Restored) -> None:
+    """Each such record was called unknown."""
+    topics = restored.topics
+    source = topics.make("cleaned", 1, **COMPACTED)
+    target = topics.make("cleaned-copy", 1)
+    with topics.client.producer() as producer:
+        for number in range(24):
+            value = None if number == 3 else b"%d" % number * 100
+            record: dict[str, Any] = {
+                "value": value,
+                "key": b"gone" if number == 3 else b"k%d" % (number % 2),
+                "timestamp_ms": 1,
+            }
+            at = producer.send(source, **record, partition=0)
+            place = b"%s/0/%d" % (source.encode(), at.offset)
+            producer.send(target, **record, headers=[(ORIGIN_HEADER, place)])
+        never = b"%s/0/999" % source.encode()
+        producer.send(target, b"x", key=b"k0", headers=[(ORIGIN_HEADER, never)])
+
+    def is_cleaned() -> bool:
+        with topics.client.consumer(source, stop=Position.LATEST) as consumer:
+            return sum(1 for _ in consumer) < 24
+
+    wait_until(f"{source} is cleaned", is_cleaned)
+    assert restored.compared(source, target) == {"RECORD_UNKNOWN": 1}
 
 
 def first_of(topics: Topics, topic: str, partition: int) -> dict[str, Any]:

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Source:
     """A topic that was restored, and which of its records there are to compare with: what was
-    trimmed since is in its copies only, and what comes from now on is in none."""
+    trimmed since is in its copies only, and what comes from now on is in none. Where it
+    ``is_compacted``, its cleaner may have removed what was copied, too."""
 
     topic: str
     starts: Mapping[int, int]
     ends: Mapping[int, int]
+    is_compacted: bool = False
 
 
 def look_up(bootstrap: str, topic: str) -> Source:
@@ -36,7 +38,8 @@ def look_up(bootstrap: str, topic: str) -> Source:
     with blocking.connect(bootstrap.split(",")) as client:
         starts = client.admin.list_offsets(topic, Position.EARLIEST)
         ends = client.admin.list_offsets(topic, Position.LATEST)
-    return Source(topic, starts, ends)
+        configs = client.admin.topic(topic).configs or {}
+    return Source(topic, starts, ends, "compact" in configs.get("cleanup.policy", ""))
 
 
 def compare(
@@ -61,13 +64,16 @@ def compare(
             F.max("place").alias("place"),
             F.max("target").alias("target"),
             F.max("key").alias("key"),
+            F.max("tombstone").alias("tombstone"),
         )
+        .withColumn("cleaned", _cleaned() if source.is_compacted else F.lit(False))
         .withColumn("before", F.lag("place").over(_order()))
         .withColumn("misplaced", _misplaced(by_key=by_key))
     )
     kind = (
         F.when(F.col("restored") == 0, "RECORD_LOST")
-        .when(F.col("partition").isNull() | (F.col("original") != 1), "RECORD_UNKNOWN")
+        .when(F.col("partition").isNull(), "RECORD_UNKNOWN")
+        .when((F.col("original") != 1) & ~F.col("cleaned"), "RECORD_UNKNOWN")
         .when(F.col("restored") > 1, "RECORD_REPEATED")
         .when(~F.col("same"), "RECORD_CHANGED")
         .when(F.col("misplaced"), "PARTITION_CHANGED")
@@ -101,6 +107,7 @@ def _originals(records: DataFrame) -> DataFrame:
         F.lit(None).cast("long").alias("place"),
         F.lit(None).cast("int").alias("target"),
         F.col("key"),
+        F.col("value").isNull().alias("tombstone"),
     )
 
 
@@ -128,12 +135,20 @@ def _copies(records: DataFrame, source: Source) -> DataFrame:
         F.col("offset").alias("place"),
         F.col("partition").alias("target"),
         F.col("key"),
+        F.col("value").isNull().alias("tombstone"),
     )
 
 
 def _order() -> Window:
     """Records of one partition that went into one partition, as they were."""
     return Window.partitionBy("partition", "target").orderBy("offset")
+
+
+def _cleaned() -> Column:
+    """What the cleaner of a compacted topic may have removed: all but a key's last record, and
+    tombstones."""
+    of_key = Window.partitionBy("partition", "key")
+    return F.col("tombstone") | (F.col("offset") < F.max("offset").over(of_key))
 
 
 def _misplaced(*, by_key: bool) -> Column:
