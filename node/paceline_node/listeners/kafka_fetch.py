@@ -196,10 +196,11 @@ class KafkaFetch:
             await self._turn(queries)
         isolation = Isolation.READ_COMMITTED if request.isolation_level else Isolation(0)
         asked_for = native.ListOffsets(isolation, tuple(queries))
-        if len(queries) > _AT_ONCE:
-            reply = await self._native.list_offsets_in_turns(asked_for, call.principal)
-        else:
+        reply = None
+        if len(queries) <= _AT_ONCE:
             reply = self._native.list_offsets(asked_for, call.principal)
+        if reply is None:
+            reply = await self._native.list_offsets_in_turns(asked_for, call.principal)
         offsets: list[wire.ListOffsetsResponseTopicPartition] = []
         for (_, asked), found in zip(asked_by, reply.partitions, strict=True):
             offsets.append(self._offset(asked, found, call))

@@ -322,7 +322,10 @@ class _Session:
         elif frame.api == NativeApi.LIST_OFFSETS:
             wanted = ListOffsets.unpack(frame.body)
             found = self._service.fetch.list_offsets(wanted, self._principal)
-            self._answer(frame, arrived, found, _error_of(found))
+            if found is None:
+                nursery.start_soon(self._look_up, frame, arrived, wanted)
+            else:
+                self._answer(frame, arrived, found, _error_of(found))
         elif frame.api in self._service.requests:
             handler = self._service.requests[frame.api]
             name = f"native {_API_NAMES[frame.api]}"

@@ -30,7 +30,7 @@ from paceline.wire.native.data import (
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.transport import FilePart
 from paceline_node.replication import lookups
-from paceline_node.replication.lookups import FoundOffset
+from paceline_node.replication.lookups import FoundOffset, TimesNotKnown
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.records import RecordService
@@ -43,6 +43,9 @@ Ends = dict[Partition, int]
 _LOOK_AGAIN_S = 0.02
 _WAKING_UNITS = 200
 _NEXT_SLICE_S = 0.001
+_ASKED_EVERY_S = 0.05
+_TIMES_ASKED = 100
+"""How long a lookup waits for a time index, in rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,44 +241,65 @@ class FetchHandler:
             leader=leader,
         )
 
-    def list_offsets(self, request: ListOffsets, principal: Principal) -> ListOffsetsReply:
-        """Offsets by time or symbol, each partition with its own error."""
-        return at_once(self._finding(request, principal))
+    def list_offsets(self, request: ListOffsets, principal: Principal) -> ListOffsetsReply | None:
+        """Offsets by time or symbol, each partition with its own error; None while a time index is
+        made anew, which :meth:`list_offsets_in_turns` waits for."""
+        reply, is_known = at_once(self._finding(request, principal))
+        return reply if is_known else None
 
     async def list_offsets_in_turns(
         self, request: ListOffsets, principal: Principal
     ) -> ListOffsetsReply:
-        """As :meth:`list_offsets`, of many partitions, taking turns with others' work."""
-        return await self._turns.run(self._finding(request, principal))
+        """As :meth:`list_offsets`, of many partitions, taking turns with others' work. Some clients
+        do not ask again, so a time index that is made anew is waited for, a few seconds long."""
+        for _ in range(_TIMES_ASKED):
+            reply, is_known = await self._turns.run(self._finding(request, principal))
+            if is_known:
+                break
+            await trio.sleep(_ASKED_EVERY_S)
+        return reply
 
-    def _finding(self, request: ListOffsets, principal: Principal) -> Work[ListOffsetsReply]:
-        found = []
+    def _finding(
+        self, request: ListOffsets, principal: Principal
+    ) -> Work[tuple[ListOffsetsReply, bool]]:
+        found: list[OffsetFound] = []
+        is_known = True
         for query in request.partitions:
             yield 1
-            found.append(self._find(query, request.isolation, principal))
-        return ListOffsetsReply(tuple(found))
+            try:
+                found.append(self._find(query, request.isolation, principal))
+            except TimesNotKnown as error:
+                is_known = False
+                found.append(self._not_found(query, error))
+        return ListOffsetsReply(tuple(found)), is_known
 
     def _find(self, query: OffsetQuery, isolation: Isolation, principal: Principal) -> OffsetFound:
+        """Raises TimesNotKnown."""
         try:
             self._records.permit(principal, Operation.DESCRIBE, query.topic)
             partition = self._records.leader(
                 query.topic, query.partition, current_leader_epoch=query.current_leader_epoch
             )
             offset, timestamp_ms, epoch = _find_offset(partition, query, isolation)
+        except TimesNotKnown:
+            raise
         except PacelineError as error:
-            leader, leader_epoch = self._records.leader_to_tell(error, query.topic, query.partition)
-            return OffsetFound(
-                query.topic,
-                query.partition,
-                int(error.code),
-                str(error),
-                -1,
-                -1,
-                leader_epoch,
-                leader,
-            )
+            return self._not_found(query, error)
         return OffsetFound(
             query.topic, query.partition, 0, "", offset, timestamp_ms, LeaderEpoch(epoch)
+        )
+
+    def _not_found(self, query: OffsetQuery, error: PacelineError) -> OffsetFound:
+        leader, leader_epoch = self._records.leader_to_tell(error, query.topic, query.partition)
+        return OffsetFound(
+            query.topic,
+            query.partition,
+            int(error.code),
+            str(error),
+            -1,
+            -1,
+            leader_epoch,
+            leader,
         )
 
 

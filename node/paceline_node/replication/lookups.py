@@ -6,12 +6,26 @@ For readers that plan before they read (spec spark 7: R6, R8), and ask for the l
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
-from paceline.errors import InvalidRequest, OffsetNotAvailable, UnknownLeaderEpoch
+from paceline.errors import (
+    CorruptMessage,
+    InvalidRequest,
+    OffsetNotAvailable,
+    StorageError,
+    StorageFull,
+    UnknownLeaderEpoch,
+)
 from paceline.types import Isolation, LeaderEpoch, OffsetSpec
 from paceline_node.replication.partition import Partition
+from paceline_node.storage.log import Log
 from paceline_node.storage.reading import largest_timestamp
+from paceline_node.storage.times import TimesInDoubt
+
+
+class TimesNotKnown(OffsetNotAvailable):
+    """A time index is looked at, or made anew: ask again soon."""
 
 
 class FoundOffset(NamedTuple):
@@ -29,7 +43,8 @@ def find_offset(
     largest timestamp), or of the first readable record at or after a time in ms.
 
     Raises NotLeader, InvalidRequest for what is neither, and OffsetNotAvailable while a fresh
-    leader does not know the true high watermark (spec replication 3.2 rule 5).
+    leader does not know the true high watermark (spec replication 3.2 rule 5); TimesNotKnown while
+    a time index is in doubt.
     """
     partition.replica.check_leading()
     epoch = partition.leader_epoch
@@ -39,14 +54,28 @@ def find_offset(
     end = _readable_end(partition, isolation)
     if spec == OffsetSpec.LATEST:
         return FoundOffset(end, -1, epoch)
-    if spec == OffsetSpec.MAX_TIMESTAMP:
-        spec = largest_timestamp(log.segments, log.log_start_offset, end)
-    elif spec < 0:
+    if spec < 0 and spec != OffsetSpec.MAX_TIMESTAMP:
         raise InvalidRequest(f"{partition}: {spec} is neither a time nor an offset's name")
-    found = log.offset_for_timestamp(spec) if spec >= 0 else None
+    try:
+        if spec == OffsetSpec.MAX_TIMESTAMP:
+            spec = largest_timestamp(log.segments, log.log_start_offset, end)
+        found = log.offset_for_timestamp(spec) if spec >= 0 else None
+    except TimesInDoubt as doubt:
+        _look_again(log, doubt)
+        raise TimesNotKnown(f"{partition}: {doubt}") from None
     if found is None or found[0] >= end:
         return FoundOffset(-1, -1, epoch)
     return FoundOffset(found[0], found[1], epoch)
+
+
+def _look_again(log: Log, doubt: TimesInDoubt) -> None:
+    """Have the segment read whose time index is in doubt; the newest one first gets a successor."""
+    if doubt.offset is None:
+        return
+    with contextlib.suppress(StorageFull, StorageError):
+        if doubt.offset == log.segments[-1].base_offset:
+            log.seal()
+        log.doubt(doubt.offset, CorruptMessage(str(doubt)))
 
 
 def _readable_end(partition: Partition, isolation: Isolation) -> int:

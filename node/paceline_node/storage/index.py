@@ -143,16 +143,28 @@ class TimeIndex:
             self._timestamps.append(timestamp_ms)
             self._offsets.append(relative)
 
+    def entry(self, at: int) -> tuple[int, int]:
+        """(largest timestamp, offset of its batch's last record) of entry number ``at``."""
+        return self._timestamps[at], self.base_offset + self._offsets[at]
+
+    def count_below(self, timestamp_ms: int) -> int:
+        """How many entries are below a time."""
+        return bisect_left(self._timestamps, timestamp_ms)
+
+    def count_within(self, end_offset: int) -> int:
+        """How many entries are below an offset."""
+        return bisect_left(self._offsets, max(0, end_offset - self.base_offset))
+
     def last_below(self, timestamp_ms: int) -> int:
         """An offset up to which every record is older than ``timestamp_ms`` (inclusive); the base
         offset when nothing is known, so a search begins there either way."""
-        at = bisect_left(self._timestamps, timestamp_ms) - 1
+        at = self.count_below(timestamp_ms) - 1
         return self.base_offset + self._offsets[at] if at >= 0 else self.base_offset
 
     def last_within(self, end_offset: int) -> tuple[int, int]:
         """(largest timestamp, offset of its batch's last record) of the last entry below an
         offset; (-1, base offset) when there is none."""
-        at = bisect_left(self._offsets, max(0, end_offset - self.base_offset)) - 1
+        at = self.count_within(end_offset) - 1
         if at < 0:
             return -1, self.base_offset
         return self._timestamps[at], self.base_offset + self._offsets[at]

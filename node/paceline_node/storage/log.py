@@ -78,7 +78,7 @@ class Log:
         self._durability = Durability(path, self.log_start_offset)
         self.checkpointed: dict[int, int] = {}  # the active segment's size then, by base offset
         self._files = SegmentFiles(env.disk, path, parts.segments, self._durability)
-        self.watch_reads = self._files.watch_reads
+        self.watch_reads, self.doubt = self._files.watch_reads, self._files.tell
 
     def __repr__(self) -> str:
         return f"<Log {self.identity} {self.log_start_offset}..{self.log_end_offset}>"
@@ -357,7 +357,7 @@ class Log:
         return reading.locate(self._files.at(offset), offset, max_bytes, end_offset, interval)
 
     def offset_for_timestamp(self, ts_ms: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record not older than ``ts_ms``; None when all are."""
+        """As ``reading.offset_for_timestamp``, from the log start on. Raises TimesInDoubt."""
         return reading.offset_for_timestamp(self._files.all, ts_ms, self.log_start_offset)
 
     # --- shortening ---------------------------------------------------------------------------

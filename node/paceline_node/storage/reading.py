@@ -14,6 +14,7 @@ from paceline.wire.batch import PayloadKind, TimestampType, read_extension, veri
 from paceline.wire.records import decode_records
 from paceline_node.env import File
 from paceline_node.storage.segment import Boundary, Segment, Step
+from paceline_node.storage.times import Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,15 @@ def offset_for_timestamp(
     segments: Sequence[Segment], timestamp_ms: int, start_offset: int
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or behind ``start_offset`` that is not older than
-    ``timestamp_ms``; None when all are. Damaged ranges are passed over."""
+    ``timestamp_ms``; None when all are. Damaged ranges are passed over. Raises TimesInDoubt."""
+    witness = Witness()
     for segment in segments:
-        if segment.max_timestamp < timestamp_ms or segment.next_offset <= start_offset:
+        if segment.next_offset <= start_offset:
             continue
+        witness.knows_largest(segment)
+        if segment.max_timestamp < timestamp_ms:
+            continue
+        witness.knows_before(segment, timestamp_ms)
         known = max(start_offset, segment.times.last_below(timestamp_ms))
         step = segment.find(segment.readable_from(known))
         if step is None:
@@ -106,15 +112,18 @@ def offset_for_timestamp(
 
 def largest_timestamp(segments: Sequence[Segment], start_offset: int, end_offset: int) -> int:
     """The largest time of the batches between two offsets; -1 when there is none. Damaged ranges
-    are passed over."""
-    largest = -1
+    are passed over. Raises TimesInDoubt."""
+    witness, largest = Witness(), -1
     for segment in segments:
-        outside = segment.next_offset <= start_offset or segment.base_offset >= end_offset
-        if outside or segment.max_timestamp <= largest:
+        if segment.next_offset <= start_offset or segment.base_offset >= end_offset:
+            continue
+        witness.knows_largest(segment)
+        if segment.max_timestamp <= largest:
             continue
         if segment.base_offset >= start_offset and segment.next_offset <= end_offset:
             largest = segment.max_timestamp
         else:
+            witness.knows_within(segment, end_offset)
             largest = max(largest, _largest_within(segment, start_offset, end_offset))
     return largest
 

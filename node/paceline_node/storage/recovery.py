@@ -358,6 +358,7 @@ class _Recovery:
         except CorruptMessage:
             self._found.rebuilt.append(f"{segment_name(segment.base_offset)}{INDEX_SUFFIX}")
             return False
+        segment.times_opened(segment.next_offset)
         if end is None and segment.next_offset < self._mark:
             return False
         if end is not None and segment.next_offset != end:

@@ -11,6 +11,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
@@ -72,6 +73,16 @@ def parse_name(name: str) -> int | None:
     return int(stem)
 
 
+@dataclass(slots=True)
+class OpenedTimes:
+    """What of a time index came from its file: the first ``count`` entries, for the batches below
+    ``end``. ``is_confirmed``: the last one was seen to be right."""
+
+    count: int = 0
+    end: int = 0
+    is_confirmed: bool = False
+
+
 class Segment:
     """An open segment. All methods are synchronous and raise OSError of the file; where its bytes
     cannot be read, that is CorruptMessage (``log_file.py``)."""
@@ -93,6 +104,7 @@ class Segment:
         was only opened it is an index's, which has none."""
         self.is_created_proven = True
         """The same of ``created_ms``."""
+        self.opened_times = OpenedTimes()
         self._opened_ms: int | None = None
         self.holes: list[Hole] = []
         self.truncations = 0
@@ -188,6 +200,7 @@ class Segment:
         that noting can go on with the batch of ``step``, which has an index entry."""
         self.offsets.truncate(step.position + 1)
         self.times.truncate(step.next_offset)
+        self.times_opened(step.base_offset)
         self.max_timestamp = self.times.last[0]
         self.size = step.position
         self.next_offset = step.base_offset
@@ -208,6 +221,8 @@ class Segment:
         self.next_offset = boundary.offset
         self.offsets.truncate(boundary.position)
         self.times.truncate(boundary.offset)
+        if boundary.offset < self.opened_times.end:
+            self.times_opened(boundary.offset)
         self.holes = [hole for hole in self.holes if hole.start < boundary.offset]
         self._cursors.clear()
         self._indexed_position = max(0, self.offsets.last_position)
@@ -292,6 +307,11 @@ class Segment:
                 self._indexed_position = step.position
         self.max_timestamp = largest
         self.is_newest_proven = False
+        self.times_opened(self.next_offset)
+
+    def times_opened(self, end: int) -> None:
+        """The time index is as nobody has seen it to be, for the batches below ``end``."""
+        self.opened_times = OpenedTimes(len(self.times), end)
 
     # --- finding ------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from paceline.errors import CorruptMessage
 from paceline_node.env import Disk, File, is_full
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.durability import Durability
-from paceline_node.storage.log_file import Unreadable
 from paceline_node.storage.segment import LOG_SUFFIX, Boundary, Segment, segment_name
 
 
@@ -27,7 +27,7 @@ class SegmentFiles:
         self._directory = directory
         self._durability = durability
         self._segments = segments
-        self._on_unreadable: Callable[[int, Unreadable], None] | None = None
+        self._on_unreadable: Callable[[int, CorruptMessage], None] | None = None
         for segment in segments:
             self._watch(segment)
         # Unlinked, but a fetch may still hold a slice of them: closed at the second call of
@@ -78,14 +78,15 @@ class SegmentFiles:
         return self.active
 
     def _watch(self, segment: Segment) -> None:
-        segment.file.on_unreadable = partial(self._tell_unreadable, segment.base_offset)
+        segment.file.on_unreadable = partial(self.tell, segment.base_offset)
 
-    def watch_reads(self, on_unreadable: Callable[[int, Unreadable], None]) -> None:
+    def watch_reads(self, on_unreadable: Callable[[int, CorruptMessage], None]) -> None:
         """Call ``on_unreadable(base offset of the segment, error)`` whenever the disk cannot give
         bytes to whoever reads them; it must be quick and must not read."""
         self._on_unreadable = on_unreadable
 
-    def _tell_unreadable(self, base_offset: int, error: Unreadable) -> None:
+    def tell(self, base_offset: int, error: CorruptMessage) -> None:
+        """The segment that begins there is to be read as a whole."""
         if self._on_unreadable is not None:
             self._on_unreadable(base_offset, error)
 

@@ -3,6 +3,8 @@ refused (spec spark 7, spec replication 3.2)."""
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import trio
 import trio.testing
@@ -19,7 +21,7 @@ from paceline.types import Acks, Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import TRANSACTIONAL
 from paceline.wire.records import Record
-from paceline_node.replication.lookups import ahead, epoch_end, find_offset
+from paceline_node.replication.lookups import TimesNotKnown, ahead, epoch_end, find_offset
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, memory_cluster
 
@@ -167,3 +169,36 @@ async def test_bytes_ahead_over_segments(autojump_clock: trio.testing.MockClock)
         assert reached == [2, 2, 3, 4, 5, 6, 7, 8, 9, 9]
         assert ahead(leader, 9, 1).offset == 9
         assert ahead(leader, 12, 1).offset == 12
+
+
+async def test_a_time_index_that_rotted_is_made_anew_before_it_is_believed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A bit in the time of an entry: the answer was a later record than asked for."""
+    async with memory_cluster(1) as cluster:
+        await cluster.create_topic("t", replicas=1, segment_bytes="4096")
+        leader = cluster.leader("t")
+        assert leader is not None
+        for at in range(40):
+            await produce(leader, build_batch([Record(-1, 4096 + at, None, b"x" * 400)]))
+        names = [each.path(".timeindex") for each in leader.log.segments[:-1]]
+        await cluster.stop(0)
+        disk = cluster.disks[0]
+        for name in names:
+            content = bytearray(disk.content(name))
+            content[-12 + 6] ^= 0x08  # of the newest entry: two seconds less
+            disk.overwrite(name, bytes(content))
+        await cluster.start(0, clean=True)
+        await cluster.wait(lambda: cluster.leader("t") is not None)
+        again = cluster.leader("t")
+        assert again is not None
+        with pytest.raises(TimesNotKnown, match="time index"):
+            find_offset(again, 4100)
+
+        def is_known() -> bool:
+            with contextlib.suppress(TimesNotKnown):
+                return find_offset(again, 4100)[:2] == (4, 4100)
+            return False
+
+        await cluster.wait(is_known)
+        assert [find_offset(again, 4096 + at)[0] for at in range(5)] == list(range(5))

@@ -16,7 +16,7 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.recovery import RecoveryHints, RecoveryReport
 from paceline_node.storage.torn import Ending
-from tests.unit.storage.world import PATH, batch, content, env_on, flush, new_log, reopen
+from tests.unit.storage.world import PATH, ask, batch, content, env_on, flush, new_log, reopen
 
 ONE_FILE = LogSettings(index_interval_bytes=150, retention_ms=None)
 FIRST = f"{PATH}/{0:020d}.log"
@@ -355,7 +355,7 @@ async def test_derived_files_are_rebuilt(victim: str, how: str, clean: bool) -> 
     assert again.damaged == ()
     assert again.epochs == log.epochs
     assert again.producers == log.producers
-    assert [again.offset_for_timestamp(1_000 + n) for n in range(21)] == [
+    assert [await ask(disk, again, 1_000 + n) for n in range(21)] == [
         *((n, 1_000 + n) for n in range(20)),
         None,
     ]

@@ -9,11 +9,13 @@ from uuid import UUID
 from paceline.types import TopicId
 from paceline.wire.batch import build_value_batch
 from paceline_node.env import Disk, Env
+from paceline_node.storage import upkeep
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.partition_file import PartitionIdentity
 from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.times import TimesInDoubt
 from paceline_node.storage.torn import Ending
 
 PATH = "topics/orders-0.00000000"
@@ -123,3 +125,22 @@ def content(log: Log) -> bytes:
         parts.append(found.read())
         offset = found.next_offset
     return b"".join(parts)
+
+
+async def ask(disk: MemoryDisk, log: Log, when: int) -> tuple[int, int] | None:
+    """As a client that asks again after a doubt."""
+    for _ in range(2 * len(log.segments)):
+        try:
+            return log.offset_for_timestamp(when)
+        except TimesInDoubt as doubt:
+            await mend(disk, log, doubt)
+    raise AssertionError("doubted for ever")
+
+
+async def mend(disk: MemoryDisk, log: Log, doubt: TimesInDoubt) -> None:
+    """What a node does with such a doubt."""
+    if doubt.offset is None:
+        return
+    if doubt.offset == log.segments[-1].base_offset:
+        log.seal()
+    await upkeep.scrub(disk, log, doubt.offset)
