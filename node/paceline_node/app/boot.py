@@ -109,7 +109,7 @@ async def open_directory(env: Env, node_id: NodeId) -> Boot | None:
             f"the data directory belongs to node {meta.node_id}, node.id is {node_id}"
         )
     await keep_meta(env.disk, meta)
-    previous = await incarnation.read(env.disk)
+    previous = await incarnation.read(env.disk, meta.node)
     boot_id = incarnation.boot_identity(env)
     verdict = incarnation.judge(previous, boot_id)
     disk_failed = incarnation.has_failed(env.disk)

@@ -14,13 +14,14 @@ from paceline_node.storage.room import when_there_is_room
 class IncarnationFile:
     """This process's incarnation, as it stands on disk."""
 
-    def __init__(self, disk: Disk, current: Incarnation) -> None:
+    def __init__(self, disk: Disk, node: bytes, current: Incarnation) -> None:
         self._disk = disk
+        self._node = node
         self.current = current
 
     async def write(self, changed: Incarnation) -> None:
         """Make ``changed`` durable and current; waits for room. Raises OSError."""
-        await when_there_is_room(partial(incarnation.write, self._disk, changed))
+        await when_there_is_room(partial(incarnation.write, self._disk, changed, self._node))
         self.current = changed
 
     async def lower_floor(self, mode: FlushMode) -> None:

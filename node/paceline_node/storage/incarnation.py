@@ -3,7 +3,10 @@
 
 ``incarnation``, framed as in ``checkpoint.py``; the payload is::
 
-    msgpack [boot_seq, broker_epoch, boot_id, clean, tainted, flush_floor (0 strongest .. 3)]
+    msgpack [boot_seq, broker_epoch, boot_id, clean, tainted, flush_floor (0 strongest .. 3),
+             node (cluster id and node id, 20 bytes)]
+
+Versions before named no node. Another node's file says nothing of this one: it is as if missing.
 
 The decision is pure. Its life in a process:
 
@@ -38,6 +41,7 @@ from paceline_node.storage.log_file import is_unreadable
 
 NAME = "incarnation"
 FAILED = "disk-failed"
+ANY_NODE = b""
 
 
 _NEVER = BrokerEpoch(-1)
@@ -172,8 +176,8 @@ def forget_failure(disk: Disk) -> None:
             raise
 
 
-async def write(disk: Disk, incarnation: Incarnation) -> None:
-    """Replace the file durably."""
+async def write(disk: Disk, incarnation: Incarnation, node: bytes = ANY_NODE) -> None:
+    """Replace the file of ``node`` durably."""
     payload = msgpack.packb(
         [
             incarnation.boot_seq,
@@ -182,23 +186,27 @@ async def write(disk: Disk, incarnation: Incarnation) -> None:
             incarnation.clean,
             incarnation.tainted,
             incarnation.flush_floor.weakness,
+            node,
         ]
     )
     await checkpoint.write(disk, NAME, checkpoint.Kind.INCARNATION, payload)
 
 
-async def read(disk: Disk) -> Incarnation | None:
-    """The state left behind; None when the file is missing or corrupt: an untrusted start."""
+async def read(disk: Disk, node: bytes = ANY_NODE) -> Incarnation | None:
+    """The state left behind by ``node``; None when the file is missing, corrupt or another node's:
+    an untrusted start."""
     try:
         payload = await checkpoint.read(disk, NAME, checkpoint.Kind.INCARNATION)
-        return None if payload is None else _unpack(payload)
+        return None if payload is None else _unpack(payload, node)
     except CorruptMessage:
         return None
 
 
-def _unpack(payload: bytes) -> Incarnation:
+def _unpack(payload: bytes, node: bytes) -> Incarnation:
     try:
-        boot_seq, broker_epoch, boot_id, clean, tainted, floor = msgpack.unpackb(payload)
+        boot_seq, broker_epoch, boot_id, clean, tainted, floor, *more = msgpack.unpackb(payload)
+        if more and ANY_NODE not in (node, more[0]) and more[0] != node:
+            raise ValueError("it is another node's")
         return Incarnation(
             int(boot_seq),
             BrokerEpoch(int(broker_epoch)),

@@ -59,6 +59,11 @@ class DirectoryMeta:
     directory_id: UUID
     generation: int = 0
 
+    @property
+    def node(self) -> bytes:
+        """Which node of which cluster, as files name it that a node keeps for itself."""
+        return self.cluster_id.bytes + self.node_id.to_bytes(4, "big")
+
 
 class LaterVersion(ConfigurationError):
     """The directory was written by other software than this."""
@@ -120,7 +125,7 @@ async def format_directory(disk: Disk, meta: DirectoryMeta) -> None:
     await disk.fsync_dir("")
     for which in Offsets:  # from now on a missing one is a lost one
         await write_offsets(disk, which, {})
-    await incarnation.write(disk, incarnation.FORMATTED)
+    await incarnation.write(disk, incarnation.FORMATTED, meta.node)
     await write_meta(disk, meta)
 
 

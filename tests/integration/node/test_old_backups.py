@@ -105,3 +105,10 @@ async def test_an_old_incarnation_file_is_refused_and_removing_it_loses_nothing(
         await nodes.stop(node)
         await nodes.start(node)  # counts on from there
         await nodes.in_sync("orders", 0, 0, 1, 2)
+
+        other = next(each for each in nodes.up if each != node)
+        foreign = (data_dir(tmp_path, other) / "incarnation").read_bytes()
+        await nodes.stop(node)
+        (data_dir(tmp_path, node) / "incarnation").write_bytes(foreign)
+        await nodes.start(node)  # as if there were none: nobody needs to remove it
+        await nodes.in_sync("orders", 0, 0, 1, 2)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 
+import msgpack
 import pytest
 
 from paceline.types import BrokerEpoch
 from paceline_node.settings.flush_mode import FlushMode
-from paceline_node.storage import incarnation
+from paceline_node.storage import checkpoint, incarnation
 from paceline_node.storage.incarnation import (
     FORMATTED,
     Incarnation,
@@ -123,3 +124,15 @@ async def test_the_file() -> None:
     for at in range(len(whole)):
         disk.overwrite(incarnation.NAME, bytes([*whole[:at], whole[at] ^ 1, *whole[at + 1 :]]))
         assert await incarnation.read(disk) is None
+
+
+async def test_another_nodes_file_says_nothing() -> None:
+    """A higher or lower count of starts would keep the node down, or have it trusted."""
+    disk = MemoryDisk()
+    kept = Incarnation(9, BrokerEpoch(77), "boot/1", clean=True)
+    await incarnation.write(disk, kept, b"node 1")
+    assert await incarnation.read(disk, b"node 1") == kept
+    assert await incarnation.read(disk, b"node 2") is None
+    earlier = msgpack.packb([9, 77, "boot/1", True, False, kept.flush_floor.weakness])
+    await checkpoint.write(disk, incarnation.NAME, checkpoint.Kind.INCARNATION, earlier)
+    assert await incarnation.read(disk, b"node 2") == kept
