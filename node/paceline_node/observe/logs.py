@@ -8,8 +8,9 @@ lower-case phrase, its facts are keys. structlog's async methods do not work und
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 import structlog
 
@@ -43,11 +44,43 @@ class LogThreshold:
         return event
 
 
+class Descriptor:
+    """Takes lines for a file or pipe that may be full, or gone. A line that cannot be written is
+    dropped, for no event is worth the process; the next one that can be says how many were
+    (``lines_dropped``). Nothing is buffered, so that nothing is left to fail later."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._dropped = 0
+
+    def write(self, text: str) -> None:
+        """Write all of it, or drop it."""
+        data = memoryview(text.encode(errors="backslashreplace"))
+        try:
+            while data:
+                data = data[os.write(self.number, data) :]
+        except OSError:
+            self._dropped += 1
+        else:
+            self._dropped = 0
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def note(
+        self, logger: object, method: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        """Say in an event what was dropped before it, as a processor of structlog."""
+        if self._dropped:
+            event["lines_dropped"] = self._dropped
+        return event
+
+
 def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> LogThreshold:  # noqa: A002  the setting's name
     """Write events of at least ``level`` (debug, info, warning, error) in ``format``: console for
     people, json with one object a line. Call it once, at start."""
     threshold = LogThreshold(level)
-    to = stream or sys.stderr
+    lines = Descriptor((stream or sys.stderr).fileno())
     renderer: structlog.typing.Processor
     errors: list[structlog.typing.Processor]
     if format == "json":
@@ -56,11 +89,12 @@ def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> 
     else:
         errors = []
         renderer = structlog.dev.ConsoleRenderer(
-            colors=to.isatty(), exception_formatter=structlog.dev.plain_traceback
+            colors=os.isatty(lines.number), exception_formatter=structlog.dev.plain_traceback
         )
     structlog.configure(
         processors=[
             threshold,
+            lines.note,
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -69,7 +103,7 @@ def configure_logs(*, level: str, format: str, stream: TextIO | None = None) -> 
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-        logger_factory=structlog.PrintLoggerFactory(to),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, lines)),
         cache_logger_on_first_use=True,
     )
     return threshold
