@@ -162,6 +162,7 @@ class SinkOptions:
     batch_bytes: int
     app_id: str
     version: int
+    planned_ms: int
     dead_letter_topic: str
     max_record_bytes: int
     forgotten: Forgotten
@@ -277,6 +278,7 @@ _TABLE = (
     _Option("maxRequestBytes", Use.WRITE, values.size, 16 << 20),
     _Option("txnAppId", Use.WRITE, _text, ""),
     _Option("txnVersion", Use.WRITE, _COUNT, -1),
+    _Option("txnPlannedMs", Use.WRITE, _COUNT, -1),
     _Option(
         "onForgottenSink",
         Use.WRITE,
@@ -441,6 +443,10 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
     chosen = Chosen(given, Use.WRITE)
     if bool(chosen["txnAppId"]) != bool(chosen.has("txnVersion")):
         raise OptionError("paceline: txnAppId and txnVersion go together")
+    if chosen.has("txnPlannedMs") and not chosen["txnAppId"]:
+        raise OptionError(
+            "paceline: txnPlannedMs says when the write that txnAppId names was planned"
+        )
     if chosen["onBadRow"] and not chosen["deadLetterTopic"]:
         raise OptionError("paceline: onBadRow=dead_letter needs deadLetterTopic")
     return SinkOptions(
@@ -453,6 +459,7 @@ def parse_sink(given: Mapping[str, str]) -> SinkOptions:
         batch_bytes=min(max(chosen["batchBytes"], 1024), 1 << 20),
         app_id=chosen["txnAppId"],
         version=chosen["txnVersion"],
+        planned_ms=chosen["txnPlannedMs"],
         dead_letter_topic=chosen["deadLetterTopic"] if chosen["onBadRow"] else "",
         max_record_bytes=min(chosen["maxRequestBytes"], 16 << 20),
         forgotten=chosen["onForgottenSink"],

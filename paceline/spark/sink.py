@@ -79,7 +79,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._write = sink_ids.batch_write(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        return write_task(self._options, sink_ids.task_of_batch(self._write), iterator)
+        task = sink_ids.task_of_batch(self._write)
+        return write_task(self._options, task, iterator, self._options.planned_ms)
 
     def commit(self, messages: Sequence[TaskMessage | None]) -> None:
         commit(self._options, messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -244,6 +245,10 @@ def test_a_named_batch_write_is_written_once(spark: SparkSession, topics: Topics
     assert sorted(topics.read(topic), key=int) == sorted([str(n) for n in range(40)] * 2, key=int)
     state = topics.client.sinks.state(f"{topic}-app/{topic}")
     assert (state.known, state.last_batch) == (True, 1)
+    long_ago = str(time.time_ns() // 1_000_000 - 100 * 86_400_000)
+    forgotten = {**named, "txnAppId": f"{topic}-old", "txnVersion": "7", "txnPlannedMs": long_ago}
+    with pytest.raises(PySparkException, match="go on with option onForgottenSink=skip"):
+        frame.write.format("paceline").options(**forgotten).mode("append").save()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from paceline.spark.arrow import FIRST_MS, LAST_MS
 from paceline.spark.errors import OptionError
+from paceline.spark.sink_ids import last_planned
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -215,6 +216,8 @@ def start_early(rows: DataFrame, output: Output) -> StreamingQuery:
 
     def write(frame: DataFrame, batch: int) -> None:
         named = {"txnAppId": query_id.result(), "txnVersion": str(batch)}
+        if (planned := last_planned(output.checkpoint).get(batch)) is not None:
+            named["txnPlannedMs"] = str(planned)
         frame.write.format("paceline").options(**output.options, **named).mode("append").save()
 
     query = output.start(rows.writeStream.foreachBatch(write).outputMode("update"))

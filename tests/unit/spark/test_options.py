@@ -132,6 +132,12 @@ def test_sink_options() -> None:
     assert (options.compression, options.app_id, options.version) == (Compression.ZSTD, "x", 0)
     with pytest.raises(OptionError, match="go together"):
         parse_sink({**base, "txnAppId": "x"})
+    named = parse_sink(
+        {**base, "txnAppId": "x", "txnVersion": "0", "txnPlannedMs": "1700000000000"}
+    )
+    assert (named.planned_ms, options.planned_ms) == (1_700_000_000_000, -1)
+    with pytest.raises(OptionError, match="the write that txnAppId names"):
+        parse_sink({**base, "txnPlannedMs": "1"})
     with pytest.raises(OptionError, match="needs deadLetterTopic"):
         parse_sink({**base, "onBadRow": "dead_letter"})
     with pytest.raises(OptionError, match="for reading"):
