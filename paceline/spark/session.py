@@ -52,6 +52,13 @@ def _defaults(master: str) -> dict[str, str]:
     return {**_DEFAULTS, "spark.sql.shuffle.partitions": str(threads)}
 
 
+def set_address(environment: MutableMapping[str, str], master: str) -> None:
+    """Let a Spark that runs here alone ask for no name of this machine. Workers elsewhere have to
+    reach the driver: Spark chooses its address then, unless the user has."""
+    if local_threads(master) is not None:
+        environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
 def _start_java(settings: Mapping[str, str]) -> None:
     """Start Java in a session of its own: Ctrl-C, or a signal to all our process group, is for this
     process alone, which then stops its queries in order. Java ends with us, however we end: the
@@ -83,8 +90,8 @@ def local_session(
     settings = dict(conf or {})
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not submitted:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         where = master or LOCAL
+        set_address(os.environ, where)
         settings = {"spark.master": where, **_defaults(where), **settings}
         if local_threads(where) is not None:
             set_quick_home(os.environ)

@@ -11,7 +11,8 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -22,13 +23,22 @@ from paceline_cluster.pipeline_chaos import points
 from paceline_cluster.pipeline_chaos.auditing import audit
 from paceline_cluster.pipeline_chaos.report import BROKEN, HELD, Report
 from paceline_cluster.pipeline_chaos.trial import PARTITIONS, SOURCE, Runner, Trial, draw
+from paceline_cluster.spark_standalone import Standalone, standalone
 
+LOCAL, STANDALONE = "local[2,4]", "standalone"
 UNFINISHED_EXIT = 75
 """EX_TEMPFAIL: the same command goes on."""
 
 
 @click.command()
 @click.option("--point", "only", multiple=True, type=click.Choice(points.POINTS), help="These.")
+@click.option(
+    "--master",
+    default=LOCAL,
+    show_default=True,
+    help="Where the queries run: a master's URL, or 'standalone' for one of its own with two "
+    "workers, of which one can be lost.",
+)
 @click.option("--records", type=click.IntRange(min=1000), default=4000, show_default=True)
 @click.option("--seed", type=int, help="Draws at which batch, and how late, each point strikes.")
 @click.option("--minutes", type=float, help="Begin no point later than this; the next run goes on.")
@@ -48,6 +58,7 @@ UNFINISHED_EXIT = 75
 )
 def main(
     only: Sequence[str],
+    master: str,
     records: int,
     seed: int | None,
     minutes: float | None,
@@ -59,11 +70,22 @@ def main(
     Exit code 0: every record once; 1: broken; 75: points are left.
     """
     until = None if minutes is None else time.monotonic() + minutes * 60
-    wanted = [point for point in points.POINTS if not only or point in only]
+    possible = [
+        point
+        for point in points.POINTS
+        if master == STANDALONE or point not in points.NEEDS_CLUSTER
+    ]
+    wanted = [point for point in possible if not only or point in only]
+    if not wanted:
+        raise click.UsageError(f"{', '.join(only)}: only with --master {STANDALONE}")
     new_seed = random.SystemRandom().randrange(1_000_000)
     try:
         report = Report.open(
-            path or directory / "spark-chaos.json", seed=seed, new_seed=new_seed, records=records
+            path or directory / "spark-chaos.json",
+            seed=seed,
+            new_seed=new_seed,
+            records=records,
+            master=master,
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -87,19 +109,29 @@ def _run(
     trials: Sequence[Trial], base: Path, report: Report, wanted: Sequence[str], until: float | None
 ) -> None:
     """Strike and audit, one after the other, on one cluster."""
-    with cluster(base / "cluster") as rig:
+    with cluster(base / "cluster") as rig, _spark(base / "spark", report.master) as spark:
         rig.up()
         fill(rig, report.records)
         for trial in trials:
             if until is not None and time.monotonic() > until:
                 return
-            Runner(rig, base, trial, report.records).run()
+            Runner(rig, spark, base, trial, report.records).run()
             audit(rig, base, trial)
             report.note(trial, wanted)
             click.echo(
                 f"{trial.point}: {'held' if trial.passed else 'FAILED'}, {trial.seconds} s in "
                 f"{trial.starts} starts, audit {trial.audit_seconds} s {trial.findings or ''}"
             )
+
+
+@contextmanager
+def _spark(base: Path, master: str) -> Iterator[str | Standalone]:
+    """Where the queries run."""
+    if master != STANDALONE:
+        yield master
+        return
+    with standalone(base) as made:
+        yield made
 
 
 def fill(rig: Rig, records: int) -> None:

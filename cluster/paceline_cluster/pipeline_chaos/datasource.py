@@ -125,6 +125,9 @@ def _struck(
             points.kill_driver()
         if points.reached(points.WORKER, batch):
             os.kill(os.getpid(), signal.SIGKILL)
+        if points.reached(points.SPARK_WORKER, batch):
+            points.tell(points.EXECUTOR, str(os.getpid()))
+            points.await_harness()
         if points.reached(points.LEADER_WRITE, batch):
             points.tell(points.PARTITION, str(partition))
             points.await_harness()

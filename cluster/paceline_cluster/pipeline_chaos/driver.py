@@ -21,15 +21,22 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.memory": "512m",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
-def main(bootstrap: str, source: str, target: str, checkpoint: str, options: str) -> None:
+def main(
+    master: str, bootstrap: str, source: str, target: str, checkpoint: str, options: str
+) -> None:
     """``options``: JSON, where the source begins and how much a batch takes."""
-    (points.folder() / points.DRIVER).write_text(str(os.getpid()))
-    spark = local_session("pipeline-chaos", master="local[2,4]", conf=SETTINGS)
+    folder = {f"spark.executorEnv.{points.FOLDER_VARIABLE}": str(points.folder())}
+    spark = local_session("pipeline-chaos", master=master, conf={**SETTINGS, **folder})
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None, "a driver has a Java"
+    points.tell(points.DRIVER, f"{os.getpid()} {gateway.proc.pid}")
     spark.dataSource.register(ChaosDataSource)
     records = (
         spark.readStream.format("paceline-chaos")

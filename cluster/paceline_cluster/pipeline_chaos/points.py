@@ -14,6 +14,7 @@ from pathlib import Path
 
 FOLDER_VARIABLE = "PACELINE_PIPELINE_CHAOS"
 DRIVER = "driver.pid"
+"""The driver's Python and Java."""
 STRUCK = "struck"
 """Made by the harness when it has done what the query waits for."""
 COMMITTED = "committed"
@@ -21,6 +22,8 @@ COMMITTED = "committed"
 ANSWER = "answer"
 """What somebody who had no right to write any more was told: errors, or ``NOT_REFUSED``."""
 NOT_REFUSED = "not refused as it should be"
+EXECUTOR = "executor"
+"""A process of the Spark worker that is to be lost."""
 PARTITION = "partition"
 """Which partition the task that waits reads and writes."""
 PATIENCE_S = 600.0
@@ -40,6 +43,7 @@ WORKER = "worker-killed"
 ZOMBIE = "zombie"
 LEADER_READ = "leader-while-reading"
 LEADER_WRITE = "leader-while-writing"
+SPARK_WORKER = "spark-worker-lost"
 POINTS = (
     BEFORE_BEGIN,
     WHILE_WRITING,
@@ -54,7 +58,10 @@ POINTS = (
     ZOMBIE,
     LEADER_READ,
     LEADER_WRITE,
+    SPARK_WORKER,
 )
+NEEDS_CLUSTER = (SPARK_WORKER,)
+"""Points that only ``--master standalone`` has."""
 
 
 def folder() -> Path:
@@ -107,8 +114,8 @@ def tell(name: str, text: str) -> None:
 def kill_driver() -> None:
     """SIGKILL the driver, its Python and its Java, and the worker that calls this. Workers beside
     it go on until they notice."""
-    os.kill(int((folder() / DRIVER).read_text()), signal.SIGKILL)
-    os.kill(os.getsid(0), signal.SIGKILL)  # Java leads the session of its workers
+    for pid in (folder() / DRIVER).read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -15,26 +15,31 @@ HELD, BROKEN, UNFINISHED = "every record once", "broken", "unfinished"
 
 @dataclass
 class Report:
-    """One JSON file, written anew after each trial. ``seed`` and ``records`` hold for all."""
+    """One JSON file, written anew after each trial. ``seed``, ``records`` and Spark's ``master``
+    hold for all."""
 
     path: Path
     seed: int
     records: int
+    master: str
     trials: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def open(cls, path: Path, *, seed: int | None, new_seed: int, records: int) -> Report:
-        """The report at ``path``, or a new one. Raises ValueError where it is of another seed or
-        size than the one asked for."""
+    def open(
+        cls, path: Path, *, seed: int | None, new_seed: int, records: int, master: str
+    ) -> Report:
+        """The report at ``path``, or a new one. Raises ValueError where it is of another seed,
+        size or master than what is asked for."""
         if not path.exists():
-            return cls(path, new_seed if seed is None else seed, records)
+            return cls(path, new_seed if seed is None else seed, records, master)
         told = json.loads(path.read_text(encoding="utf-8"))
-        report = cls(path, told["seed"], told["records"], told["trials"])
-        wanted = report.seed if seed is None else seed, records
-        if (report.seed, report.records) != wanted:
+        report = cls(path, told["seed"], told["records"], told["master"], told["trials"])
+        wanted = report.seed if seed is None else seed, records, master
+        if (report.seed, report.records, report.master) != wanted:
             raise ValueError(
-                f"{path} is of seed {report.seed} and {report.records} records, asked for are "
-                f"{wanted[0]} and {wanted[1]}: remove it to begin anew, or name another --report"
+                f"{path} is of seed {report.seed} and {report.records} records on {report.master}, "
+                f"asked for are {wanted[0]} and {wanted[1]} on {master}: remove it to begin anew, "
+                "or name another --report"
             )
         return report
 
@@ -55,6 +60,7 @@ class Report:
         told = {
             "seed": self.seed,
             "records": self.records,
+            "master": self.master,
             "verdict": self.verdict(points),
             "trials": self.trials,
         }

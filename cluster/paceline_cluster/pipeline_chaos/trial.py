@@ -15,6 +15,7 @@ from paceline.client import blocking
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.pipeline_chaos import points
 from paceline_cluster.pipeline_chaos.points import Armed
+from paceline_cluster.spark_standalone import Standalone
 
 SOURCE = "source"
 PARTITIONS = 4
@@ -64,10 +65,14 @@ def draw(point: str, rng: random.Random) -> Trial:
 
 
 class Runner:
-    """Runs a trial on a cluster; its files lie in ``base``."""
+    """Runs a trial on a cluster; its files lie in ``base``. ``spark``: where its query runs, a
+    master's URL or a cluster whose workers may be lost."""
 
-    def __init__(self, rig: Rig, base: Path, trial: Trial, records: int) -> None:
+    def __init__(
+        self, rig: Rig, spark: str | Standalone, base: Path, trial: Trial, records: int
+    ) -> None:
         self._rig = rig
+        self._spark = spark
         self._base = base / trial.point
         self._trial = trial
         # Where a query starts is told: it needs no first batch to find that out.
@@ -104,6 +109,7 @@ class Runner:
             return subprocess.Popen(  # noqa: S603 - our own interpreter and our own module
                 [
                     *(sys.executable, "-m", "paceline_cluster.pipeline_chaos.driver"),
+                    self._spark if isinstance(self._spark, str) else self._spark.url,
                     *(",".join(self._rig.addresses), SOURCE, self._trial.target),
                     *(str(self._base / "checkpoint"), json.dumps(self._options)),
                 ],
@@ -122,10 +128,23 @@ class Runner:
         if point == points.TWO_DRIVERS and self._comes(self._hit, driver):
             self._trial.done = _ended_well(self._start())
             (self._base / points.STRUCK).touch()
+        elif point == points.SPARK_WORKER:
+            self._strike_spark(driver)
         elif point == points.LEADER_READ:
             self._strike_leader(SOURCE, driver)
         elif point == points.LEADER_WRITE:
             self._strike_leader(self._trial.target, driver)
+
+    def _strike_spark(self, driver: subprocess.Popen[bytes]) -> None:
+        """Kill the worker that the waiting task runs on, its executor and all."""
+        place = self._base / points.EXECUTOR
+        if not self._comes(place, driver):
+            return
+        assert isinstance(self._spark, Standalone), "struck only there"
+        (self._base / points.STRUCK).touch()  # whoever begins anew need not wait
+        self._spark.lose(int(place.read_text()))
+        _ended_well(driver)
+        self._spark.complete()
 
     def _strike_leader(self, topic: str, driver: subprocess.Popen[bytes]) -> None:
         """Kill the leader of the partition that the waiting task has to do with."""

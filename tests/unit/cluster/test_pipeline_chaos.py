@@ -22,8 +22,10 @@ def held(point: str) -> Trial:
     return replace(trial, hit=True, done=True, audited=True, starts=1, answer="Refused: too late")
 
 
-def opened(path: Path, *, seed: int | None = None, records: int = 4000) -> Report:
-    return Report.open(path, seed=seed, new_seed=7, records=records)
+def opened(
+    path: Path, *, seed: int | None = None, records: int = 4000, master: str = "local[2]"
+) -> Report:
+    return Report.open(path, seed=seed, new_seed=7, records=records, master=master)
 
 
 def test_a_report_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -31,21 +33,24 @@ def test_a_report_goes_on_where_it_ended(tmp_path: Path) -> None:
     report = opened(path)
     assert (report.seed, report.done, report.verdict(TWO)) == (7, set(), UNFINISHED)
     report.note(held(points.ZOMBIE), TWO)
-    again = Report.open(path, seed=None, new_seed=8, records=4000)
+    again = Report.open(path, seed=None, new_seed=8, records=4000, master="local[2]")
     assert (again.seed, again.done, again.verdict(TWO)) == (7, {points.ZOMBIE}, UNFINISHED)
     again.note(held(points.BEFORE_BEGIN), TWO)
     assert json.loads(path.read_text())["verdict"] == HELD
     assert opened(path).verdict(TWO) == HELD
 
 
-@pytest.mark.parametrize(("seed", "records"), [(8, 4000), (7, 5000), (None, 5000)])
+@pytest.mark.parametrize(
+    ("seed", "records", "master"),
+    [(8, 4000, "local[2]"), (7, 5000, "local[2]"), (None, 5000, "local[2]"), (7, 4000, "spark://")],
+)
 def test_a_report_of_another_run_is_not_gone_on_with(
-    tmp_path: Path, seed: int | None, records: int
+    tmp_path: Path, seed: int | None, records: int, master: str
 ) -> None:
     path = tmp_path / "report.json"
     opened(path).note(held(points.ZOMBIE), TWO)
-    with pytest.raises(ValueError, match="is of seed 7 and 4000 records"):
-        opened(path, seed=seed, records=records)
+    with pytest.raises(ValueError, match="is of seed 7 and 4000 records on local"):
+        opened(path, seed=seed, records=records, master=master)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from paceline.spark.home import set_quick_home
 from paceline.spark.java import find_java, java_home
-from paceline.spark.session import local_threads
+from paceline.spark.session import local_threads, set_address
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,11 @@ def test_the_daemon_of_workers_imports_nothing_that_starts_a_thread() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert said.split() == ["False", "1"]
+
+
+def test_workers_of_other_machines_can_reach_the_driver() -> None:
+    """Its address was 127.0.0.1 under every master."""
+    told: list[dict[str, str]] = [{}, {}, {"SPARK_LOCAL_IP": "10.0.0.1"}]
+    for environment, master in zip(told, ("local[2]", "spark://m:7077", "local[*]"), strict=True):
+        set_address(environment, master)
+    assert [each.get("SPARK_LOCAL_IP") for each in told] == ["127.0.0.1", None, "10.0.0.1"]
