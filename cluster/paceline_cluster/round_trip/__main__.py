@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import click
 
 from paceline.client import blocking
 from paceline_cluster.bench.rig import cluster
-from paceline_cluster.round_trip.world import Outcome, Shape, world
+from paceline_cluster.round_trip.world import STRIKES, Outcome, Shape, world
 
 NODE_SETTINGS = {"log.compaction_check_ms": "200"}
 MASTER = "local[2,3]"
@@ -36,6 +37,16 @@ CONF = {
 @click.command()
 @click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True)
 @click.option("--first", type=int, default=1, show_default=True, help="The first seed.")
+@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option(
+    "--strike",
+    "strikes",
+    multiple=True,
+    type=click.Choice(STRIKES),
+    default=STRIKES,
+    show_default=True,
+    help="What is killed: Spark's Python workers, or a job's whole process (which takes longer).",
+)
 @click.option("--minutes", type=float, help="Begin no seed later than this.")
 @click.option(
     "--report",
@@ -51,7 +62,13 @@ CONF = {
     help="Where the cluster and the archives lie; removed where all went well.",
 )
 def main(
-    seeds: int, first: int, minutes: float | None, report: Path | None, directory: Path
+    seeds: int,
+    first: int,
+    rounds: int,
+    strikes: Sequence[str],
+    minutes: float | None,
+    report: Path | None,
+    directory: Path,
 ) -> None:
     """Run the histories of some seeds; exit code 1 unless every copy was right."""
     from paceline.spark.session import local_session
@@ -59,6 +76,7 @@ def main(
     until = None if minutes is None else time.monotonic() + minutes * 60
     base = directory.resolve() / f"round-trip-{os.getpid()}"
     where = report or directory / "round-trip.json"
+    shape = Shape(rounds=rounds, strikes=strikes)
     outcomes: list[Outcome] = []
     with cluster(base / "cluster") as rig:
         rig.up(NODE_SETTINGS)
@@ -69,7 +87,7 @@ def main(
                 if until is not None and time.monotonic() > until:
                     break
                 place = base / f"seed-{seed}"
-                with world(client, bootstrap, place, f"s{seed}", seed, Shape()) as made:
+                with world(client, bootstrap, place, f"s{seed}", seed, shape) as made:
                     outcome = made.run()
                 outcomes.append(outcome)
                 _tell(outcome, place)

@@ -27,6 +27,8 @@ COMPACTED = {
 CLEANED_S = 10.0
 """How long one waits for a cleaner; whether it has come to anything is told, not required."""
 LONGEST_DELAY_S = {"workers": 1.0, "process": 3.0}
+STRIKES = ("workers", "process")
+"""See ``Jobs.run_struck``."""
 RETRIES = 12
 """Of a job whose workers were killed a moment before: Spark hands each dead one out once more."""
 
@@ -37,12 +39,12 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much a history holds. ``strikes``: how jobs are struck, see ``Jobs.run_struck``."""
+    """How much a history holds. ``strikes``: how jobs are struck."""
 
     topics: int = 2
     rounds: int = 2
     changes: int = 5
-    strikes: Sequence[str] = ("workers", "process")
+    strikes: Sequence[str] = STRIKES
 
 
 @dataclass
