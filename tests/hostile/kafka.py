@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from paceline.types import Acks
 from paceline.wire.batch import build_batch, build_raw_batch
-from paceline.wire.kafka import records
+from paceline.wire.kafka import offsets, records
 from paceline.wire.records import Record
 
 _MIB = 1024 * 1024
@@ -62,3 +64,14 @@ def _produce(topic: str, batches: list[bytes]) -> records.ProduceRequest:
     )
     entry = records.ProduceRequestTopic(name=topic, partition_data=parts)
     return records.ProduceRequest(acks=int(Acks.LEADER), timeout_ms=10_000, topic_data=(entry,))
+
+
+def commits(group: str, topic: str, parts: Iterable[int]) -> offsets.OffsetCommitRequest:
+    """OFFSET_COMMIT of these partitions, each with a position of its own."""
+    asked = tuple(
+        offsets.OffsetCommitRequestTopicPartition(partition_index=part, committed_offset=at)
+        for at, part in enumerate(parts)
+    )
+    return offsets.OffsetCommitRequest(
+        group_id=group, topics=(offsets.OffsetCommitRequestTopic(name=topic, partitions=asked),)
+    )

@@ -32,6 +32,8 @@ from paceline_node.replication.pending import ProduceResult
 
 _APPEND_TIMEOUT_S = 30.0
 _RETRY_S = 0.1
+_FOLDED_AT_ONCE = 500
+"""Records that replicas fold before others have their turn."""
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
 
@@ -256,17 +258,23 @@ class StateTopic(Generic[M]):
             self._wake.set()
 
     def _fold(self) -> bool:
-        """One step of every replica that has something to do; whether any has more."""
+        """One step of every replica that has something to do, or of as many of them as keep the
+        loop for a few milliseconds; whether any has more."""
         ready, self._ready = self._ready, {}
+        left = _FOLDED_AT_ONCE
         for key in ready:
+            if left <= 0:
+                self._ready[key] = None
+                continue
             replica, machine = self._replicas[key]
-            was = replica.phase
+            was, before = replica.phase, replica.applied
             try:
                 more = replica.step()
             except PacelineError as error:
                 self._failed(key, replica, error)
                 continue
             self._broken.pop(key, None)
+            left -= max(0, replica.applied - before)
             if more:
                 self._ready[key] = None
                 continue

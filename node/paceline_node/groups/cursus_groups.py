@@ -28,6 +28,7 @@ from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
+from paceline_node.groups.pieces import latest
 from paceline_node.groups.records import Group, Member, Phase
 from paceline_node.groups.store import GroupStore
 
@@ -174,7 +175,7 @@ class CursusGroups(BrokerAssigned):
         assert assigned is not None
         had = self._owned.get(key, {}).get(member.member, set())
         forwards = []
-        for each in commits:
+        for each in latest(commits):
             known = self._offsets.fetch(key, each.topic, each.partition)
             goes_back = known is not None and each.offset < known.offset
             if each.partition in assigned.partitions:

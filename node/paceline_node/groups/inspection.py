@@ -11,7 +11,6 @@ from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment
 from paceline_node.groups.coordinator_room import PROTOCOL_TYPE as COORDINATOR_TYPE
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
-from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Group, Member, Phase
 
 DEAD = "Dead"
@@ -100,7 +99,7 @@ class Inspection:
     def delete(self, key: GroupKey) -> None:
         """Forget a group. Raises GroupNotFound, NonEmptyGroup, and what writing raises."""
         self._check_known(key)
-        self._check_empty(key)
+        self.check_empty(key)
         self._engine.offsets.forget_group(key)
 
     def delete_offsets(
@@ -114,17 +113,12 @@ class Inspection:
         self._engine.offsets.forget(key, [each for each in partitions if each not in read])
         return read
 
-    def reset_offsets(self, key: GroupKey, commits: Sequence[Commit]) -> None:
-        """Store offsets of a group that nobody is a member of. Raises NonEmptyGroup, and what
-        writing raises."""
-        self._check_empty(key)
-        self._engine.offsets.commit(key, commits, OffsetRule.FREE)
-
     def _check_known(self, key: GroupKey) -> None:
         if not self._is_known(key):
             raise GroupNotFound(f"group {key} does not exist")
 
-    def _check_empty(self, key: GroupKey) -> None:
+    def check_empty(self, key: GroupKey) -> None:
+        """Raise NonEmptyGroup where the group has members."""
         if self._engine.has_members(key):
             raise NonEmptyGroup(f"group {key} has members")
 

@@ -19,7 +19,7 @@ from paceline_node.groups.records import (
     seat_entry,
 )
 
-_FORGET_AT_ONCE = 500
+_FORGET_AT_ONCE = 250
 
 
 class OffsetRule(enum.Enum):

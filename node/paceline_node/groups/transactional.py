@@ -23,7 +23,7 @@ from paceline_node.groups.records import Pending, PendingKey, pending_entry
 
 _NONE = PendingOffsets()
 _PIECE_BYTES = 1024 * 1024
-_PIECE_RECORDS = 1000
+_PIECE_RECORDS = 250
 """More than this is not settled at one go: a group of many partitions must not hold the loop."""
 
 

@@ -10,7 +10,7 @@ from paceline.wire.kafka import offsets as wire
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
-from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
@@ -130,7 +130,9 @@ class KafkaOffsets:
     async def _store(
         self, request: wire.OffsetCommitRequest, call: Call, good: list[Commit]
     ) -> int:
-        def store(engine: GroupEngine) -> None:
+        topics = {each.topic for each in good}
+
+        def check(engine: GroupEngine) -> None:
             if key.family is Family.COORDINATOR:
                 engine.coordinator.check_commit(key, request.generation_id, request.member_id)
             else:
@@ -139,14 +141,13 @@ class KafkaOffsets:
                     request.generation_id,
                     request.member_id,
                     request.group_instance_id,
-                    {each.topic for each in good},
+                    topics,
                 )
-            engine.offsets.commit(key, good, OffsetRule.FREE)
 
         try:
             self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group_id)
             key = self._key(request.group_id, call)
-            await self._groups.perform(key, store)
+            await self._groups.commit(key, good, check)
         except PacelineError as error:
             return coordinator_code(error, CoordinatorApi.OFFSET_COMMIT)
         return 0

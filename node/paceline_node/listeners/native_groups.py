@@ -17,7 +17,7 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import DescribedMember, Description, Inspection, Listing
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset, Protocol
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
@@ -145,13 +145,12 @@ class NativeGroups:
         results, good = self._judged(request.offsets, principal)
         topics = {each.topic for each in good}
 
-        def commit(engine: GroupEngine) -> None:
+        def check(engine: GroupEngine) -> None:
             engine.kafka.check_commit(
                 key, request.generation, request.member_id, request.instance_id, topics
             )
-            engine.offsets.commit(key, good, OffsetRule.FREE)
 
-        await self._groups.perform(key, commit)
+        await self._groups.commit(key, good, check)
         return results
 
     async def _commit_in_transaction(self, frame: Frame, principal: Principal) -> Message:
@@ -277,7 +276,7 @@ class NativeGroups:
         self._groups.permit(principal, Operation.ALTER, request.group)
         key = _key(request.family, request.group, request.subject)
         results, good = self._judged(request.offsets, principal)
-        await self._groups.perform(key, lambda engine: Inspection(engine).reset_offsets(key, good))
+        await self._groups.commit(key, good, lambda engine: Inspection(engine).check_empty(key))
         return results
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -20,10 +21,13 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection, Listing
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, partition_of
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.pieces import pieces
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
+from paceline_node.turns import Turns
 
 R = TypeVar("R")
 
@@ -38,6 +42,7 @@ class GroupService:
         machines: StateTopic[GroupEngine],
         access: Access,
         limits: GroupLimits,
+        turns: Turns,
         *,
         commit_s: float,
     ) -> None:
@@ -46,6 +51,7 @@ class GroupService:
         self._machines = machines
         self._access = access
         self._limits = limits
+        self._turns = turns
         self.commit_s = commit_s
         """How long a command is given, unless it says otherwise, until it is committed."""
 
@@ -138,6 +144,22 @@ class GroupService:
             operation,
             commit_s=self.commit_s if commit_s is None else commit_s,
         )
+
+    async def commit(
+        self, key: GroupKey, commits: Iterable[Commit], check: Callable[[GroupEngine], None]
+    ) -> None:
+        """Store offsets, the last of each partition, in pieces that take turns with other work.
+        Raises what ``check``, asked before each piece, raises, GroupFull, and as
+        :meth:`StateTopic.perform`; earlier pieces are stored then, and may be stored again."""
+
+        def store(piece: list[Commit], engine: GroupEngine) -> None:
+            check(engine)
+            engine.offsets.commit(key, piece, OffsetRule.FREE)
+
+        for number, piece in enumerate(pieces(commits)):
+            if number:
+                await self._turns.next()
+            await self.perform(key, partial(store, piece))
 
     def tell(self, number: int, operation: Callable[[GroupEngine], None]) -> bool:
         """Give news to the engine of a partition of ``__groups``, where it leads here. As

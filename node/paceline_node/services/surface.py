@@ -96,7 +96,10 @@ class Surface:
         producer_ids = ProducerIdService(
             node_id, controller, lambda: lifecycle.broker_epoch, access
         )
-        groups = GroupService(env, store, machines, access, group_limits, commit_s=group_commit_s)
+        turns = Turns()
+        groups = GroupService(
+            env, store, machines, access, group_limits, turns, commit_s=group_commit_s
+        )
         coordinator = TransactionService(
             env,
             store,
@@ -122,5 +125,5 @@ class Surface:
             Claims(env, records),
             TrimService(access, records, topics),
             access,
-            Turns(),
+            turns,
         )

@@ -8,6 +8,9 @@ code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import trio
 
 from paceline.errors import (
     CoordinatorNotAvailable,
@@ -32,6 +35,7 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
 from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.groups.offsets import Commit
+from paceline_node.groups.pieces import pieces
 from paceline_node.groups.transactional import Ticket
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.framestream import Payload
@@ -301,11 +305,14 @@ class TransactionPartners:
             member = GroupRef(group.family.value, group.group, group.subject)
             verified = await self.verify(key, who, member, adds=adds)
 
-            def stage(engine: GroupEngine) -> None:
+            def stage(piece: list[Commit], engine: GroupEngine) -> None:
                 check(engine)
-                engine.transactional.stage(ticket, who.epoch, verified.serial, commits)
+                engine.transactional.stage(ticket, who.epoch, verified.serial, piece)
 
-            await self._groups.perform(number, group, stage, commit_s=commit_s)
+            for count, piece in enumerate(pieces(commits)):
+                if count:
+                    await trio.lowlevel.checkpoint()
+                await self._groups.perform(number, group, partial(stage, piece), commit_s=commit_s)
         finally:
             ticket.is_valid = False
 

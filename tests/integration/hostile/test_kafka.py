@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+import trio
+
 from paceline.errors import ErrorCode
+from paceline_node.coordination.machine import Entry, Scope
+from paceline_node.coordination.replica import MachineReplica
+from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.pieces import PIECE_OFFSETS
 from tests.hostile import kafka as attacks
 from tests.hostile.slices import nobody_holds_the_loop
+from tests.integration.node.cursus_client import CursusClient
 from tests.integration.node.kafka_client import KafkaClient
-from tests.integration.node.nodes import V1Client, lone_node
+from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
 
@@ -48,3 +57,40 @@ async def test_produces_of_much(tmp_path: Path) -> None:
             answers = found.responses[0].partition_responses
             assert len(answers) == len(made.topic_data[0].partition_data)
             assert {each.error_code for each in answers} == {code}, answers[0]
+
+
+async def test_commits_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a request was one batch, written and folded in one step: 576 KB that named a partition
+    32,000 times kept the coordinator for half a second, and each follower for a quarter."""
+    batches: list[int] = []
+    write = MachineReplica.write
+
+    def counted(self: MachineReplica, scope: Scope, entries: Sequence[Entry]) -> None:
+        if isinstance(scope, GroupKey):
+            batches.append(len(entries))
+        write(self, scope, entries)
+
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        KafkaClient(node.addresses["coordinator"]) as client,
+        CursusClient(node.addresses["cursus"]) as maker,
+    ):
+        await maker.ok("CREATE topic=wide partitions=600")
+
+        async def commit(parts: Sequence[int]) -> None:
+            with trio.fail_after(HANG_S):
+                while True:
+                    found = await client.ask(attacks.commits("g", "wide", parts), 8)
+                    codes = {each.error_code for each in found.topics[0].partitions}
+                    if codes == {0}:
+                        assert len(found.topics[0].partitions) == len(parts)
+                        return
+                    await trio.sleep(0.05)
+
+        await commit([0])
+        monkeypatch.setattr(MachineReplica, "write", counted)
+        await commit([0] * 10_000)
+        assert batches == [1]
+        await commit(range(600))
+        assert sum(batches) == 601
+        assert max(batches) <= PIECE_OFFSETS
