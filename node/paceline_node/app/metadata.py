@@ -150,4 +150,5 @@ def _controller_settings(settings: Settings) -> ControllerSettings:
         default_min_isr=topics.min_insync_replicas,
         max_externals=settings.limits.external_brokers,
         max_listed_groups=settings.groups.lists_max,
+        max_listed_bytes=settings.groups.lists_bytes,
     )

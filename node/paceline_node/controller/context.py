@@ -19,7 +19,7 @@ from paceline_node.controller.image import Broker, Image, changed_broker
 from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import BrokerChange, Partition, Record
-from paceline_node.settings.counts import EXTERNAL_BROKERS, LISTED_GROUPS
+from paceline_node.settings.counts import EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
 
 MAX_BATCH_RECORDS = 10_000
 """Records of one atomic entry (5.2)."""
@@ -35,7 +35,7 @@ class ControllerSettings:
     before it makes the internal topics; ``topics_on_demand`` are those that are made when a node
     first asks. ``max_waiting`` bounds the requests that wait for their
     entries; more are refused (THROTTLED). ``max_externals`` and ``max_listed_groups``: external
-    brokers, and groups with a list of topics.
+    brokers, and groups with a list of topics; ``max_listed_bytes``: of all those lists.
     """
 
     session_timeout_s: float = 4.0
@@ -53,6 +53,7 @@ class ControllerSettings:
     max_waiting: int = 10_000
     max_externals: int = EXTERNAL_BROKERS.bound
     max_listed_groups: int = LISTED_GROUPS.bound
+    max_listed_bytes: int = LISTED_BYTES.bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import TopicId, is_internal_topic
 from paceline.wire.coordinator.messages import BEGIN_AT_EARLIEST, BEGIN_AT_LATEST
-from paceline_node.controller import group_topics
 from paceline_node.controller.group_topics import Lists
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
@@ -52,6 +51,8 @@ class Rebalancing:
         """Groups that a worker is with, and whether they want another one."""
         self._topics: Mapping[str, tuple[int, ...]] = {}
         self._topics_of: Image | None = None
+        self._lists = Lists({})
+        self._lists_of: Mapping[str, str] | None = None
         self._log = structlog.get_logger(component="rebalancing")
         due.wake = self._wake
 
@@ -103,7 +104,7 @@ class Rebalancing:
 
     async def _round(self, key: GroupKey) -> None:
         def assign(engine: GroupEngine) -> Plan | None:
-            return engine.coordinator.assign(key, self.topics(), self._lists())
+            return engine.coordinator.assign(key, self.topics(), self.lists())
 
         plan: Plan | None = await self._groups.perform(key, assign)
         if plan is None:
@@ -150,20 +151,24 @@ class Rebalancing:
         self._topics_of = image
         return self._topics
 
-    def _lists(self) -> Lists:
-        return group_topics.lists(self._store.image.configs)
+    def lists(self) -> Lists:
+        """What groups read whose consumers name nothing."""
+        configs = self._store.image.configs
+        if self._lists_of is not configs:
+            self._lists, self._lists_of = Lists(configs), configs
+        return self._lists
 
     def _image_changed(self, old: Image, new: Image) -> None:
         if old.topics is not new.topics or old.configs is not new.configs:
             self._changed.set()
 
     async def _watch_topics(self) -> None:
-        told: tuple[Mapping[str, tuple[int, ...]], Lists, set[TopicId]] | None = None
+        told: tuple[Mapping[str, tuple[int, ...]], Mapping[str, str], set[TopicId]] | None = None
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
-            topics, lists = self.topics(), self._lists()
-            readable = (topics, lists, set(self._store.image.topics))
+            topics, lists = self.topics(), self.lists()
+            readable = (topics, lists.texts, set(self._store.image.topics))
             if readable != told:
                 told = readable
                 self._groups.tell(PARTITION, partial(_tell_topics, topics, lists))

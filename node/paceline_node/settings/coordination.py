@@ -52,6 +52,7 @@ class GroupSettings:
     members_max: int = counted(counts.MEMBERS)
     offsets_max: int = counted(counts.OFFSETS)
     lists_max: int = counted(counts.LISTED_GROUPS)
+    lists_bytes: int = counted(counts.LISTED_BYTES)
     member_bytes_max: int = setting(
         64 * _KIB, "What one member may say of itself.", low=_KIB, high=_MIB
     )

@@ -131,6 +131,16 @@ LISTED_GROUPS = Count(
     "groups.lists_max",
     high=100_000,
 )
+LISTED_BYTES = Count(
+    "Bytes of such lists",
+    "of all groups together",
+    4 * 1024 * 1024,
+    "PolicyViolation",
+    "lists are removed or made shorter",
+    "groups.lists_bytes",
+    low=1024,
+    high=64 * 1024 * 1024,
+)
 LISTED_TOPICS = Count("Topics", "in such a list", 1000, "PolicyViolation", "")
 PATTERN_STREAMS = Count(
     "Streams", "of one topic or pattern of a coordinator's consumer", 1000, "InvalidRequest", ""
@@ -239,6 +249,7 @@ COUNTS: Sequence[Count] = (
     MEMBERS,
     OFFSETS,
     LISTED_GROUPS,
+    LISTED_BYTES,
     LISTED_TOPICS,
     PATTERN_STREAMS,
     IDS,

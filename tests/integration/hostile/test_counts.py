@@ -48,6 +48,7 @@ ELSEWHERE = {
     counts.JOINING: "unit/raft/test_quorum.py",
     counts.REQUESTS: "integration/node/test_native_hostility.py",
     counts.READS: "integration/hostile/test_counts.py",
+    counts.LISTED_BYTES: "unit/controller/test_group_topics.py",
     counts.LISTED_TOPICS: "unit/controller/test_group_topics.py",
     counts.PATTERN_STREAMS: "unit/groups/test_coordinator_groups.py",
     counts.TRANSACTION_PARTITIONS: "unit/transactions/test_producers.py",
