@@ -303,6 +303,12 @@ class Portion:
         await self.holding.spare()
         self.set(self.held_bytes + size)
 
+    async def grow(self, size: int) -> None:
+        """As :meth:`take`, for work that has begun: it waits no longer than who sends does, and so
+        never for what it holds itself."""
+        await self.holding.room()
+        self.set(self.held_bytes + size)
+
     def give(self, size: int) -> None:
         """So many bytes are done with; more than are held are as many as are held."""
         self.set(max(0, self.held_bytes - size))

@@ -41,6 +41,12 @@ def metadata_of_many_names(*, names: int) -> bytes:
     return frame(NativeApi.METADATA, data.MetadataRequest(wanted, allow_auto_create=False))
 
 
+def metadata_of_one_name(topic: str, *, times: int) -> bytes:
+    """METADATA that names one topic many times."""
+    asked = data.MetadataRequest((topic,) * times, allow_auto_create=False)
+    return frame(NativeApi.METADATA, asked)
+
+
 def repeated_queries(topic: str, *, times: int) -> bytes:
     """LIST_OFFSETS that names one partition many times."""
     query = data.OffsetQuery(topic, 0, -1)

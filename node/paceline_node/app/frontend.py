@@ -181,6 +181,7 @@ class Frontend:
                 **NativeGroups(surface.groups, surface.transaction_offsets).handlers(),
                 **NativeTransactions(surface.transactions).handlers(),
             },
+            requests.metadata,
             NativeLimits(
                 limits.frame_bytes,
                 limits.requests_per_connection,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from paceline.wire.kafka.layout import Struct
 from paceline_node.memory import Portion
+from paceline_node.pace import Pace
 from paceline_node.security.principals import Principal
 
 LISTENER = "coordinator"
@@ -16,6 +17,7 @@ LISTENER = "coordinator"
 class Call(NamedTuple):
     """One request: its version, and who asks. ``host`` is for descriptions and logs. Of ``room``
     memory is taken before something large is made for the answer; the connection gives it back.
+    What grows with what the request names, or with what there is to tell, is done at ``pace``.
     ``account``: whom quotas count it for."""
 
     version: int
@@ -23,6 +25,7 @@ class Call(NamedTuple):
     client_id: str
     host: str
     room: Portion
+    pace: Pace
     account: str = ""
 
 

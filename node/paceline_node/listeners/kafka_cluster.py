@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from uuid import UUID
 
 from paceline.errors import (
     CoordinatorNotAvailable,
@@ -26,10 +27,12 @@ from paceline_node.services.groups import GroupService
 from paceline_node.services.status import StatusService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
+from paceline_node.stretches import Work
 
 _CREATE_S = 10.0
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _FIRST_BATCHED_LOOK_UP = 4
+_PARTITIONS_PER_UNIT = 4
 
 
 class KafkaCluster:
@@ -87,10 +90,16 @@ class KafkaCluster:
         """Brokers, and all topics or those asked for, created where that is wanted."""
         wanted = request.topics
         if wanted is None or (call.version == 0 and not wanted):
-            topics = [_topic(topic) for topic in self._topics.visible(call.principal)]
+            topics = [
+                await call.pace.run(_topic(topic))
+                async for topic in call.pace.each(list(self._topics.image.topics.values()))
+                if self._topics.may_see(call.principal, topic)
+            ]
         else:
-            # Once each: an answer may be thousands of times as long as the name.
-            topics = [await self._asked(each, request, call) for each in dict.fromkeys(wanted)]
+            topics = [
+                await self._asked(each, request, call)
+                async for each in call.pace.each(await call.pace.once_each(wanted, _named))
+            ]
         brokers = self._brokers()
         return wire.MetadataResponse(
             brokers=tuple(
@@ -109,7 +118,7 @@ class KafkaCluster:
     ) -> wire.MetadataResponseTopic:
         name = asked.name
         if name is None:
-            return self._by_id(asked, call)
+            return await self._by_id(asked, call)
         try:
             self._topics.permit(call.principal, Operation.DESCRIBE, name)
             if not is_valid_topic_name(name):
@@ -128,12 +137,14 @@ class KafkaCluster:
             if error.retriable and not isinstance(error, UnknownTopicOrPartition):
                 code = ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again at that
             return wire.MetadataResponseTopic(error_code=code, name=name)
-        return _topic(found)
+        return await call.pace.run(_topic(found))
 
-    def _by_id(self, asked: wire.MetadataRequestTopic, call: Call) -> wire.MetadataResponseTopic:
+    async def _by_id(
+        self, asked: wire.MetadataRequestTopic, call: Call
+    ) -> wire.MetadataResponseTopic:
         found = self._topics.image.topics.get(TopicId(asked.topic_id))
         if found is not None and self._topics.may_see(call.principal, found):
-            return _topic(found)
+            return await call.pace.run(_topic(found))
         return wire.MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None
         )
@@ -147,8 +158,10 @@ class KafkaCluster:
         if call.version >= _FIRST_BATCHED_LOOK_UP:
             return wire.FindCoordinatorResponse(
                 coordinators=tuple(
-                    self._coordinator(key, request.key_type, call)
-                    for key in request.coordinator_keys
+                    [
+                        self._coordinator(key, request.key_type, call)
+                        async for key in call.pace.each(request.coordinator_keys)
+                    ]
                 )
             )
         found = self._coordinator(request.key, request.key_type, call)
@@ -192,15 +205,24 @@ class KafkaCluster:
         )
 
 
-def _topic(topic: TopicImage) -> wire.MetadataResponseTopic:
+def _named(asked: wire.MetadataRequestTopic) -> str | UUID:
+    """Which topic is asked for; what is said beside a name makes it no other. Each is told once:
+    an answer may be thousands of times as long as the name."""
+    return asked.topic_id if asked.name is None else asked.name
+
+
+def _topic(topic: TopicImage) -> Work[wire.MetadataResponseTopic]:
+    partitions = []
+    for index, (number, registration) in enumerate(sorted(topic.partitions.items())):
+        if index % _PARTITIONS_PER_UNIT == 0:
+            yield 1
+        partitions.append(_partition(number, registration))
     return wire.MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal_topic(topic.name),
-        partitions=tuple(
-            _partition(number, found) for number, found in sorted(topic.partitions.items())
-        ),
+        partitions=tuple(partitions),
     )
 
 

@@ -44,6 +44,7 @@ from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
 from paceline_node.observe.sparing import SparingLog
+from paceline_node.pace import Pace
 from paceline_node.peers.transport import Transport, transport_for
 from paceline_node.stretches import at_once
 from paceline_node.turns import Turns
@@ -235,6 +236,7 @@ class KafkaConnection:
             header.client_id or "",
             self._client.name,
             self._making,
+            Pace(self._shared.turns, self._making),
             self._client.account,
         )
         if header.key == _PRODUCE:
@@ -255,7 +257,8 @@ class KafkaConnection:
         response: Struct = self._shared.versions
         if header.key != API_VERSIONS:
             response = await self._shared.handlers[header.key](asked, call)
-        put_later = self._answer(place, api, header, arrived, response)
+        is_long = call.pace.took_turns
+        put_later = self._answer(place, api, header, arrived, response, is_long=is_long)
         if put_later is not None:
             await put_later()
         self._making.give_all()
@@ -311,7 +314,14 @@ class KafkaConnection:
             return await self._shared.run_blocking(read)
 
     def _answer(
-        self, place: Place, api: Api, header: RequestHeader, arrived: float, response: Struct
+        self,
+        place: Place,
+        api: Api,
+        header: RequestHeader,
+        arrived: float,
+        response: Struct,
+        *,
+        is_long: bool = False,
     ) -> Callable[[], Awaitable[None]] | None:
         """Put the answer in its place; a long one is put there by what is returned."""
         code = getattr(response, "error_code", 0)
@@ -319,7 +329,7 @@ class KafkaConnection:
             code_label(code) if code else OK, trio.current_time() - arrived
         )
         write = partial(apis.response_parts, api, header.version, header.correlation_id, response)
-        if has_more_items(response, _ITEMS_AT_ONCE):
+        if is_long or has_more_items(response, _ITEMS_AT_ONCE):
             return partial(self._put_later, place, write)
         place.put(cast(Sequence[Part], write()))  # what lies apart, lies in files
         return None

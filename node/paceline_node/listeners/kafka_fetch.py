@@ -253,13 +253,18 @@ class KafkaFetch:
         """Where epochs ended, so that a consumer sees whether its position was truncated away."""
         return wire.OffsetForLeaderEpochResponse(
             topics=tuple(
-                wire.OffsetForLeaderEpochResponseTopic(
-                    topic=topic.topic,
-                    partitions=tuple(
-                        self._end_of_epoch(topic.topic, asked, call) for asked in topic.partitions
-                    ),
-                )
-                for topic in request.topics
+                [
+                    wire.OffsetForLeaderEpochResponseTopic(
+                        topic=topic.topic,
+                        partitions=tuple(
+                            [
+                                self._end_of_epoch(topic.topic, asked, call)
+                                async for asked in call.pace.each(topic.partitions)
+                            ]
+                        ),
+                    )
+                    async for topic in call.pace.each(request.topics)
+                ]
             )
         )
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from paceline.errors import PacelineError
+from collections.abc import Sequence
+from functools import partial
+
+from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import groups as wire
+from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import DEAD, DescribedMember, Description, Inspection
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.keys import Family, GroupKey
@@ -16,6 +20,9 @@ from paceline_node.services.groups import GroupService
 _WITH_REBALANCE_TIMEOUT = 1
 _WITH_MEMBER_ID_REQUIRED = 4
 _WITH_SEVERAL_LEAVING = 3
+_LEAVE_AT_ONCE = 400
+_MEMBERS_PER_UNIT = 4
+_BYTES_PER_UNIT = 64 * 1024
 
 
 class KafkaGroups:
@@ -108,7 +115,11 @@ class KafkaGroups:
             leavers = [(request.member_id, None)]
         try:
             key = self._key(call, Operation.JOIN_GROUP, request.group_id)
-            codes = await self._groups.perform(key, lambda engine: engine.kafka.leave(key, leavers))
+            codes: list[ErrorCode] = []
+            for start in range(0, len(leavers), _LEAVE_AT_ONCE) or (0,):
+                some = leavers[start : start + _LEAVE_AT_ONCE]
+                await call.pace.spend(1 + len(some) // _MEMBERS_PER_UNIT)
+                codes += await self._groups.perform(key, partial(_leave, key, some))
         except PacelineError as error:
             return wire.LeaveGroupResponse(
                 error_code=coordinator_code(error, CoordinatorApi.LEAVE_GROUP)
@@ -120,12 +131,16 @@ class KafkaGroups:
         return wire.LeaveGroupResponse(
             error_code=0,
             members=tuple(
-                wire.LeaveGroupResponseMember(
-                    member_id=member_id,
-                    group_instance_id=instance_id,
-                    error_code=coordinator_code(code, CoordinatorApi.LEAVE_GROUP),
-                )
-                for (member_id, instance_id), code in zip(leavers, codes, strict=True)
+                [
+                    wire.LeaveGroupResponseMember(
+                        member_id=member_id,
+                        group_instance_id=instance_id,
+                        error_code=coordinator_code(code, CoordinatorApi.LEAVE_GROUP),
+                    )
+                    async for (member_id, instance_id), code in call.pace.each(
+                        zip(leavers, codes, strict=True)
+                    )
+                ]
             ),
         )
 
@@ -143,13 +158,15 @@ class KafkaGroups:
         return wire.ListGroupsResponse(
             error_code=0,
             groups=tuple(
-                wire.ListGroupsResponseGroup(
-                    group_id=each.key.group,
-                    protocol_type=each.protocol_type,
-                    group_state=each.state,
-                )
-                for each in found
-                if self._groups.may_see(call.principal, each.key.group)
+                [
+                    wire.ListGroupsResponseGroup(
+                        group_id=each.key.group,
+                        protocol_type=each.protocol_type,
+                        group_state=each.state,
+                    )
+                    async for each in call.pace.each(found)
+                    if self._groups.may_see(call.principal, each.key.group)
+                ]
             ),
         )
 
@@ -159,7 +176,10 @@ class KafkaGroups:
         """State and members of groups; one that does not exist is Dead."""
         return wire.DescribeGroupsResponse(
             groups=tuple(
-                [await self._describe(group, call) for group in dict.fromkeys(request.groups)]
+                [
+                    await self._describe(group, call)
+                    async for group in call.pace.each(await call.pace.once_each(request.groups))
+                ]
             )
         )
 
@@ -171,6 +191,8 @@ class KafkaGroups:
             return wire.DescribeGroupsResponseGroup(
                 error_code=coordinator_code(error, CoordinatorApi.DESCRIBE_GROUPS), group_id=group
             )
+        copied = sum(len(each.metadata) + len(each.member.assignment) for each in found.members)
+        await call.pace.spend(len(found.members) + copied // _BYTES_PER_UNIT, copied)
         return _described(group, found)
 
     async def delete(
@@ -178,7 +200,7 @@ class KafkaGroups:
     ) -> wire.DeleteGroupsResponse:
         """Forgets groups without members."""
         results = []
-        for group in request.groups_names:
+        async for group in call.pace.each(await call.pace.once_each(request.groups_names)):
             error = 0
             try:
                 key = self._key(call, Operation.DELETE, group)
@@ -190,6 +212,12 @@ class KafkaGroups:
 
     async def _delete(self, key: GroupKey) -> None:
         await self._groups.perform(key, lambda engine: Inspection(engine).delete(key))
+
+
+def _leave(
+    key: GroupKey, leavers: Sequence[tuple[str, str | None]], engine: GroupEngine
+) -> tuple[ErrorCode, ...]:
+    return engine.kafka.leave(key, leavers)
 
 
 def _joined(joined: Joined) -> wire.JoinGroupResponse:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from paceline.errors import ErrorCode, PacelineError
@@ -14,13 +15,18 @@ from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
-from paceline_node.security.principals import Operation, Principal
+from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 
 _LAST_OF_0_8 = 1
 _NOT_ALLOWED = int(ErrorCode.AUTHORIZATION_FAILED)
 _WITH_NULL_FOR_ALL = 2
 _WITH_SEVERAL_GROUPS = 8
+
+_AT_A_TIME = 200
+"""Offsets looked up in one command."""
+_OFFSETS_PER_UNIT = 4
+_BYTES_PER_UNIT = 64 * 1024
 
 _NOTHING = Offset(-1)
 
@@ -57,15 +63,24 @@ class AskedTopic(Protocol):
     def partitions(self) -> Sequence[AskedOffset]: ...
 
 
-def judged(
-    groups: GroupService, topics: Sequence[AskedTopic], principal: Principal
+class NamedTopic(Protocol):
+    """Partitions of one topic, in both forms of OFFSET_FETCH."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def partition_indexes(self) -> Sequence[int]: ...
+
+
+async def judged(
+    groups: GroupService, topics: Sequence[AskedTopic], call: Call
 ) -> tuple[list[Commit], dict[TopicPartition, int]]:
     """What may be stored, and the errors of the others."""
     refused: dict[TopicPartition, int] = {}
     good: list[Commit] = []
-    for topic in topics:
-        may_read = groups.may_read(principal, topic.name)
-        for asked in topic.partitions:
+    async for topic in call.pace.each(topics):
+        may_read = groups.may_read(call.principal, topic.name)
+        async for asked in call.pace.each(topic.partitions):
             error = _refusal(groups, topic.name, asked) if may_read else _NOT_ALLOWED
             if error:
                 refused[topic.name, asked.partition_index] = error
@@ -91,23 +106,28 @@ def _refusal(groups: GroupService, topic: str, asked: AskedOffset) -> int:
     return ErrorCode.OFFSET_OUT_OF_RANGE if asked.committed_offset < 0 else 0
 
 
-def stored(
-    topics: Sequence[AskedTopic], outcome: int, refused: Mapping[TopicPartition, int]
+async def stored(
+    topics: Sequence[AskedTopic], outcome: int, refused: Mapping[TopicPartition, int], call: Call
 ) -> tuple[wire.OffsetCommitResponseTopic, ...]:
     """The answers: ``outcome`` is that of all that were not refused; an error of it counts for
     those too."""
     return tuple(
-        wire.OffsetCommitResponseTopic(
-            name=topic.name,
-            partitions=tuple(
-                wire.OffsetCommitResponseTopicPartition(
-                    partition_index=asked.partition_index,
-                    error_code=outcome or refused.get((topic.name, asked.partition_index), 0),
-                )
-                for asked in topic.partitions
-            ),
-        )
-        for topic in topics
+        [
+            wire.OffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    [
+                        wire.OffsetCommitResponseTopicPartition(
+                            partition_index=asked.partition_index,
+                            error_code=outcome
+                            or refused.get((topic.name, asked.partition_index), 0),
+                        )
+                        async for asked in call.pace.each(topic.partitions)
+                    ]
+                ),
+            )
+            async for topic in call.pace.each(topics)
+        ]
     )
 
 
@@ -123,9 +143,10 @@ class KafkaOffsets:
         self, request: wire.OffsetCommitRequest, call: Call
     ) -> wire.OffsetCommitResponse:
         """Stores what may be stored; each partition has its own answer."""
-        good, refused = judged(self._groups, request.topics, call.principal)
+        good, refused = await judged(self._groups, request.topics, call)
         outcome = await self._store(request, call, good)
-        return wire.OffsetCommitResponse(topics=stored(request.topics, outcome, refused))
+        told = await stored(request.topics, outcome, refused, call)
+        return wire.OffsetCommitResponse(topics=told)
 
     async def _store(
         self, request: wire.OffsetCommitRequest, call: Call, good: list[Commit]
@@ -170,40 +191,37 @@ class KafkaOffsets:
                 groups=tuple(
                     [
                         await self._group(request, group, call)
-                        for group in dict.fromkeys(request.groups)
+                        async for group in call.pace.each(await call.pace.once_each(request.groups))
                     ]
                 )
             )
-        wanted = None
-        if request.topics is not None:
-            wanted = [
-                (topic.name, number)
-                for topic in request.topics
-                for number in topic.partition_indexes
-            ]
         try:
-            found = await self._found(request, request.group_id, wanted, call)
+            found = await self._found(request, request.group_id, request.topics, call)
         except PacelineError as error:
-            return self._refused(
+            return await self._refused(
                 request, coordinator_code(error, CoordinatorApi.OFFSET_FETCH), call
             )
         return wire.OffsetFetchResponse(
             topics=tuple(
-                wire.OffsetFetchResponseTopic(
-                    name=name,
-                    partitions=tuple(
-                        wire.OffsetFetchResponseTopicPartition(
-                            partition_index=number,
-                            committed_offset=position.offset.offset,
-                            committed_leader_epoch=position.offset.leader_epoch,
-                            metadata=position.offset.metadata,
-                            error_code=position.error
-                            or self._missing(name, number, position, call),
-                        )
-                        for number, position in partitions
-                    ),
-                )
-                for name, partitions in _by_topic(found)
+                [
+                    wire.OffsetFetchResponseTopic(
+                        name=name,
+                        partitions=tuple(
+                            [
+                                wire.OffsetFetchResponseTopicPartition(
+                                    partition_index=number,
+                                    committed_offset=position.offset.offset,
+                                    committed_leader_epoch=position.offset.leader_epoch,
+                                    metadata=position.offset.metadata,
+                                    error_code=position.error
+                                    or self._missing(name, number, position, call),
+                                )
+                                async for number, position in call.pace.each(partitions)
+                            ]
+                        ),
+                    )
+                    for name, partitions in await _by_topic(found, call)
+                ]
             )
         )
 
@@ -216,7 +234,7 @@ class KafkaOffsets:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return 0
 
-    def _refused(
+    async def _refused(
         self, request: wire.OffsetFetchRequest, code: int, call: Call
     ) -> wire.OffsetFetchResponse:
         """The error of the whole, as Kafka tells it from version 2 on, and at each partition that
@@ -224,52 +242,55 @@ class KafkaOffsets:
         return wire.OffsetFetchResponse(
             error_code=code if call.version >= _WITH_NULL_FOR_ALL else 0,
             topics=tuple(
-                wire.OffsetFetchResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        wire.OffsetFetchResponseTopicPartition(
-                            partition_index=number,
-                            committed_offset=-1,
-                            metadata="",
-                            error_code=code,
-                        )
-                        for number in topic.partition_indexes
-                    ),
-                )
-                for topic in request.topics or ()
+                [
+                    wire.OffsetFetchResponseTopic(
+                        name=topic.name,
+                        partitions=tuple(
+                            [
+                                wire.OffsetFetchResponseTopicPartition(
+                                    partition_index=number,
+                                    committed_offset=-1,
+                                    metadata="",
+                                    error_code=code,
+                                )
+                                async for number in call.pace.each(topic.partition_indexes)
+                            ]
+                        ),
+                    )
+                    async for topic in call.pace.each(request.topics or ())
+                ]
             ),
         )
 
     async def _group(
         self, request: wire.OffsetFetchRequest, asked: wire.OffsetFetchRequestGroup, call: Call
     ) -> wire.OffsetFetchResponseGroup:
-        wanted = None
-        if asked.topics is not None:
-            wanted = [
-                (topic.name, number) for topic in asked.topics for number in topic.partition_indexes
-            ]
         try:
-            found = await self._found(request, asked.group_id, wanted, call)
+            found = await self._found(request, asked.group_id, asked.topics, call)
         except PacelineError as error:
             code = coordinator_code(error, CoordinatorApi.OFFSET_FETCH)
             return wire.OffsetFetchResponseGroup(group_id=asked.group_id, error_code=code)
         return wire.OffsetFetchResponseGroup(
             group_id=asked.group_id,
             topics=tuple(
-                wire.OffsetFetchResponseGroupTopic(
-                    name=name,
-                    partitions=tuple(
-                        wire.OffsetFetchResponseGroupTopicPartition(
-                            partition_index=number,
-                            committed_offset=position.offset.offset,
-                            committed_leader_epoch=position.offset.leader_epoch,
-                            metadata=position.offset.metadata,
-                            error_code=position.error,
-                        )
-                        for number, position in partitions
-                    ),
-                )
-                for name, partitions in _by_topic(found)
+                [
+                    wire.OffsetFetchResponseGroupTopic(
+                        name=name,
+                        partitions=tuple(
+                            [
+                                wire.OffsetFetchResponseGroupTopicPartition(
+                                    partition_index=number,
+                                    committed_offset=position.offset.offset,
+                                    committed_leader_epoch=position.offset.leader_epoch,
+                                    metadata=position.offset.metadata,
+                                    error_code=position.error,
+                                )
+                                async for number, position in call.pace.each(partitions)
+                            ]
+                        ),
+                    )
+                    for name, partitions in await _by_topic(found, call)
+                ]
             ),
         )
 
@@ -277,26 +298,55 @@ class KafkaOffsets:
         self,
         request: wire.OffsetFetchRequest,
         group: str,
-        wanted: list[TopicPartition] | None,
+        topics: Sequence[NamedTopic] | None,
         call: Call,
     ) -> Found:
+        """What is stored of the partitions named, or of all; looked up some at a time."""
         self._groups.permit(call.principal, Operation.DESCRIBE, group)
         key = self._key(group, call)
+        if topics is None:
+            wanted = await self._stored(key, call)
+        else:
+            wanted = [
+                (topic.name, number)
+                async for topic in call.pace.each(topics)
+                for number in topic.partition_indexes
+            ]
 
-        def position(engine: GroupEngine, at: TopicPartition, offset: Offset | None) -> Position:
+        def position(engine: GroupEngine, at: TopicPartition) -> Position:
             if request.require_stable and engine.transactional.is_pending(key, *at):
                 return Position(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            offset = engine.offsets.fetch(key, *at)
             return Position() if offset is None else Position(offset)
 
-        def fetch(engine: GroupEngine) -> Found:
-            found = (
-                engine.offsets.fetch_all(key)
-                if wanted is None
-                else [(at, engine.offsets.fetch(key, *at)) for at in wanted]
-            )
-            return [(at, position(engine, at, offset)) for at, offset in found]
+        def look_up(some: Sequence[TopicPartition], engine: GroupEngine) -> list[Position]:
+            return [position(engine, at) for at in some]
 
-        return await self._groups.perform(key, fetch)
+        found: list[tuple[TopicPartition, Position]] = []
+        for start in range(0, len(wanted), _AT_A_TIME) or (0,):  # once where there are none, too
+            some = wanted[start : start + _AT_A_TIME]
+            await call.pace.spend(1 + len(some) // _OFFSETS_PER_UNIT)
+            positions = await self._groups.perform(key, partial(look_up, some))
+            copied = sum(len(each.offset.metadata) for each in positions)
+            await call.pace.spend(copied // _BYTES_PER_UNIT, copied)
+            found += zip(some, positions, strict=True)
+        if topics is not None:
+            return found
+        return [each for each in found if each[1].error or each[1].offset is not _NOTHING]
+
+    async def _stored(self, key: GroupKey, call: Call) -> list[TopicPartition]:
+        """The partitions that the group has stored offsets of, by topic and partition."""
+        known = await self._groups.perform(
+            key, lambda engine: list(engine.store.offsets.get(key, ()))
+        )
+        topics: dict[str, list[int]] = {}
+        async for topic, number in call.pace.each(known):
+            topics.setdefault(topic, []).append(number)
+        return [
+            (topic, number)
+            async for topic in call.pace.each(sorted(topics))
+            async for number in call.pace.each(sorted(topics[topic]))
+        ]
 
     # --- delete -----------------------------------------------------------------------------------
 
@@ -306,8 +356,8 @@ class KafkaOffsets:
         """Forgets offsets, but none of topics that members read."""
         wanted = [
             (topic.name, asked.partition_index)
-            for topic in request.topics
-            for asked in topic.partitions
+            async for topic in call.pace.each(request.topics)
+            async for asked in call.pace.each(topic.partitions)
         ]
         try:
             self._groups.permit(call.principal, Operation.ALTER, request.group_id)
@@ -322,25 +372,29 @@ class KafkaOffsets:
         return wire.OffsetDeleteResponse(
             error_code=0,
             topics=tuple(
-                wire.OffsetDeleteResponseTopic(
-                    name=topic.name,
-                    partitions=tuple(
-                        wire.OffsetDeleteResponseTopicPartition(
-                            partition_index=asked.partition_index,
-                            error_code=refused
-                            if (topic.name, asked.partition_index) in kept
-                            else 0,
-                        )
-                        for asked in topic.partitions
-                    ),
-                )
-                for topic in request.topics
+                [
+                    wire.OffsetDeleteResponseTopic(
+                        name=topic.name,
+                        partitions=tuple(
+                            [
+                                wire.OffsetDeleteResponseTopicPartition(
+                                    partition_index=asked.partition_index,
+                                    error_code=refused
+                                    if (topic.name, asked.partition_index) in kept
+                                    else 0,
+                                )
+                                async for asked in call.pace.each(topic.partitions)
+                            ]
+                        ),
+                    )
+                    async for topic in call.pace.each(request.topics)
+                ]
             ),
         )
 
 
-def _by_topic(found: Found) -> Iterator[tuple[str, list[tuple[int, Position]]]]:
+async def _by_topic(found: Found, call: Call) -> Iterable[tuple[str, list[tuple[int, Position]]]]:
     topics: dict[str, list[tuple[int, Position]]] = {}
-    for (topic, number), position in found:
+    async for (topic, number), position in call.pace.each(found):
         topics.setdefault(topic, []).append((number, position))
-    return iter(topics.items())
+    return topics.items()

@@ -29,6 +29,9 @@ _TOPIC, _BROKER = 2, 4
 _FROM_TOPIC, _FROM_DEFAULT = 1, 5
 _TYPE_STRING, _TYPE_LONG = 2, 5
 _SET, _DELETE = 0, 1
+_CONFIGS_UNITS = 5
+"""What telling the settings of a topic takes."""
+_TOLD = 5
 
 
 class KafkaTopics:
@@ -46,7 +49,7 @@ class KafkaTopics:
         timeout_s = _seconds(request.timeout_ms)
         results = [
             await self._create(topic, call, timeout_s, validate_only=request.validate_only)
-            for topic in request.topics
+            async for topic in call.pace.each(request.topics)
         ]
         return wire.CreateTopicsResponse(topics=tuple(results))
 
@@ -63,8 +66,8 @@ class KafkaTopics:
                 asked.name,
                 asked.num_partitions,
                 asked.replication_factor,
-                {each.name: each.value for each in asked.configs if each.value is not None},
-                assignment=_assignment(asked.assignments),
+                await _settings(asked.configs, call),
+                assignment=await _assignment(asked.assignments, call),
             )
             if is_internal_topic(asked.name):
                 raise PolicyViolation(f"{asked.name}: names that begin with __ are the broker's")
@@ -107,7 +110,7 @@ class KafkaTopics:
         """Deletes topics by name."""
         timeout_s = _seconds(request.timeout_ms)
         results = []
-        for name in request.topic_names:
+        async for name in call.pace.each(await call.pace.once_each(request.topic_names)):
             error = await self._try(admin.DeleteTopic(name), name, call, timeout_s)
             results.append(
                 wire.DeleteTopicsResponseEntry(
@@ -124,7 +127,7 @@ class KafkaTopics:
         """Adds partitions; where they lie is the controller's choice."""
         timeout_s = _seconds(request.timeout_ms)
         results = []
-        for asked in request.topics:
+        async for asked in call.pace.each(request.topics):
             error: PacelineError | None
             if asked.assignments or request.validate_only:
                 error = InvalidRequest("neither assignments nor validate_only are served here")
@@ -163,7 +166,12 @@ class KafkaTopics:
         """What holds for topics; of a broker nothing is told but that it is there."""
         return wire.DescribeConfigsResponse(
             results=tuple(
-                self._configs(asked, request, call) for asked in dict.fromkeys(request.resources)
+                [
+                    self._configs(asked, request, call)
+                    async for asked in call.pace.each(
+                        await call.pace.once_each(request.resources), _CONFIGS_UNITS
+                    )
+                ]
             )
         )
 
@@ -205,8 +213,7 @@ class KafkaTopics:
         wanted = KEYS if asked.configuration_keys is None else asked.configuration_keys
         return [
             _entry(KEYS[key], topic.configs.get(key), documented=documented)
-            for key in sorted(wanted)
-            if key in KEYS
+            for key in sorted(KEYS.keys() & wanted)
         ]
 
     async def alter_configs(
@@ -214,7 +221,7 @@ class KafkaTopics:
     ) -> wire.IncrementalAlterConfigsResponse:
         """Sets and removes settings of topics."""
         results = []
-        for asked in request.resources:
+        async for asked in call.pace.each(request.resources):
             error = await self._alter(asked, call, validate_only=request.validate_only)
             results.append(
                 wire.IncrementalAlterConfigsResponseEntry(
@@ -236,12 +243,14 @@ class KafkaTopics:
         if asked.resource_type != _TOPIC:
             return InvalidRequest(f"resources of type {asked.resource_type} cannot be altered here")
         changes: dict[str, str | None] = {}
-        for each in asked.configs:
+        async for each in call.pace.each(asked.configs):
             if each.config_operation not in (_SET, _DELETE):
                 return InvalidRequest(
                     f"{each.name}: operation {each.config_operation} is for lists"
                 )
             changes[each.name] = each.value if each.config_operation == _SET else None
+        if len(changes) > len(KEYS):
+            return _too_many(len(changes))
         if validate_only:
             wrong = problems({name: text for name, text in changes.items() if text is not None})
             return InvalidConfig("; ".join(wrong)) if wrong else None
@@ -253,14 +262,36 @@ def _seconds(timeout_ms: int) -> float:
     return max(0.0, min(timeout_ms / 1000, ADMIN_TIMEOUT_S)) or ADMIN_TIMEOUT_S
 
 
-def _assignment(
-    asked: Sequence[wire.CreateTopicsRequestTopicAssignment],
+async def _settings(
+    asked: Sequence[wire.CreateTopicsRequestTopicConfig], call: Call
+) -> dict[str, str]:
+    found = {
+        each.name: each.value async for each in call.pace.each(asked) if each.value is not None
+    }
+    if len(found) > len(KEYS):
+        raise _too_many(len(found))
+    return found
+
+
+def _too_many(settings: int) -> InvalidConfig:
+    """Each that does not exist would be told, with what it may have been meant for."""
+    return InvalidConfig(f"{settings} settings, of which a topic has {len(KEYS)}")
+
+
+async def _assignment(
+    asked: Sequence[wire.CreateTopicsRequestTopicAssignment], call: Call
 ) -> tuple[tuple[NodeId, ...], ...]:
-    numbers = sorted(each.partition_index for each in asked)
-    if numbers != list(range(len(asked))):
-        raise InvalidRequest(f"replicas are assigned to partitions {numbers}: expected 0, 1, ...")
-    by_number = sorted(asked, key=lambda each: each.partition_index)
-    return tuple(tuple(map(NodeId, each.broker_ids)) for each in by_number)
+    found = {
+        each.partition_index: tuple(map(NodeId, each.broker_ids))
+        async for each in call.pace.each(asked)
+    }
+    if len(found) < len(asked) or any(number not in found for number in range(len(asked))):
+        named = sorted(found)[:_TOLD]
+        raise InvalidRequest(
+            f"replicas are assigned to {len(asked)} partitions, {named} and so on: expected "
+            f"0 to {len(asked) - 1}, each once"
+        )
+    return tuple([found[number] for number in range(len(asked))])
 
 
 def _entry(

@@ -101,7 +101,8 @@ class KafkaTransactions:
     ) -> wire.AddPartitionsToTxnResponse:
         """All of the partitions, or none."""
         named = [(topic.name, number) for topic in request.topics for number in topic.partitions]
-        refused = self._refused(named, call)
+        named = list(dict.fromkeys(named))
+        refused = await self._refused(named, call)
         code = int(ErrorCode.OPERATION_NOT_ATTEMPTED) if refused else 0
         if not refused:
             try:
@@ -116,24 +117,30 @@ class KafkaTransactions:
                 code = _code(error, api, call.version, _WITH_FENCED)
         return wire.AddPartitionsToTxnResponse(
             results_by_topic=tuple(
-                wire.AddPartitionsToTxnResponseTopic(
-                    name=topic.name,
-                    results_by_partition=tuple(
-                        wire.AddPartitionsToTxnResponseTopicPartition(
-                            partition_index=number,
-                            partition_error_code=refused.get((topic.name, number), code),
-                        )
-                        for number in topic.partitions
-                    ),
-                )
-                for topic in request.topics
+                [
+                    wire.AddPartitionsToTxnResponseTopic(
+                        name=topic.name,
+                        results_by_partition=tuple(
+                            [
+                                wire.AddPartitionsToTxnResponseTopicPartition(
+                                    partition_index=number,
+                                    partition_error_code=refused.get((topic.name, number), code),
+                                )
+                                async for number in call.pace.each(topic.partitions)
+                            ]
+                        ),
+                    )
+                    async for topic in call.pace.each(request.topics)
+                ]
             )
         )
 
-    def _refused(self, named: list[tuple[str, int]], call: Call) -> dict[tuple[str, int], int]:
+    async def _refused(
+        self, named: list[tuple[str, int]], call: Call
+    ) -> dict[tuple[str, int], int]:
         """The partitions that the client cannot write to."""
         refused = {}
-        for topic, number in named:
+        async for topic, number in call.pace.each(named):
             try:
                 self._records.permit(call.principal, Operation.PRODUCE, topic)
             except PacelineError as error:
@@ -164,7 +171,7 @@ class KafkaTransactions:
         self, request: wire.TxnOffsetCommitRequest, call: Call
     ) -> wire.TxnOffsetCommitResponse:
         """Offsets that become the group's when the transaction commits."""
-        good, refused = judged(self._groups, request.topics, call.principal)
+        good, refused = await judged(self._groups, request.topics, call)
         code = 0
         group = GroupKey(Family.KAFKA, request.group_id)
 
@@ -194,7 +201,9 @@ class KafkaTransactions:
         except PacelineError as error:
             api = CoordinatorApi.TXN_OFFSET_COMMIT
             code = _code(error, api, call.version, call.version + 1)
-        return wire.TxnOffsetCommitResponse(topics=stored(request.topics, code, refused))
+        return wire.TxnOffsetCommitResponse(
+            topics=await stored(request.topics, code, refused, call)
+        )
 
     # --- the end ----------------------------------------------------------------------------------
 

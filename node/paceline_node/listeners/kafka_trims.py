@@ -33,11 +33,11 @@ class KafkaTrims:
                         partitions=tuple(
                             [
                                 await self._delete(topic.name, asked, call, until)
-                                for asked in topic.partitions
+                                async for asked in call.pace.each(topic.partitions)
                             ]
                         ),
                     )
-                    for topic in request.topics
+                    async for topic in call.pace.each(request.topics)
                 ]
             )
         )

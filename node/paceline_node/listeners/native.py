@@ -42,6 +42,7 @@ from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.sparing import SparingLog
+from paceline_node.pace import Pace
 from paceline_node.peers.burst import Burst
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.framestream import FrameStream, OutboxLimits
@@ -50,6 +51,7 @@ from paceline_node.security.principals import Principal
 from paceline_node.turns import SLICE_UNITS, Turns
 
 RequestHandler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
+MetadataHandler = Callable[[Frame, Principal, Pace], Awaitable[Message | Packed]]
 _BEFORE_HELLO_BYTES = 64 * 1024
 # Looked up for every request; a plain number compares faster than a member of an enumeration.
 _REQUEST, _RESPONSE, _PRODUCE = int(Kind.REQUEST), int(Kind.RESPONSE), int(NativeApi.PRODUCE)
@@ -89,6 +91,7 @@ class NativeService:
         produce: ProduceHandler,
         fetch: FetchHandler,
         requests: Mapping[int, RequestHandler],
+        metadata: MetadataHandler,
         limits: NativeLimits,
         metrics: Metrics,
         *,
@@ -104,6 +107,7 @@ class NativeService:
         self.produce = produce
         self.fetch = fetch
         self.requests = requests
+        self.metadata = metadata
         self.limits = limits
         self.deadlines = deadlines
         self.burst = burst
@@ -162,7 +166,7 @@ class _Session:
         self._at_work = Portion(client.memory, is_passing=True)
         self._large: dict[int, int] = {}  # what large requests that are unanswered are charged with
         self._meters = service.meters
-        self._rare = service.requests
+        self._rare = service.requests.keys() | {NativeApi.METADATA}
         self._frames = frames
         self._active_at = trio.current_time()
         self._idle: Deadline | None = None
@@ -326,6 +330,8 @@ class _Session:
                 nursery.start_soon(self._look_up, frame, arrived, wanted)
             else:
                 self._answer(frame, arrived, found, _error_of(found))
+        elif frame.api == NativeApi.METADATA:
+            nursery.start_soon(self._handle, frame, arrived, self._metadata, name="native metadata")
         elif frame.api in self._service.requests:
             handler = self._service.requests[frame.api]
             name = f"native {_API_NAMES[frame.api]}"
@@ -338,6 +344,13 @@ class _Session:
             self._answer(frame, arrived, await handler(frame, self._principal))
         except PacelineError as error:
             self._refuse(frame, arrived, error)
+
+    async def _metadata(self, frame: Frame, principal: Principal) -> Message | Packed:
+        room = Portion(self._memory)
+        try:
+            return await self._service.metadata(frame, principal, Pace(self._service.turns, room))
+        finally:
+            room.give_all()  # from here on the answer's bytes are counted
 
     def _fetch(self, frame: Frame, arrived: float) -> None:
         parked: ParkedFetch | None = None

@@ -22,6 +22,7 @@ from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.env import RunBlocking
+from paceline_node.pace import Pace
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.claims import Claims
@@ -33,7 +34,7 @@ from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
 from paceline_node.stretches import Work
 from paceline_node.transactions.keys import Family, TransactionKey
-from paceline_node.turns import SLICE_UNITS, Turns
+from paceline_node.turns import Turns
 
 MAX_METADATA_WAIT_S = 30.0
 _MAX_TRIM_S = 60.0
@@ -71,9 +72,8 @@ class NativeRequests:
         self._run_blocking = run_blocking
 
     def handlers(self) -> dict[int, Handler]:
-        """What the native listener serves besides PRODUCE, FETCH and LIST_OFFSETS."""
+        """What the native listener serves besides PRODUCE, FETCH, LIST_OFFSETS and METADATA."""
         found: dict[int, Handler] = {
-            NativeApi.METADATA: self._metadata,
             NativeApi.INIT_PRODUCER: self._init_producer,
             NativeApi.REPORT_CORRUPT: self._examine,
             NativeApi.TRIM_PARTITION: self._trim,
@@ -88,19 +88,26 @@ class NativeRequests:
 
     # --- metadata ---------------------------------------------------------------------------------
 
-    async def _metadata(self, frame: Frame, principal: Principal) -> Message | Packed:
+    async def metadata(self, frame: Frame, principal: Principal, pace: Pace) -> Message | Packed:
+        """All topics, or those named, created where that is wanted; each once, however often it is
+        named: an answer may be thousands of times as long as the name."""
         request = data.MetadataRequest.unpack(frame.body)
         if request.min_metadata_offset >= 0:
             wait_s = max(0.0, min(request.timeout_ms / 1000, MAX_METADATA_WAIT_S))
             await self._topics.wait_offset(request.min_metadata_offset, timeout_s=wait_s)
         if request.topics is None:
-            topics = await self._turns.run(self._all_topics(principal))
+            await self._turns.next()  # never little, and the turn before may be long ago
+            topics = [
+                await pace.run(_topic_info(topic))
+                async for topic in pace.each(list(self._topics.image.topics.values()))
+                if self._topics.may_see(principal, topic)
+            ]
         else:
-            topics = []
-            for index, name in enumerate(request.topics):
-                if index and not index % SLICE_UNITS:
-                    await self._turns.next()
-                topics.append(await self._topic(name, principal, create=request.allow_auto_create))
+            create = request.allow_auto_create
+            topics = [
+                await self._topic(name, principal, pace, create=create)
+                async for name in pace.each(dict.fromkeys(request.topics))
+            ]
         image = self._topics.image
         reply = data.MetadataReply(
             image.cluster_id,
@@ -111,21 +118,15 @@ class NativeRequests:
         )
         return await self._packed(reply, sum(1 + len(topic.partitions) for topic in topics))
 
-    def _all_topics(self, principal: Principal) -> Work[list[data.TopicInfo]]:
-        found = []
-        for topic in list(self._topics.image.topics.values()):
-            yield 1 + len(topic.partitions) // _PARTITIONS_PER_UNIT
-            if self._topics.may_see(principal, topic):
-                found.append(_topic_info(topic))
-        return found
-
     async def _packed(self, reply: Message, items: int) -> Message | Packed:
         """A reply of many items is packed in a thread."""
         if items <= _INLINE_ITEMS:
             return reply
         return Packed(await self._run_blocking(reply.pack))
 
-    async def _topic(self, name: str, principal: Principal, *, create: bool) -> data.TopicInfo:
+    async def _topic(
+        self, name: str, principal: Principal, pace: Pace, *, create: bool
+    ) -> data.TopicInfo:
         topic = self._topics.find(name)
         try:
             self._topics.permit(principal, Operation.DESCRIBE, name)
@@ -138,7 +139,7 @@ class NativeRequests:
             return data.TopicInfo(name, code, None, ())
         except (AuthorizationFailed, InvalidTopic) as error:
             return data.TopicInfo(name, error.code, None, ())
-        return _topic_info(topic)
+        return await pace.run(_topic_info(topic))
 
     # --- partitions -------------------------------------------------------------------------------
 
@@ -227,20 +228,24 @@ def _refuse_internal(wish: Message) -> None:
         raise PolicyViolation(f"{wish.name}: internal topics cannot be changed")
 
 
-def _topic_info(topic: TopicImage) -> data.TopicInfo:
-    partitions = tuple(
-        data.PartitionInfo(
-            number,
-            ErrorCode.LEADER_NOT_AVAILABLE if partition.leader < 0 else ErrorCode.NONE,
-            partition.leader,
-            partition.leader_epoch,
-            partition.replicas,
-            partition.isr,
+def _topic_info(topic: TopicImage) -> Work[data.TopicInfo]:
+    partitions = []
+    for index, (number, partition) in enumerate(sorted(topic.partitions.items())):
+        if index % _PARTITIONS_PER_UNIT == 0:
+            yield 1
+        partitions.append(
+            data.PartitionInfo(
+                number,
+                ErrorCode.LEADER_NOT_AVAILABLE if partition.leader < 0 else ErrorCode.NONE,
+                partition.leader,
+                partition.leader_epoch,
+                partition.replicas,
+                partition.isr,
+            )
         )
-        for number, partition in sorted(topic.partitions.items())
-    )
+    configs = dict(topic.configs)
     return data.TopicInfo(
-        topic.name, ErrorCode.NONE, topic.topic_id, partitions, topic.kind, dict(topic.configs)
+        topic.name, ErrorCode.NONE, topic.topic_id, tuple(partitions), topic.kind, configs
     )
 
 

@@ -21,6 +21,10 @@ from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coo
 from paceline_node.listeners.kafka_groups import KafkaGroups
 from paceline_node.listeners.kafka_offsets import KafkaOffsets
 from paceline_node.listeners.kafka_transactions import KafkaTransactions
+from paceline_node.memory import Portion, unlimited
+from paceline_node.pace import Pace
+from paceline_node.security.principals import ANONYMOUS
+from paceline_node.turns import Turns
 
 LOADING, ABSENT, ELSEWHERE, CONCURRENT, REJOIN, UNKNOWN_TOPIC = 14, 15, 16, 51, 27, 3
 
@@ -106,7 +110,8 @@ class Failing:
 
 
 def call(version: int) -> Call:
-    return cast(Call, SimpleNamespace(version=version, principal=None, client_id="c", host="h:1"))
+    room = Portion(unlimited())
+    return Call(version, ANONYMOUS, "c", "h:1", room, Pace(Turns(), room))
 
 
 async def of_groups(api: CoordinatorApi, failing: Any) -> Any:

@@ -16,9 +16,11 @@ from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_produce import KafkaProduce, Prepared
 from paceline_node.memory import Portion, unlimited
+from paceline_node.pace import Pace
 from paceline_node.replication.partition import Done
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.stretches import at_once
+from paceline_node.turns import Turns
 
 
 class Waiting:
@@ -68,7 +70,8 @@ async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     def start(view: memoryview) -> None:
         read = apis.read_request(view, 14, APIS[0], 9)
         assert isinstance(read, records.ProduceRequest)
-        call = Call(9, ANONYMOUS, "", "", Portion(unlimited()))
+        room = Portion(unlimited())
+        call = Call(9, ANONYMOUS, "", "", room, Pace(Turns(), room))
         at_once(produce.starting(Prepared(read, {}), call, answers.append))
 
     start(memoryview(frame))
