@@ -246,3 +246,10 @@ def test_statistics(job: Job, topics: Topics, tmp_path: Path) -> None:
     page = (tmp_path / "stats" / "stats.html").read_text()
     assert "<svg" in page
     assert topic in page
+
+    # What Spark failed with was a stack on the terminal; there was no report, and the code was 1.
+    beyond = json.dumps({topic: {"0": 99999, "1": 0}})
+    words = ("--topics", topic, "--out", tmp_path / "stats")
+    code, report = job("stats", *words, "--option", f"startingOffsets={beyond}")
+    assert (code, report["exit"]) == (JobExit.DATA_LOSS, "data_loss")
+    assert "99999" in report["errors"][0]

@@ -141,8 +141,8 @@ class Runner:
         if not self._comes(place, driver):
             return
         assert isinstance(self._spark, Standalone), "struck only there"
-        (self._base / points.STRUCK).touch()  # whoever begins anew need not wait
         self._spark.lose(int(place.read_text()))
+        (self._base / points.STRUCK).touch()
         _ended_well(driver)
         self._spark.complete()
 

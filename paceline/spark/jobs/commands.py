@@ -6,7 +6,8 @@ Exit codes: 0 done, 2 usage, 3 findings, 4 data loss, 5 the query failed too oft
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -368,40 +369,44 @@ def audit(
     report = Report("audit", report_path, topics=topics, restored=restored)
     spark = _session("audit", master, conf)
     options = {"paceline.bootstrap.servers": bootstrap, **source_options}
-    with measured(spark, "audit") as figures:
-        auditor = auditing.audited(
-            spark,
-            {**options, "subscribe": read},
-            deep=deep,
-            transaction_ms=int(transaction_timeout * 1000),
-        )
-        findings = auditor.findings(allow_missing=allow_missing)
-        for copy in restored.split(",") if restored is not None else ():
-            source = comparing.look_up(bootstrap, topics)
-            by_key = partitions == "by-key"
-            found = comparing.compare(spark, options, source, copy, by_key=by_key)
-            findings = findings.unionByName(found)
-        if acked_file is not None:
-            findings = findings.unionByName(comparing.manifest(spark, options, topics, acked_file))
-        findings = findings.cache()
-        counts = {
-            row["finding"]: row["count"] for row in findings.groupBy("finding").count().collect()
+    with _failing(report):
+        with measured(spark, "audit") as figures:
+            auditor = auditing.audited(
+                spark,
+                {**options, "subscribe": read},
+                deep=deep,
+                transaction_ms=int(transaction_timeout * 1000),
+            )
+            findings = auditor.findings(allow_missing=allow_missing)
+            for copy in restored.split(",") if restored is not None else ():
+                source = comparing.look_up(bootstrap, topics)
+                by_key = partitions == "by-key"
+                found = comparing.compare(spark, options, source, copy, by_key=by_key)
+                findings = findings.unionByName(found)
+            if acked_file is not None:
+                findings = findings.unionByName(
+                    comparing.manifest(spark, options, topics, acked_file)
+                )
+            findings = findings.cache()
+            counts = {
+                row["finding"]: row["count"]
+                for row in findings.groupBy("finding").count().collect()
+            }
+            batches = auditor.batches.selectExpr("count(*)", "sum(recordCount)", "sum(sizeBytes)")
+            seen = batches.first()
+            report.facts["progress"] = figures().to_json()
+        assert seen is not None
+        report.facts |= {
+            "batches": seen[0],
+            "records": seen[1] or 0,
+            "bytes": seen[2] or 0,
+            "findings": counts,
+            "examples": [row.asDict() for row in findings.limit(100).collect()],
         }
-        batches = auditor.batches.selectExpr("count(*)", "sum(recordCount)", "sum(sizeBytes)")
-        seen = batches.first()
-        report.facts["progress"] = figures().to_json()
-    assert seen is not None
-    report.facts |= {
-        "batches": seen[0],
-        "records": seen[1] or 0,
-        "bytes": seen[2] or 0,
-        "findings": counts,
-        "examples": [row.asDict() for row in findings.limit(100).collect()],
-    }
-    if out is not None:
-        findings.write.mode("overwrite").parquet(out)
-    if counts:
-        findings.show(SHOWN_FINDINGS, truncate=False)
+        if out is not None:
+            findings.write.mode("overwrite").parquet(out)
+        if counts:
+            findings.show(SHOWN_FINDINGS, truncate=False)
     return _end(report, JobExit.FINDINGS if counts else JobExit.DONE)
 
 
@@ -435,7 +440,7 @@ def stats(
     options = {"paceline.bootstrap.servers": bootstrap, "subscribe": topics, **source_options}
     out.mkdir(parents=True, exist_ok=True)
     tables: dict[str, list[dict[str, Any]]] = {}
-    with measured(spark, "stats") as figures:
+    with _failing(report), measured(spark, "stats") as figures:
         for name, frame in statistics.collect(spark, options, top=top).tables().items():
             # A few rows a topic: no work for Spark any more.
             found = frame.toArrow()
@@ -460,6 +465,20 @@ def _show(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     for row in rows:
         table.add_row(*(str(row[name]) for name in columns))
     Console().print(table)
+
+
+@contextmanager
+def _failing(report: Report) -> Iterator[None]:
+    """Where Spark fails in the block, end the job with a report that says so."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from paceline.spark.jobs.running import fail
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise click.exceptions.Exit(_end(report, fail(report, error))) from error
 
 
 def _end(report: Report, code: JobExit) -> int:

@@ -81,9 +81,7 @@ class Runner:
                 for query in queries:
                     query.stop()
                 self._note(queries[0], show)
-                lost = _LOSS.search(str(error))
-                self._report.errors.append(lost[1] if lost else str(error)[:2000])
-                if lost:
+                if fail(self._report, error) is JobExit.DATA_LOSS:
                     return JobExit.DATA_LOSS
                 failures += 1
                 if failures > self._max_restarts:
@@ -152,6 +150,13 @@ class Runner:
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
+
+
+def fail(report: Report, error: Exception) -> JobExit:
+    """Put what a query failed with into the report. Gives what the job ends with, if it ends."""
+    lost = _LOSS.search(str(error))
+    report.errors.append(lost[1] if lost else str(error)[:2000])
+    return JobExit.DATA_LOSS if lost else JobExit.FAILED
 
 
 def records_behind(progress: Mapping[str, Any]) -> int | None:
