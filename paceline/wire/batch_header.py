@@ -282,6 +282,26 @@ def iter_batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
         position += header.size_bytes
 
 
+def iter_range(
+    buffer: Buffer, base_offset: int, next_offset: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """As :func:`iter_batches`, of a range of a log that holds ``base_offset..next_offset``.
+
+    No checksum covers a batch's base offset, but a log has no gaps (SETTLED B4): raises
+    CorruptMessage, too, where a batch does not begin where the one before ended.
+    """
+    expected = base_offset
+    for position, header in iter_batches(buffer):
+        if header.base_offset != expected:
+            raise CorruptMessage(
+                f"batch at byte {position}: base offset {header.base_offset}, expected {expected}"
+            )
+        expected = header.next_offset
+        yield position, header
+    if expected != next_offset:
+        raise CorruptMessage(f"batches end at offset {expected}, expected {next_offset}")
+
+
 def verify(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Check the CRC of the batch at ``position`` and return its header.
 

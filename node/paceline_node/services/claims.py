@@ -1,15 +1,16 @@
 """Readers' claims that a batch does not hold (SETTLED B7).
 
 FETCH sends ranges of files as they lie there, and the reader checks them. One that finds a bad
-checksum says so with REPORT_CORRUPT. A claim is no proof: this node reads the batch itself, and
-only what it finds bad starts the repair of a damaged replica (spec replication 2.5).
+checksum, or another batch than belongs there, says so with REPORT_CORRUPT. A claim is no proof:
+this node reads the batch itself, and only what it finds bad starts the repair of a damaged replica
+(spec replication 2.5).
 """
 
 from __future__ import annotations
 
 from paceline.errors import CorruptMessage, Throttled
 from paceline.types import Isolation
-from paceline.wire.batch_header import iter_batches, verify
+from paceline.wire.batch_header import verify
 from paceline.wire.native.data import ReportCorrupt
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition
@@ -56,5 +57,5 @@ async def _read_one(partition: Partition, offset: int) -> None:
     if found is None:
         return  # nothing committed lies there: nobody was sent anything
     data = await found.read_async()
-    for position, _ in iter_batches(data):
+    for position, _ in found.batches(data):
         verify(data, position)

@@ -1,8 +1,9 @@
 """Reading records one batch after the other, as listeners do that decode them.
 
 Committed records only, in order, past everything that is hidden: control batches, and offsets
-that compaction emptied (SETTLED B10). What is decoded was verified first (B7); a batch that does
-not hold is reported, for it was sound when it was appended.
+that compaction emptied (SETTLED B10). What is decoded was verified first (B7), and so was its place
+in the log, which no checksum covers; a batch that does not hold is reported, for it was sound when
+it was appended.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from paceline.errors import CorruptMessage
 from paceline.types import Compression, Isolation
-from paceline.wire.batch import BatchHeader, iter_batches, verify
+from paceline.wire.batch import BatchHeader, verify
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition
@@ -46,6 +47,7 @@ class RecordScan:
         self._data = b""
         self._batches: Iterator[tuple[int, BatchHeader]] = iter(())
         self._aborted: Sequence[AbortedTransaction] = ()
+        self._last_offset = position
 
     async def next_batch(self) -> list[Record] | None:
         """The records of the next batch that shows any, or None at the end of what may be read.
@@ -61,7 +63,7 @@ class RecordScan:
                     if records:
                         return records
             except CorruptMessage:
-                self._replica.suspect(self.position)
+                self._replica.suspect(min(self.position, self._last_offset))
                 raise
             if not await self._read():
                 return None
@@ -75,7 +77,8 @@ class RecordScan:
             return False
         self._aborted = read.aborted
         self._data = await found.read_async() if found.size > _INLINE_BYTES else found.read()
-        self._batches = iter_batches(self._data)
+        self._batches = found.batches(self._data)
+        self._last_offset = found.next_offset - 1
         return True
 
     async def _open(self, at: int, header: BatchHeader) -> list[Record]:

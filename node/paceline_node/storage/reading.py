@@ -6,11 +6,18 @@ last stable offset) is the partition's business; it passes an end offset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline.errors import CorruptMessage, UnsupportedCompression
-from paceline.wire.batch import PayloadKind, TimestampType, read_extension, verify
+from paceline.wire.batch import (
+    BatchHeader,
+    PayloadKind,
+    TimestampType,
+    iter_range,
+    read_extension,
+    verify,
+)
 from paceline.wire.records import decode_records
 from paceline_node.env import File
 from paceline_node.storage.segment import Boundary, Segment, Step
@@ -38,6 +45,11 @@ class LogSlice:
     async def read_async(self) -> bytes:
         """The bytes, through a thread: for large or cold slices."""
         return await self.file.read(self.size, self.position)
+
+    def batches(self, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches in ``data``, which was read from here, as (position, header); checksums are
+        the caller's to check. Raises CorruptMessage, also where base offsets are not in a row."""
+        return iter_range(data, self.base_offset, self.next_offset)
 
 
 def locate(

@@ -3,6 +3,7 @@ served, repaired from another replica (spec replication 2.5, failure table rows 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import trio
 from paceline.client import Position, connect
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch
+from paceline.wire.batch_header import BatchHeader, iter_batches
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import CorruptExamined, ReportCorrupt
 from paceline_node.services.claims import PAUSE_S
@@ -28,14 +30,38 @@ def segment_of(nodes: FaultyCluster, number: int) -> Path:
     return segment
 
 
-def flip(segment: Path, value: str) -> bytes:
-    """Flip one bit of a value in a segment, behind the node's back; the bytes as they were."""
+Flip = Callable[[FaultyCluster, int, dict[int, str]], bytes]
+
+
+def flip_value(nodes: FaultyCluster, number: int, acked: dict[int, str]) -> bytes:
+    """Flip one bit of the value at offset 20 in a node's segment, behind its back; the bytes as
+    they were."""
+    segment = segment_of(nodes, number)
     whole = segment.read_bytes()
-    position = whole.index(value.encode())
+    _flip(segment, whole, whole.index(acked[20].encode()), 0x10)
+    return whole
+
+
+def flip_base_offset(nodes: FaultyCluster, number: int, acked: dict[int, str]) -> bytes:
+    """The same with the base offset of the batch that holds offset 20, which no checksum covers."""
+    segment = segment_of(nodes, number)
+    whole = segment.read_bytes()
+    [at] = [at for at, header in iter_batches(whole) if 20 in range(*_offsets(header))]
+    _flip(segment, whole, at + 7, 0x40)
+    return whole
+
+
+def _offsets(header: BatchHeader) -> tuple[int, int]:
+    return header.base_offset, header.next_offset
+
+
+def _flip(segment: Path, whole: bytes, position: int, bit: int) -> None:
     with segment.open("r+b") as file:
         file.seek(position)
-        file.write(bytes([whole[position] ^ 0x10]))
-    return whole
+        file.write(bytes([whole[position] ^ bit]))
+
+
+both = pytest.mark.parametrize("flip", [flip_value, flip_base_offset])
 
 
 def is_whole(nodes: FaultyCluster, number: int, expected: bytes) -> bool:
@@ -45,15 +71,16 @@ def is_whole(nodes: FaultyCluster, number: int, expected: bytes) -> bool:
     return b"".join(segment.read_bytes() for segment in segments).startswith(expected)
 
 
-async def test_a_reader_finds_it_on_the_leader(tmp_path: Path) -> None:
+@both
+async def test_a_reader_finds_it_on_the_leader(tmp_path: Path, flip: Flip) -> None:
     async with faulty_cluster(tmp_path) as nodes:
         leader = await create(nodes, "t")
         async with writing(nodes, "t", via=(leader + 1) % 3) as writer:
             await writer.more(50)
         await nodes.in_sync("t", 0, 0, 1, 2)
-        whole = flip(segment_of(nodes, leader), writer.acked[20])
+        whole = flip(nodes, leader, writer.acked)
         async with nodes.v1(leader) as client:
-            answer = await client.call("CONSUME", "t 0 20")
+            answer = await client.call("CONSUME", "t 0 0")
             assert answer.startswith("ERR|"), "bad bytes were served"
         await repaired(nodes, leader, whole)
         assert await nodes.leader("t", 0) != leader, "a damaged replica goes on leading"
@@ -62,13 +89,16 @@ async def test_a_reader_finds_it_on_the_leader(tmp_path: Path) -> None:
         await assert_complete(nodes, writer)
 
 
-async def test_a_native_reader_reports_what_the_leader_sends_unread(tmp_path: Path) -> None:
+@both
+async def test_a_native_reader_reports_what_the_leader_sends_unread(
+    tmp_path: Path, flip: Flip
+) -> None:
     async with faulty_cluster(tmp_path) as nodes:
         leader = await create(nodes, "t")
         async with writing(nodes, "t", via=(leader + 1) % 3) as writer:
             await writer.more(50)
         await nodes.in_sync("t", 0, 0, 1, 2)
-        whole = flip(segment_of(nodes, leader), writer.acked[20])
+        whole = flip(nodes, leader, writer.acked)
         address = nodes.up[leader].native
         end = max(writer.acked) + 1
         with trio.fail_after(60):
@@ -124,14 +154,15 @@ async def repaired(nodes: FaultyCluster, number: int, whole: bytes) -> None:
     await nodes.in_sync("t", 0, 0, 1, 2)
 
 
-async def test_a_follower_that_fetches_finds_it_on_the_leader(tmp_path: Path) -> None:
+@both
+async def test_a_follower_that_fetches_finds_it_on_the_leader(tmp_path: Path, flip: Flip) -> None:
     async with faulty_cluster(tmp_path) as nodes:
         leader = await create(nodes, "t")
         empty, via = (leader + 1) % 3, (leader + 2) % 3
         async with writing(nodes, "t", via=via) as writer:
             await writer.more(50)
         await nodes.crash(empty)
-        whole = flip(segment_of(nodes, leader), writer.acked[20])
+        whole = flip(nodes, leader, writer.acked)
         await nodes.wipe(empty)
         await nodes.start(empty)
         await repaired(nodes, leader, whole)
@@ -150,7 +181,7 @@ async def test_a_replica_damaged_as_a_follower_does_not_serve_it_when_it_leads(
         async with writing(nodes, "t", via=via) as writer:
             await writer.more(50)
             await nodes.in_sync("t", 0, 0, 1, 2)
-            whole = flip(segment_of(nodes, damaged), writer.acked[20])
+            whole = flip_value(nodes, damaged, writer.acked)
             await lead(nodes, "t", damaged)
             await writer.more()
             async with nodes.v1(via) as client:

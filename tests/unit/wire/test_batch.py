@@ -1,7 +1,7 @@
 """Record batches: golden bytes, limits, stamping, CRC, what clients may send."""
 
 import struct
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 from hypothesis import given
@@ -33,6 +33,7 @@ from paceline.wire.batch import (
     build_raw_batch,
     build_value_batch,
     iter_batches,
+    iter_range,
     read_extension,
     read_header,
     stamp,
@@ -241,6 +242,28 @@ def test_iteration_gives_positions_and_ends_at_the_buffer() -> None:
     assert found == [(0, 4), (second, 1), (third, 3)]
     assert [position for position, _ in iter_batches(memoryview(buffer), second)] == [second, third]
     assert list(iter_batches(b"")) == []
+
+
+@pytest.mark.parametrize(
+    ("bases", "end", "error"),
+    [
+        ([100, 103, 106], 109, None),
+        ([100, 231, 106], 109, "base offset 231, expected 103"),
+        ([108, 103, 106], 109, "base offset 108, expected 100"),
+        ([100, 103], 109, "end at offset 106, expected 109"),
+    ],
+)
+def test_a_range_of_a_log_has_batches_in_a_row(
+    bases: list[int], end: int, error: str | None
+) -> None:
+    """The checksum of a batch says nothing of where it belongs."""
+    batch = build_batch([Record(value=b"v")] * 3)
+    buffer = bytearray()
+    for base in bases:
+        stamp(batch, 0, base, 0)
+        buffer += batch
+    with nullcontext() if error is None else pytest.raises(CorruptMessage, match=error):
+        assert [header.base_offset for _, header in iter_range(buffer, 100, end)] == bases
 
 
 def test_every_cut_is_reported_with_what_is_needed() -> None:
