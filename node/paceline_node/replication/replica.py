@@ -16,7 +16,7 @@ from uuid import UUID
 from paceline.errors import CorruptMessage, ErrorCode, NotEnoughReplicas, NotLeader
 from paceline.types import NO_EPOCH, NO_NODE, Acks, BrokerEpoch, LeaderEpoch, NodeId
 from paceline.values import dataclass
-from paceline.wire.peer.replica import FetchedPartition, FetchPartition
+from paceline.wire.peer.replica import EpochSpan, FetchedPartition, FetchPartition
 from paceline_node.controller.records import Partition
 from paceline_node.replication import refused_cuts
 from paceline_node.replication.follower import FetchOutcome, FollowerState
@@ -44,9 +44,9 @@ class ReplicaLog(Protocol):
     @property
     def compaction(self) -> CompactionState: ...
 
-    def append_follower(self, data: memoryview, newest_epoch: int) -> object:
-        """Append a leader's batches, none of an epoch above ``newest_epoch``. Raises
-        CorruptMessage; nothing is appended then."""
+    def append_follower(self, data: memoryview, newest_epoch: int, told: EpochCache) -> object:
+        """Append a leader's batches, none of an epoch above ``newest_epoch``, each of the one that
+        the leader ``told``. Raises CorruptMessage; nothing is appended then."""
 
     def truncate(self, offset: int) -> None: ...
     def end_if_cut(self, offset: int) -> int:
@@ -110,25 +110,6 @@ _REFUSALS = frozenset(
         ErrorCode.STORAGE_ERROR,
     }
 )
-
-
-class RegistrationGate:
-    """No role is taken from metadata older than this process's own registration (3.1, I21).
-
-    A restarted broker would otherwise act on a record in which it still leads, and append batches
-    of an old epoch behind newer ones.
-    """
-
-    def __init__(self) -> None:
-        self._registered_at: int | None = None
-
-    def registered(self, offset: int) -> None:
-        """This process was registered by the metadata record at ``offset``."""
-        self._registered_at = offset
-
-    def admits(self, image_offset: int) -> bool:
-        """Whether roles may be taken from an image at that offset."""
-        return self._registered_at is not None and image_offset >= self._registered_at
 
 
 class Replica:
@@ -364,10 +345,17 @@ class Replica:
         return ACCEPTED
 
     def answer(
-        self, position: FetchPartition, check: FetchCheck, records_bytes: int = 0
+        self,
+        position: FetchPartition,
+        check: FetchCheck,
+        records_bytes: int = 0,
+        next_offset: int = 0,
     ) -> FetchedPartition:
-        """The leader's answer to a fetch judged so, with that many bytes of records."""
+        """The leader's answer to a fetch judged so, with that many bytes of records, up to before
+        ``next_offset``."""
         log = self.log
+        at = position.fetch_offset
+        told = log.epochs.between(at, next_offset) if records_bytes else ()
         begin_at = None if check is ACCEPTED else log.state_offset
         return FetchedPartition(
             position.topic_id,
@@ -385,6 +373,7 @@ class Replica:
             -1 if begin_at is None else begin_at,
             check.begin_anew,
             check.follower_is_longer,
+            tuple(EpochSpan(LeaderEpoch(epoch), start) for epoch, start in told),
         )
 
     def consider_shrink(self, now: float, lag_max_s: float) -> bool:
@@ -477,8 +466,9 @@ class Replica:
         outcome = FetchOutcome.IDLE
         if len(records):
             try:
-                log.append_follower(records, self.leader_epoch)
-            except CorruptMessage:
+                told = EpochCache([(span.epoch, span.start_offset) for span in answer.epochs])
+                log.append_follower(records, self.leader_epoch, told)
+            except (CorruptMessage, ValueError):  # of a table that goes back, too
                 return FetchOutcome.CORRUPT
             follower.corrupt_in_row = 0
             assert log.epochs.last_epoch <= self.leader_epoch  # I7

@@ -337,7 +337,8 @@ class ReplicaServer:
             return 0
         del follower.ready[partition.key]
         chunks.append(chunk)
-        answers.append(partition.replica.answer(position, ACCEPTED, found.size))
+        answer = partition.replica.answer(position, ACCEPTED, found.size, found.next_offset)
+        answers.append(answer)
         return found.size
 
     def _add_notices(

@@ -27,7 +27,8 @@ from paceline_node.replication.partition import (
     PartitionContext,
     PartitionKey,
 )
-from paceline_node.replication.replica import RegistrationGate, Transition
+from paceline_node.replication.registration_gate import RegistrationGate
+from paceline_node.replication.replica import Transition
 from paceline_node.settings.flush_mode import FlushMode, weakest
 from paceline_node.settings.tree import INDEX_INTERVAL_BYTES
 from paceline_node.storage.compaction import CompactionRules

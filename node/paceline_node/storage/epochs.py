@@ -6,7 +6,8 @@ it is written to ``epochs.ckpt`` only so that opening need not read every batch.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -126,6 +127,21 @@ class EpochCache:
         """The entry of the record at ``offset``; None when it lies before the table."""
         index = bisect_right(self._starts, offset) - 1
         return EpochStart(self._epochs[index], self._starts[index]) if index >= 0 else None
+
+    def span_at(self, offset: int) -> tuple[LeaderEpoch, float]:
+        """The epoch of the record at ``offset``, as :meth:`epoch_at`, and the end of its term."""
+        above = bisect_right(self._starts, offset)
+        end = self._starts[above] if above < len(self._starts) else math.inf
+        return (NO_EPOCH if above == 0 else LeaderEpoch(self._epochs[above - 1])), end
+
+    def between(self, start: int, end: int) -> Sequence[EpochStart]:
+        """The entries of the records at ``start`` up to before ``end``."""
+        first = max(bisect_right(self._starts, start) - 1, 0)
+        last = bisect_left(self._starts, end)
+        return [
+            EpochStart(*pair)
+            for pair in zip(self._epochs[first:last], self._starts[first:last], strict=True)
+        ]
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd | None:
         """Where ``epoch`` ends in this log, or the largest known epoch below it.

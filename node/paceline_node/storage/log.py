@@ -35,6 +35,7 @@ from paceline_node.storage import (
 )
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import UNMARKED, Durability, Mark, Marked, SyncTicket
+from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.partition_file import PartitionIdentity, read_metadata, write_identity
 from paceline_node.storage.placing import Appended, Placed
@@ -216,15 +217,15 @@ class Log:
         return appended
 
     def append_follower(
-        self, data: memoryview, newest_epoch: int = placing.NEWEST_EPOCH
+        self,
+        data: memoryview,
+        newest_epoch: int = placing.NEWEST_EPOCH,
+        told: EpochCache = placing.NOTHING_TOLD,
     ) -> Appended:
-        """Append a leader's batches, none of an epoch above ``newest_epoch``, as they are.
-
-        Every CRC, the offsets' continuity and the order of leader epochs are checked first. Raises
-        CorruptMessage (nothing appended), StorageFull, StorageError.
-        """
-        epoch = int(self.epochs.last_epoch)
-        data, placed, end = placing.place_follower(data, self.log_end_offset, epoch, newest_epoch)
+        """Append a leader's batches as they are, after every check of ``placing.place_follower``.
+        Raises CorruptMessage (nothing appended), StorageFull, StorageError."""
+        epoch, at = int(self.epochs.last_epoch), self.log_end_offset
+        data, placed, end = placing.place_follower(data, at, epoch, newest_epoch, told)
         appended = self._append(data, placed, end, self._env.host.wall_ms())
         for _, header, offset in placed:
             if header.leader_epoch != epoch:

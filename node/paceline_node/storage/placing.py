@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paceline.errors import CorruptMessage
+from paceline.types import NO_EPOCH
 from paceline.wire.batch import (
     HEADER_BYTES,
     LENGTH_OVERHEAD,
@@ -16,9 +17,14 @@ from paceline.wire.batch import (
     verify,
 )
 from paceline.wire.thinning import bare, is_bare
+from paceline_node.storage.epochs import EpochCache
 
 NEWEST_EPOCH = (1 << 31) - 1
 """Nothing is known of the newest leader epoch."""
+
+
+NOTHING_TOLD = EpochCache()
+"""By a leader of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +82,18 @@ def _without_known(data: memoryview, offset: int) -> memoryview:
 
 
 def place_follower(
-    data: memoryview, offset: int, last_epoch: int, newest_epoch: int
+    data: memoryview, offset: int, last_epoch: int, newest_epoch: int, told: EpochCache
 ) -> tuple[memoryview, Sequence[Placed], int]:
     """Check a leader's batches: every CRC, offsets in a row from ``offset``, epochs from
-    ``last_epoch`` to ``newest_epoch`` that never go back. The CRC covers neither of the two.
+    ``last_epoch`` to ``newest_epoch`` that never go back, and are those that the leader ``told`` by
+    its table. The CRC covers neither offset nor epoch.
 
     Returns what to append, its batches, and the offset behind the last one. Raises CorruptMessage.
     """
     data = _without_known(data, offset)
     placed = []
     position = 0
+    known, told_until = NO_EPOCH, -1.0
     while position < len(data):
         header = verify(data, position)
         epoch = header.leader_epoch
@@ -93,6 +101,12 @@ def place_follower(
             raise CorruptMessage(
                 f"batch at offset {header.base_offset} epoch {epoch}, "
                 f"expected offset {offset} epoch {last_epoch} to {newest_epoch}"
+            )
+        if header.last_offset >= told_until:
+            known, told_until = told.span_at(header.last_offset)
+        if known not in (NO_EPOCH, epoch):
+            raise CorruptMessage(
+                f"batch at offset {offset}: epoch {epoch}, the leader's table says {known}"
             )
         placed.append(Placed(position, header, offset))
         offset += header.last_offset_delta + 1

@@ -71,6 +71,14 @@ class ReplicaFetch(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class EpochSpan(Message):
+    """One entry of a leader epoch table: the epoch and its first offset."""
+
+    epoch: LeaderEpoch
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class FetchedPartition(Message):
     """Answer for one partition.
 
@@ -80,7 +88,9 @@ class FetchedPartition(Message):
     common with the leader's log, with the state as of there (FETCH_STATE); -1: ask again later.
     ``begin_anew``: the follower must do so though their logs agree, because tombstones behind its
     end are gone from the leader's. ``follower_is_longer``, with a fork: the follower's log is the
-    longer one of the two as they were when the leader's term began.
+    longer one of the two as they were when the leader's term began. ``epochs``, with records: the
+    entries of the leader's epoch table that cover them; a batch's own header says its epoch outside
+    the checksum. (Empty: a leader of an earlier version.)
     """
 
     topic_id: TopicId
@@ -98,6 +108,7 @@ class FetchedPartition(Message):
     state_offset: int = -1
     begin_anew: bool = False
     follower_is_longer: bool = False
+    epochs: tuple[EpochSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +140,6 @@ class FetchRange(Message):
     start_offset: int
     end_offset: int
     max_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochSpan(Message):
-    """One entry of a leader epoch table: the epoch and its first offset."""
-
-    epoch: LeaderEpoch
-    start_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ def answer_fetch(
     records = b""
     if check is ACCEPTED:
         records = log_of(leader).read(position.fetch_offset, count)
-    return leader.answer(position, check, len(records)), records
+    end = log_of(leader).log_end_offset
+    return leader.answer(position, check, len(records), end), records
 
 
 def fetch_once(

@@ -35,11 +35,11 @@ from paceline_node.replication import refused_cuts
 from paceline_node.replication.follower import FetchOutcome, FollowerState
 from paceline_node.replication.isr import FollowerProgress, committed_end
 from paceline_node.replication.leader import Brokers, LeaderState
+from paceline_node.replication.registration_gate import RegistrationGate
 from paceline_node.replication.replica import (
     ACCEPTED,
     FetchCheck,
     FollowerIdentity,
-    RegistrationGate,
     Replica,
 )
 from paceline_node.storage import incarnation

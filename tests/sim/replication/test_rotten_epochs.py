@@ -71,3 +71,39 @@ async def test_a_rotten_epoch_is_damage_of_its_batch(
             assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
             assert node.partition("t").log.epochs.epoch_at(offset) == told
             assert not node.failures
+
+
+@pytest.mark.parametrize("offset", [END - 1, END - 7])
+async def test_a_follower_takes_no_epoch_that_its_leader_does_not_vouch_for(
+    offset: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """One bit of a running leader's file, and a follower that comes back: it must not take the
+    batch for one of a newer term, or its log would be the longest after all went down."""
+    async with memory_cluster() as cluster:
+        await cluster.written(RECORDS[:3], min_insync_replicas="2")
+        behind = cluster.follower().node_id
+        await cluster.kill(behind)
+        leader = cluster.leader("t")
+        assert leader is not None
+        for value in RECORDS[3:]:
+            await produce(leader, batch(value))
+        for _ in range(3):  # terms without a single write
+            led = cluster.registration("t").leader
+            await cluster.kill(led)
+            await cluster.wait(lambda led=led: cluster.registration("t").leader not in (-1, led))
+            await cluster.start(led)
+            await cluster.wait(lambda: len(cluster.registration("t").isr) == 2)
+        leader = cluster.leader("t")
+        assert leader is not None
+        told = leader.log.epochs.epoch_at(offset)
+        rot_epoch(cluster, leader.leader, offset, 2)
+        await cluster.start(behind)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3, timeout_s=60)
+        leader = cluster.leader("t")
+        assert leader is not None
+        await produce(leader, batch(b"more"))
+        await cluster.wait(lambda: cluster.all_at("t", END + 1))
+        for node in cluster.nodes.values():
+            assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
+            assert node.partition("t").log.epochs.epoch_at(offset) == told
+            assert not node.failures

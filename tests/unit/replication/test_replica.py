@@ -11,10 +11,10 @@ from paceline.errors import ErrorCode, NotEnoughReplicas, NotLeader
 from paceline.types import NO_NODE, Acks, BrokerEpoch, LeaderEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.replication.follower import FetchOutcome
+from paceline_node.replication.registration_gate import RegistrationGate
 from paceline_node.replication.replica import (
     ACCEPTED,
     FollowerIdentity,
-    RegistrationGate,
     Replica,
     Role,
     Transition,

@@ -11,7 +11,8 @@ from paceline_node.controller.partition_change import Change, change_partition
 from paceline_node.controller.records import Partition
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.leader import ALREADY_MEMBER
-from paceline_node.replication.replica import RegistrationGate, Replica, Role
+from paceline_node.replication.registration_gate import RegistrationGate
+from paceline_node.replication.replica import Replica, Role
 from tests.sim.replication.build import (
     SimBrokerView,
     answer_fetch,

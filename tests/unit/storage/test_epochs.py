@@ -156,3 +156,15 @@ def test_the_cache_says_what_the_log_says(log: list[int], cut: int, start: int) 
     if start < len(kept):
         cache.truncate_start(start)
         assert cache == cache_of(kept[start:], start)
+
+
+def test_the_entries_of_a_range_are_those_that_cover_it() -> None:
+    cache = EpochCache([(0, 0), (2, 10), (5, 20)])
+    assert cache.between(10, 20) == [(2, 10)]
+    assert cache.between(9, 10) == [(0, 0)]
+    assert cache.between(15, 21) == [(2, 10), (5, 20)]
+    assert EpochCache([(3, 7)]).between(5, 9) == [(3, 7)]
+    assert EpochCache().between(0, 9) == []
+    assert cache.span_at(10) == (2, 20)
+    assert cache.span_at(30) == (5, float("inf"))
+    assert EpochCache([(3, 7)]).span_at(6) == (-1, 7)

@@ -15,10 +15,10 @@ from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_cluster.sim.replicas.world import AUTHORITY, CLUSTER, TOPIC, Authority, World
 from paceline_node.controller.image import Image
 from paceline_node.replication.follower import FetchOutcome
+from paceline_node.replication.registration_gate import RegistrationGate
 from paceline_node.replication.replica import (
     ACCEPTED,
     FollowerIdentity,
-    RegistrationGate,
     Replica,
     Transition,
 )
@@ -423,7 +423,7 @@ class SimBroker:
         records = b""
         if check is ACCEPTED:
             records = self.log.read(position.fetch_offset, FETCH_RECORDS)
-        answer = replica.answer(position, check, len(records))
+        answer = replica.answer(position, check, len(records), self.log.log_end_offset)
         target = self.others[sender.node]
         self.world.send(
             self.node,

@@ -60,11 +60,12 @@ class SimLog:
         self.records.append((epoch, value))
         return offset
 
-    def append_follower(self, data: memoryview, newest_epoch: int) -> object:
+    def append_follower(self, data: memoryview, newest_epoch: int, told: EpochCache) -> object:
         last_epoch = self.epochs.last_epoch
         expected = self.log_end_offset
         for offset, epoch, _ in _RECORD.iter_unpack(data):
-            if offset != expected or not last_epoch <= epoch <= newest_epoch:
+            in_order = last_epoch <= epoch <= newest_epoch
+            if offset != expected or not in_order or told.epoch_at(offset) not in (-1, epoch):
                 raise CorruptMessage(f"record {offset} of epoch {epoch} at log end {expected}")
             last_epoch = epoch
             expected += 1
