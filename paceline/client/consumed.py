@@ -74,8 +74,9 @@ class ConsumedBatch:
 class Slice:
     """Fetched bytes of one partition: whole batches, taken one by one.
 
-    ``expected`` is the offset that the next batch must hold; a gap or an overlap is corruption,
-    because the log is contiguous (SETTLED B4).
+    ``next_offset`` is the offset that the next batch must hold; a gap or an overlap is corruption,
+    because the log is contiguous (SETTLED B4). The first batch may begin before ``fetch_offset``;
+    no checksum covers where, but it must lead to the next one, or to ``end_offset``.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Slice:
         at: TopicPartition,
         data: memoryview,
         fetch_offset: int,
+        end_offset: int,
         aborted: tuple[AbortedTransaction, ...] = (),
     ) -> None:
         self.size_bytes = len(data)
@@ -90,6 +92,7 @@ class Slice:
         self._data = data
         self._position = 0
         self._expected = fetch_offset
+        self._end_offset = end_offset
         self._is_first = True
         self._aborted_later = deque(aborted)
         self._aborted_now: set[int] = set()
@@ -111,7 +114,11 @@ class Slice:
         while not self.is_empty:
             start = self._expected
             header, data = self._next()
-            if self._is_hidden(header, data) or header.record_count == 0:
+            is_hidden = self._is_hidden(header, data)
+            self._position += header.size_bytes
+            self._expected = header.next_offset
+            self._is_first = False
+            if is_hidden or header.record_count == 0:
                 continue
             end = header.next_offset
             return ConsumedBatch(
@@ -128,11 +135,18 @@ class Slice:
                 f"where {self._expected} was expected"
             )
         end = self._position + header.size_bytes
-        data = self._data[self._position : end]
-        self._position = end
-        self._expected = header.next_offset
-        self._is_first = False
-        return header, data
+        if self._is_first and header.next_offset != self._begin_at(end):
+            raise CorruptMessage(
+                f"{self._at}: batch of offsets {header.base_offset}..{header.next_offset} "
+                f"before offset {self._begin_at(end)}"
+            )
+        return header, self._data[self._position : end]
+
+    def _begin_at(self, position: int) -> int:
+        """The offset that what lies behind a batch begins with."""
+        if position == len(self._data):
+            return self._end_offset
+        return int.from_bytes(self._data[position : position + 8], "big", signed=True)
 
     def _is_hidden(self, header: BatchHeader, data: memoryview) -> bool:
         while self._aborted_later and self._aborted_later[0].first_offset <= header.last_offset:

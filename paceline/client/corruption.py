@@ -7,6 +7,7 @@ leader if that found nothing wrong (the way was at fault), else from the one tha
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 
 from paceline.client.connection import Answer
@@ -19,8 +20,18 @@ from paceline.wire.native.data import CorruptExamined, ReportCorrupt
 
 _PAUSE_S = 0.2
 
-Judged = Callable[[bool], None]
-"""Told once whether the leader found its copy damaged; False also when it did not say."""
+
+class Judgement(enum.Enum):
+    """What a leader says of its copy."""
+
+    HOLDS = "holds"
+    DAMAGED = "damaged"
+    NONE = "none"
+    """It has not looked, and another report may have it look."""
+
+
+Judged = Callable[[Judgement], None]
+"""Told once what the leader found."""
 
 
 class CorruptionReports:
@@ -39,10 +50,10 @@ class CorruptionReports:
             return False
 
         def answered(answer: Answer) -> None:
-            damaged = not isinstance(answer, PacelineError) and _is_damaged(answer.body)
-            if damaged:
+            judgement = _judgement(answer)
+            if judgement is Judgement.DAMAGED:
                 self._metadata.view.doubt(at, leader.epoch)
-            judged(damaged)
+            judged(judgement)
 
         report = ReportCorrupt(at.topic, at.partition, offset, leader.epoch)
         try:
@@ -56,8 +67,11 @@ class CorruptionReports:
         return True
 
 
-def _is_damaged(body: object) -> bool:
+def _judgement(answer: Answer) -> Judgement:
+    if isinstance(answer, PacelineError):
+        return Judgement.NONE if answer.retriable else Judgement.HOLDS
     try:
-        return CorruptExamined.unpack(body).damaged
+        is_damaged = CorruptExamined.unpack(answer.body).damaged
     except RemoteProtocolError:
-        return False
+        is_damaged = False
+    return Judgement.DAMAGED if is_damaged else Judgement.HOLDS

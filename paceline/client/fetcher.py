@@ -16,7 +16,7 @@ import trio
 
 from paceline.client.connection import Answer, Connection
 from paceline.client.consumed import ConsumedBatch, Slice
-from paceline.client.corruption import CorruptionReports
+from paceline.client.corruption import CorruptionReports, Judgement
 from paceline.client.metadata import Leader, Metadata
 from paceline.client.offsets import MISSING_PARTITION_S, OffsetFinder
 from paceline.client.partition_queue import Pauses
@@ -124,7 +124,7 @@ class PartitionReader:
         if next_offset < 0:
             *_, (_, last) = iter_batches(data)
             next_offset = last.next_offset
-        self.slices.append(Slice(self.at, data, self.fetch_offset, reply.aborted))
+        self.slices.append(Slice(self.at, data, self.fetch_offset, next_offset, reply.aborted))
         self.buffered_bytes += len(data)
         self.fetch_offset = next_offset
 
@@ -132,8 +132,10 @@ class PartitionReader:
         """The next batch to hand out, if one is here. Raises CorruptMessage."""
         while self.slices and not self.is_at_end:
             first = self.slices[0]
-            batch = first.take(self.stop_offset)
-            self.position = first.next_offset
+            try:
+                batch = first.take(self.stop_offset)
+            finally:  # the bad one is named, not a hidden one before it
+                self.position = first.next_offset
             if first.is_empty:
                 self.slices.pop(0)
                 self.buffered_bytes -= first.size_bytes
@@ -379,18 +381,22 @@ class Fetcher:
             self._arrived()
         else:
             judged = partial(self._judged, reader, reader.version)
-            reader.is_fetching = self._reports.post(reader.at, offset, trio.current_time(), judged)
+            if self._reports.post(reader.at, offset, trio.current_time(), judged):
+                reader.is_fetching = True
+            else:
+                self._judged(reader, reader.version, Judgement.NONE)
         self.wake()
 
-    def _judged(self, reader: PartitionReader, version: int, damaged: bool) -> None:
+    def _judged(self, reader: PartitionReader, version: int, judgement: Judgement) -> None:
         if reader.version != version:
             return
         reader.is_fetching = False
-        if damaged:
+        if judgement is not Judgement.HOLDS:
             now = trio.current_time()
             reader.corrupt_at = -1
-            reader.repaired_by = now + self._repair_s
             reader.pause_until(now, self._backoff)
+            if judgement is Judgement.DAMAGED:
+                reader.repaired_by = now + self._repair_s
         self.wake()
 
     def _reset(self, reader: PartitionReader) -> None:

@@ -44,18 +44,21 @@ class Claims:
             raise Throttled("another claim is being looked at; claim again if the batch stays bad")
         self._next_at = now + PAUSE_S
         try:
-            await _read_one(partition, claim.offset)
+            await _read_two(partition, claim.offset)
         except CorruptMessage:
             partition.suspect(claim.offset)
             return True
         return False
 
 
-async def _read_one(partition: Partition, offset: int) -> None:
-    """Check the batch that holds ``offset``. Raises CorruptMessage."""
-    found = partition.read(offset, 1, Isolation.READ_UNCOMMITTED).slice
-    if found is None:
-        return  # nothing committed lies there: nobody was sent anything
-    data = await found.read_async()
-    for position, _ in found.batches(data):
-        verify(data, position)
+async def _read_two(partition: Partition, offset: int) -> None:
+    """Check the batch that holds ``offset``, and the one behind it: a reader that comes from
+    nowhere cannot tell which of the two is out of its place. Raises CorruptMessage."""
+    for _ in range(2):
+        found = partition.read(offset, 1, Isolation.READ_UNCOMMITTED).slice
+        if found is None:
+            return  # nothing committed lies there: nobody was sent anything
+        data = await found.read_async()
+        for position, _ in found.batches(data):
+            verify(data, position)
+        offset = found.next_offset

@@ -6,11 +6,13 @@ import pytest
 import trio
 
 from paceline.client import ClientSettings, Position
+from paceline.client.consumed import Slice
 from paceline.client.scope import open_scope
 from paceline.errors import CorruptMessage, ErrorCode
-from paceline.wire.batch import build_raw_batch
+from paceline.wire.batch import CONTROL, build_batch, build_raw_batch, stamp
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import ReportCorrupt
+from paceline.wire.records import Record
 from tests.unit.client.broker import Cluster
 from tests.unit.client.harness import cluster_and_client
 from tests.unit.client.test_consumer import ORDERS, fill, read_to_end
@@ -119,5 +121,49 @@ async def test_a_gap_between_batches_is_corruption(autojump_clock: object) -> No
         (log,) = cluster.create("orders")
         fill(log, 30)
         del log.batches[1]
-        with pytest.raises(CorruptMessage, match=r"offsets 20\.\.30 where 10 was expected"):
+        with pytest.raises(CorruptMessage, match=r"offsets 0\.\.10 before offset 20"):
             await read_to_end(client)
+
+
+async def test_what_is_reported_is_the_bad_batch_not_a_hidden_one_before_it(
+    autojump_clock: object,
+) -> None:
+    async with cluster_and_client() as (cluster, client):
+        (log,) = cluster.create("orders")
+        marker = Record(key=b"\x00\x00\x00\x01", value=bytes(6))
+        for _ in range(2):
+            log.append_raw(build_batch([marker], producer_id=7, producer_epoch=0, flags=CONTROL))
+        fill(log, 20)
+        stamp(log.batches[2], 0, 2 ^ 64, log.epoch)
+        with pytest.raises(CorruptMessage, match="where 2 was expected"):
+            await read_to_end(client)
+        assert [report.offset for report in reports(cluster)] == [2]
+
+
+async def test_a_report_that_nobody_looked_at_is_made_again(autojump_clock: object) -> None:
+    """Another reader's report a moment before is no word on this one."""
+    async with cluster_and_client() as (cluster, client):
+        (log,) = cluster.create("orders")
+        fill(log, 30)
+        former = log.leader
+        cluster.fault(NativeApi.FETCH, corrupt=True, count=100, node=former)
+        cluster.fault(NativeApi.REPORT_CORRUPT, error=ErrorCode.THROTTLED, count=3)
+        cluster.damaged = {0, 10, 20}
+        assert await read_to_end(client) == list(range(30))
+        assert log.leader != former
+
+
+@pytest.mark.parametrize("base", [96, 104])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_the_first_batch_must_lead_to_the_next_one(base: int, is_last: bool) -> None:
+    """It may begin before the offset asked for, so only its end tells that it is in its place."""
+    data = bytearray()
+    for first in [100] if is_last else [100, 116]:
+        batch = build_batch([Record(value=b"v")] * 16)
+        stamp(batch, 0, first, 0)
+        data += batch
+    end = 116 if is_last else 132
+    assert Slice(ORDERS, memoryview(bytes(data)), 104, end).take(None) is not None
+    stamp(data, 0, base, 0)
+    with pytest.raises(CorruptMessage):
+        Slice(ORDERS, memoryview(bytes(data)), 104, end).take(None)
