@@ -2,7 +2,8 @@
 
 Only groups without members are touched. An offset goes when neither it nor its group has changed
 for the retention time; a group without offsets likewise, except in family ``v1``, whose
-generations may never begin anew (spec v1 10).
+generations may never begin anew (spec v1 10). What an open transaction has pending is promised to
+it: neither the group nor the offset that it would replace goes before that is settled.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import OffsetBook
+from paceline_node.groups.pending import PendingOffsets
 
 _GROUPS_AT_ONCE = 50
+_NONE = PendingOffsets()
 
 
 class Retention:
@@ -59,9 +62,14 @@ class Retention:
         group = self._context.group(key)
         if self._has_members(key) or (group is not None and group.changed_ms >= oldest_ms):
             return
-        known = self._context.store.offsets.get(key, {})
-        old = sorted(each for each, offset in known.items() if offset.commit_ms < oldest_ms)
-        if len(old) == len(known) and key.family is not Family.V1:
+        store = self._context.store
+        known, pendings = store.offsets.get(key, {}), store.pending.get(key, _NONE)
+        old = sorted(
+            each
+            for each, offset in known.items()
+            if offset.commit_ms < oldest_ms and not pendings.at(*each)
+        )
+        if len(old) == len(known) and not pendings and key.family is not Family.V1:
             self._offsets.forget_group(key)
         else:
             self._offsets.forget(key, old)

@@ -102,6 +102,20 @@ def test_offsets_of_idle_groups_are_forgotten() -> None:
     desk.check_fold()
 
 
+def test_what_an_open_transaction_has_pending_outlives_the_retention_time() -> None:
+    """Its end finds it, and the offset that it would replace is there until then."""
+    desk = aged()
+    commit(desk, KAFKA, 1, 2)
+    transactional = desk.engine.transactional
+    transactional.stage(transactional.ticket(KAFKA, 7), 0, 1, [Commit("t", 0, 5)])
+    desk.advance(8 * DAY_S)
+    assert stored(desk, KAFKA) == [1], "the other one is old, and nobody's"
+    assert transactional.is_pending(KAFKA, "t", 0)
+    assert transactional.settle(KAFKA, 7, 1, (), commits=True)
+    assert stored(desk, KAFKA) == [5]
+    desk.check_fold()
+
+
 def test_a_group_with_members_keeps_its_offsets() -> None:
     desk = aged(v1_session_s=1e9)
     desk.engine.v1.join("g", "t", "c", None, 1)
