@@ -65,6 +65,8 @@ DELETE_HORIZON = 0x40
 EXTENDED = 0x80
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+# Of it, what a walk over batches looks at.
+_OUTLINE = struct.Struct(">qiibIhi")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _LEADER_EPOCH_AT = 12
@@ -244,14 +246,17 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
-def size_and_attributes(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Of the batch at ``position`` whose header, but maybe no more, is in ``buffer``: for walks
-    over stored batches. Raises CorruptMessage for a size that no batch has."""
-    fields = _HEADER.unpack_from(buffer, position)
-    size = fields[1] + LENGTH_OVERHEAD
+def outline(buffer: Buffer, position: int) -> tuple[int, int, int, int]:
+    """(size, attributes, base offset, next offset) of the batch at ``position`` whose header, but
+    maybe no more, is in ``buffer``: for walks over stored batches. Raises CorruptMessage for a size
+    that no batch has."""
+    base_offset, batch_length, _, _, _, attributes, last_delta = _OUTLINE.unpack_from(
+        buffer, position
+    )
+    size = batch_length + LENGTH_OVERHEAD
     if not HEADER_BYTES <= size <= MAX_STORED_BATCH_BYTES:
         raise CorruptMessage(f"batch at byte {position}: size of {size} bytes")
-    return size, fields[5]
+    return size, attributes, base_offset, base_offset + last_delta + 1
 
 
 def _bad_field(header: BatchHeader) -> str:

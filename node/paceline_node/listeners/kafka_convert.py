@@ -1,8 +1,9 @@
 """Stored batches in forms that a Kafka client can read.
 
-Most slices go out as they lie in the file. Two are made anew: batches with our extension (SETTLED
-B2, P6), which other readers would take for records, and everything for clients from before batches,
-who read message sets.
+Most slices go out as they lie in the file, once the heads of their batches were looked at: nobody
+but this node can tell that a batch is out of its place. Two are made anew: batches with our
+extension (SETTLED B2, P6), which other readers would take for records, and everything for clients
+from before batches, who read message sets.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from paceline.wire.batch_header import (
     EXTENSION_BYTES,
     HEADER_BYTES,
     BatchHeader,
-    size_and_attributes,
+    outline,
 )
 from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
@@ -68,10 +69,10 @@ class Converter:
             await self._room.take(_ROOM_BYTES)
             self._is_room_taken = True
 
-    async def batches(self, part: FilePart) -> FilePart | bytes:
-        """The slice as it is, or the begin of it in memory with its extended batches as plain
-        ones. Raises CorruptMessage."""
-        if not await _has_extension(part):
+    async def batches(self, part: FilePart, next_offset: int) -> FilePart | bytes:
+        """The slice up to ``next_offset`` as it is, or the begin of it in memory with its extended
+        batches as plain ones. Raises CorruptMessage."""
+        if not await _has_extension(part, next_offset):
             return part
         if self._room_bytes <= 0:
             return b""
@@ -85,7 +86,9 @@ class Converter:
         self._room_bytes -= len(made)
         return made
 
-    async def message_set(self, part: FilePart, wanted: Wanted, partition: Partition) -> bytes:
+    async def message_set(
+        self, part: FilePart, next_offset: int, wanted: Wanted, partition: Partition
+    ) -> bytes:
         """Records from the offset wanted on, uncompressed; reads on past batches that hold none
         (SETTLED B10). Raises CorruptMessage, and what reading on raises."""
         if self._room_bytes <= 0:
@@ -93,19 +96,20 @@ class Converter:
         await self._take_room()
         wanted = wanted._replace(max_bytes=min(wanted.max_bytes, self._room_bytes))
         while True:
+            await _has_extension(part, next_offset)
             data = await _begin_of(part)
             convert = partial(_message_set, wanted=wanted)
             if len(data) <= _INLINE_BYTES:
-                found, next_offset = convert(data)
+                found, seen_to = convert(data)
             else:
-                found, next_offset = await self._host.run_blocking(partial(convert, data))
+                found, seen_to = await self._host.run_blocking(partial(convert, data))
             if found:
                 self._room_bytes -= len(found)
                 return found
-            more = partition.read(next_offset, max(wanted.max_bytes, 1)).slice
+            more = partition.read(seen_to, max(wanted.max_bytes, 1)).slice
             if more is None:
                 return b""
-            part = FilePart(more.file, more.position, more.size)
+            part, next_offset = FilePart(more.file, more.position, more.size), more.next_offset
 
 
 async def _begin_of(part: FilePart) -> bytes:
@@ -115,13 +119,13 @@ async def _begin_of(part: FilePart) -> bytes:
     while end < part.size:
         if end + HEADER_BYTES > len(data):
             break
-        size, _ = size_and_attributes(data, end)
+        size = outline(data, end)[0]
         if end + size > len(data):
             break
         end += size
     if end:
         return data[:end]
-    size, _ = size_and_attributes(data, 0)
+    size = outline(data, 0)[0]
     if size > part.size:
         raise CorruptMessage(f"a batch of {size} bytes in a slice of {part.size}")
     return data + await _read(part, len(data), size - len(data))
@@ -134,9 +138,11 @@ async def _read(part: FilePart, start: int, size: int) -> bytes:
     return data
 
 
-async def _has_extension(part: FilePart) -> bool:
+async def _has_extension(part: FilePart, next_offset: int) -> bool:
     """Looks at the head of every batch, at many at once where batches are small. Raises
-    CorruptMessage where sizes on the disk do not add up."""
+    CorruptMessage where sizes on the disk do not add up, or offsets do not lead, batch after batch,
+    to ``next_offset``: no checksum covers where a batch begins."""
+    attributes, expected = 0, -1
     position, end = part.position, part.position + part.size
     while position < end:
         window = await _window(part, position, end)
@@ -144,12 +150,16 @@ async def _has_extension(part: FilePart) -> bool:
             raise CorruptMessage(f"{len(window)} bytes are left where a batch should begin")
         at = 0
         while at + HEADER_BYTES <= len(window):
-            size, attributes = size_and_attributes(window, at)
-            if attributes & EXTENDED:
-                return True
+            size, flags, base_offset, behind = outline(window, at)
+            if base_offset != expected >= 0:
+                raise CorruptMessage(f"a batch of base offset {base_offset}, expected {expected}")
+            expected = behind
+            attributes |= flags
             at += size
         position += at
-    return False
+    if expected != next_offset:
+        raise CorruptMessage(f"batches end at offset {expected}, expected {next_offset}")
+    return bool(attributes & EXTENDED)
 
 
 async def _window(part: FilePart, position: int, end: int) -> bytes:

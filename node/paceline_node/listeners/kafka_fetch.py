@@ -133,7 +133,7 @@ class KafkaFetch:
                 records = await self._records_of(asked, found, part, call, converter)
             except PacelineError as refusal:
                 if isinstance(refusal, CorruptMessage):
-                    self._suspect(found)
+                    refusal = self._refusal(found, refusal)
                 error = code_of(refusal)
         aborted = None
         if request.isolation_level:
@@ -162,19 +162,18 @@ class KafkaFetch:
         converter: Converter,
     ) -> FilePart | bytes:
         if call.version >= _FIRST_WITH_BATCHES:
-            return await converter.batches(part)
+            return await converter.batches(part, found.next_offset)
         wanted = Wanted(
             asked.fetch_offset,
             asked.partition_max_bytes,
             magic=1 if call.version >= _FIRST_WITH_MAGIC_1 else 0,
         )
         partition = self._records.leader(found.topic, found.partition)
-        return await converter.message_set(part, wanted, partition)
+        return await converter.message_set(part, found.next_offset, wanted, partition)
 
-    def _suspect(self, found: native.FetchedPartition) -> None:
+    def _refusal(self, found: native.FetchedPartition, error: CorruptMessage) -> CorruptMessage:
         partition = self._records.hosted(found.topic, found.partition)
-        if partition is not None:
-            partition.suspect(found.next_offset - 1)
+        return error if partition is None else partition.refuse(found.next_offset - 1, error)
 
     # --- LIST_OFFSETS -----------------------------------------------------------------------------
 

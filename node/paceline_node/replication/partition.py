@@ -375,8 +375,12 @@ class Partition:
         try:
             return self.log.locate(offset, max_bytes, end)
         except CorruptMessage as error:
-            self.suspect(offset)
-            raise refusal(error, self._context.node_id, self.registration) from error
+            raise self.refuse(offset, error) from error
+
+    def refuse(self, offset: int, error: CorruptMessage) -> CorruptMessage:
+        """As :meth:`suspect`, and what the reader who met with ``error`` there is told."""
+        self.suspect(offset)
+        return refusal(error, self._context.node_id, self.registration)
 
     def suspect(self, offset: int) -> None:
         """The batch at ``offset`` failed a check: have it read again, and repaired if need be."""

@@ -15,6 +15,7 @@ from paceline.wire.batch import (
     build_batch,
     build_raw_batch,
     iter_batches,
+    stamp,
 )
 from paceline.wire.batch_header import HEADER_BYTES
 from paceline.wire.compression import compress
@@ -82,7 +83,7 @@ async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
     done: list[Portion] = []
 
     async def convert(share: Portion) -> None:
-        await Converter(share, RealHost()).batches(part)
+        await Converter(share, RealHost()).batches(part, 110)
         done.append(share)
 
     async with trio.open_nursery() as nursery:
@@ -99,18 +100,22 @@ async def test_what_is_made_anew_for_all_clients_shares_a_budget() -> None:
     assert budget.held_bytes == 0
 
 
-async def converted(data: bytes) -> bytes:
-    file = MemoryDisk().create("log")
-    file.append([data])
-    with trio.fail_after(HANG_S):
-        made = await converter().batches(FilePart(file, 0, len(data)))
+async def converted(data: bytes, next_offset: int) -> bytes:
+    made = await answered(data, next_offset)
     assert isinstance(made, bytes)
     return made
 
 
+async def answered(data: bytes, next_offset: int) -> FilePart | bytes:
+    file = MemoryDisk().create("log")
+    file.append([data])
+    with trio.fail_after(HANG_S):
+        return await converter().batches(FilePart(file, 0, len(data)), next_offset)
+
+
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
 async def test_a_thinned_batch_keeps_the_records_it_has(codec: Compression) -> None:
-    made = await converted(thinned(codec))
+    made = await converted(thinned(codec), 110)
     [(at, header)] = iter_batches(made)
     assert (header.base_offset, header.last_offset, header.is_extended) == (100, 109, False)
     assert header.compression == codec
@@ -128,7 +133,7 @@ async def test_what_holds_no_record_is_an_empty_batch() -> None:
         base_offset=7,
         extension=EXTENSION._replace(kind=PayloadKind.SEAL),
     )
-    [(_, header)] = iter_batches(await converted(bytes(seal)))
+    [(_, header)] = iter_batches(await converted(bytes(seal), 8))
     assert (header.base_offset, header.record_count, header.is_extended) == (7, 0, False)
 
 
@@ -137,13 +142,48 @@ async def test_sizes_that_do_not_add_up_are_told_and_not_waited_for() -> None:
     wrong = bytearray(good + good)
     wrong[8:12] = (len(wrong) - 12 - 30).to_bytes(4, "big")
     with pytest.raises(CorruptMessage, match="30 bytes are left"):
-        await converted(bytes(wrong))
+        await converted(bytes(wrong), 2)
 
 
 async def test_an_answer_holds_no_more_than_so_much_of_what_was_made() -> None:
     one = thinned(Compression.NONE)
-    data = one * (3 * 1024 * 1024 // len(one))
-    made = await converted(data)
+    count = 3 * 1024 * 1024 // len(one)
+    data = bytearray(one * count)
+    for number in range(count):
+        stamp(data, number * len(one), 10 * number, 5)
+    made = await converted(bytes(data), 10 * count)
     assert 0 < len(made) < 1024 * 1024
     for at, _ in iter_batches(made):
         assert len(decode_records(made, at)) == 2
+
+
+@pytest.mark.parametrize("value", [b"v", b"v" * 100_000])
+@pytest.mark.parametrize("is_extended", [True, False])
+@pytest.mark.parametrize(
+    ("bases", "is_whole"),
+    [
+        ([100, 101, 102], True),
+        ([101, 101, 102], False),
+        ([100, 165, 102], False),
+        ([100, 101, 38], False),
+        ([100, 101], False),
+    ],
+)
+async def test_a_batch_out_of_its_place_is_not_sent(
+    bases: list[int], is_whole: bool, is_extended: bool, value: bytes
+) -> None:
+    """Kafka's clients take its records for those of other offsets, or pass over others."""
+    data = b""
+    for base in bases:
+        plain = build_batch([Record(-1, 1, None, value)], base_offset=base)
+        data += build_raw_batch(
+            plain[HEADER_BYTES:],
+            record_count=1,
+            base_offset=base,
+            extension=EXTENSION if is_extended else None,
+        )
+    if is_whole:
+        assert isinstance(await answered(data, 103), bytes if is_extended else FilePart)
+    else:
+        with pytest.raises(CorruptMessage, match="expected"):
+            await answered(data, 103)
