@@ -178,7 +178,9 @@ class Frontend:
             self._fetch,
             {
                 **requests.handlers(),
-                **NativeGroups(surface.groups, surface.transaction_offsets).handlers(),
+                **NativeGroups(
+                    surface.groups, surface.transaction_offsets, surface.turns
+                ).handlers(),
                 **NativeTransactions(surface.transactions).handlers(),
             },
             requests.metadata,
@@ -253,6 +255,7 @@ class Frontend:
         )
         return SegmentListener(
             env,
+            self._surface.turns,
             self._surface.segments,
             self._pravega.table_requests,
             replicas.deadlines,

@@ -27,12 +27,18 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember:
-    """``assigned`` by topic, as far as the broker knows; ``silent_s`` since the last word."""
+    """``silent_s`` since the last word."""
 
+    group: Group
     member: Member
     metadata: bytes
     silent_s: float
-    assigned: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @property
+    def assigned(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """Partitions by topic, as far as the broker knows. Read anew each time, for a millisecond
+        where they are thousands: not all who describe a group want to know."""
+        return _assigned(self.group, self.member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +90,10 @@ class Inspection:
         if math.isinf(silent_s):  # its session is over, and its leaving not written yet
             silent_s = member.session_timeout_ms / 1000
         return DescribedMember(
+            group,
             member,
             member.metadata(group.protocol),
             max(0.0, silent_s),
-            _assigned(group, member),
         )
 
     def _is_known(self, key: GroupKey) -> bool:

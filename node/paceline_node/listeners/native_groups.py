@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from paceline.errors import (
     ErrorCode,
@@ -23,20 +23,26 @@ from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
 from paceline_node.services.status import broker_info
 from paceline_node.services.transaction_offsets import TransactionOffsets
+from paceline_node.stretches import Work
 from paceline_node.transactions.keys import Family as TransactionFamily
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
+from paceline_node.turns import Turns
 
 Handler = Callable[[Frame, Principal], Awaitable[Message]]
 _LISTENERS = ("native", "http")
 _MAX_OFFSET = 2**63 - 1
+_ASSIGNED_BYTES_PER_UNIT = 1024
 
 
 class NativeGroups:
     """Handlers by api number, in :meth:`handlers`."""
 
-    def __init__(self, groups: GroupService, transactional: TransactionOffsets) -> None:
+    def __init__(
+        self, groups: GroupService, transactional: TransactionOffsets, turns: Turns
+    ) -> None:
         self._groups = groups
         self._transactional = transactional
+        self._turns = turns
 
     def handlers(self) -> dict[int, Handler]:
         """What the native listener serves of groups."""
@@ -246,7 +252,8 @@ class NativeGroups:
         self._groups.permit(principal, Operation.DESCRIBE, request.group)
         key = _key(request.family, request.group, request.subject)
         found = await self._groups.perform(key, lambda engine: Inspection(engine).describe(key))
-        return _described(found, self._groups.listed_topics(key))
+        members = await self._turns.run(_described_members(found))
+        return _described(found, members, self._groups.listed_topics(key))
 
     async def _delete(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DeleteGroup.unpack(frame.body)
@@ -323,7 +330,17 @@ def _listed(listing: Listing) -> wire.GroupListing:
     )
 
 
-def _described(found: Description, listed: tuple[str, ...]) -> wire.GroupDescription:
+def _described_members(found: Description) -> Work[list[wire.GroupMember]]:
+    members = []
+    for each in found.members:
+        yield 1 + len(each.member.assignment) // _ASSIGNED_BYTES_PER_UNIT
+        members.append(_described_member(each))
+    return members
+
+
+def _described(
+    found: Description, members: Sequence[wire.GroupMember], listed: tuple[str, ...]
+) -> wire.GroupDescription:
     key, group = found.key, found.group
     return wire.GroupDescription(
         key.family.value,
@@ -334,7 +351,7 @@ def _described(found: Description, listed: tuple[str, ...]) -> wire.GroupDescrip
         group.protocol_type,
         group.protocol,
         group.leader,
-        tuple(_described_member(each) for each in found.members),
+        tuple(members),
         listed,
     )
 

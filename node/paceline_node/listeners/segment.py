@@ -21,6 +21,7 @@ from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.services.segments import SegmentService
+from paceline_node.turns import Turns
 
 _TRANSIENT_NODE_BYTES = 128 * 1024 * 1024
 """What large Events of all connections may hold before they are merged."""
@@ -32,6 +33,7 @@ class SegmentListener:
     def __init__(
         self,
         env: Env,
+        turns: Turns,
         segments: SegmentService,
         tables: TableRequests,
         deadlines: Deadlines,
@@ -41,6 +43,7 @@ class SegmentListener:
         inflight_node_bytes: int,
     ) -> None:
         self._env = env
+        self._turns = turns
         self._segments = segments
         self._deadlines = deadlines
         self._limits = limits
@@ -53,6 +56,7 @@ class SegmentListener:
         self._meters = metrics.requests_by("segment", names)
         self._modern = ModernServices(
             env,
+            turns,
             segments,
             tables,
             self._budget,
@@ -70,6 +74,7 @@ class SegmentListener:
         async with stream:
             connection = SegmentConnection(
                 self._env,
+                self._turns,
                 self._segments,
                 client.principal,
                 self._deadlines,

@@ -42,8 +42,11 @@ from paceline_node.observe.metrics import RequestMeters
 from paceline_node.peers.deadlines import Deadlines
 from paceline_node.security.principals import Principal
 from paceline_node.services.segments import SegmentService
+from paceline_node.turns import Turns
 
 _RECEIVE_BYTES = 256 * 1024
+_MESSAGES_AT_ONCE = 200
+"""Done before others have their turn: the smallest messages are eight bytes."""
 _MAX_ADMIN_REQUESTS = 64
 _SETTLE_S = 1.0
 _UNSUPPORTED = {m.CreateBatch: "createBatch", m.MergeBatch: "mergeBatch"}
@@ -62,6 +65,7 @@ class SegmentConnection:
     def __init__(
         self,
         env: Env,
+        turns: Turns,
         segments: SegmentService,
         principal: Principal,
         deadlines: Deadlines,
@@ -72,6 +76,7 @@ class SegmentConnection:
         account: str = "",
     ) -> None:
         self._memory = memory
+        self._turns = turns
         self._limits = limits
         self._budget = budget
         self._writers = segments.writers
@@ -164,21 +169,32 @@ class SegmentConnection:
                 data = await stream.receive_some(_RECEIVE_BYTES)
             if not data:
                 return _End.SILENCE
-            for step in self._machine.receive(data):
-                match step:
-                    case Violated(error):
-                        self._outbox.send(
-                            m.ErrorMessage(m.NO_ID, "", str(error), ReplyCode.PROTOCOL_ERROR)
-                        )
-                        return _End.FAULT
-                    case OtherDialect(hello) if speaks(hello.high, hello.low):
-                        return step
-                    case OtherDialect():
-                        # Our own range of versions, as the original answers before it closes.
-                        self._outbox.send(m.Hello(NEWEST_VERSION, OLDEST_VERSION))
-                        return _End.FAULT
-                    case _:
-                        await self._do(step, nursery)
+            end = await self._take(self._machine.receive(data, at_most=_MESSAGES_AT_ONCE), nursery)
+            while end is None and self._machine.has_more:
+                await self._turns.next()
+                steps = self._machine.receive(b"", at_most=_MESSAGES_AT_ONCE)
+                end = await self._take(steps, nursery)
+            if end is not None:
+                return end
+
+    async def _take(self, steps: list[Step], nursery: trio.Nursery) -> _End | OtherDialect | None:
+        """Do what the client asks for; how the connection ends, where it is to."""
+        for step in steps:
+            match step:
+                case Violated(error):
+                    self._outbox.send(
+                        m.ErrorMessage(m.NO_ID, "", str(error), ReplyCode.PROTOCOL_ERROR)
+                    )
+                    return _End.FAULT
+                case OtherDialect(hello) if speaks(hello.high, hello.low):
+                    return step
+                case OtherDialect():
+                    # Our own range of versions, as the original answers before it closes.
+                    self._outbox.send(m.Hello(NEWEST_VERSION, OLDEST_VERSION))
+                    return _End.FAULT
+                case _:
+                    await self._do(step, nursery)
+        return None
 
     async def _capacity(self) -> None:
         """Return once enough of what was received is committed."""

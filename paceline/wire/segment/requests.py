@@ -7,6 +7,7 @@ header, before any of its payload is kept.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from paceline.wire.segment import modern
@@ -43,15 +44,21 @@ class RequestReader:
         self._at = 0
         self.fault: SegmentProtocolError | None = None
         """Why nothing more is taken in."""
+        self.has_more = False
+        """Whether :meth:`receive` is to be called again, without data."""
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes received of a request that is not whole yet."""
         return len(self._buffer)
 
-    def receive(self, data: bytes | bytearray | memoryview) -> list[Request]:
-        """All requests that are whole now, in order. Never raises: what is behind a violation of
-        the protocol is dropped, and :attr:`fault` is set."""
+    def receive(
+        self, data: bytes | bytearray | memoryview, *, at_most: int = sys.maxsize
+    ) -> list[Request]:
+        """The requests that are whole now, in order; ``at_most`` so many, and :attr:`has_more`
+        where others may lie behind them. Never raises: what is behind a violation of the protocol
+        is dropped, and :attr:`fault` is set."""
+        self.has_more = False
         if self.fault is not None:
             return []
         self._buffer += data
@@ -59,6 +66,9 @@ class RequestReader:
         try:
             while (request := self._next()) is not None:
                 requests.append(request)
+                if len(requests) == at_most:
+                    self.has_more = True
+                    break
         except SegmentProtocolError as error:
             self.fault = error
         del self._buffer[: self._at]

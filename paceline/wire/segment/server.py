@@ -17,6 +17,7 @@ any of its payload is kept, and one message being put together from pieces.
 from __future__ import annotations
 
 import enum
+import sys
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -157,21 +158,30 @@ class ServerConnection:
         self._is_first = True
         self._is_over = False
         self._steps: list[Step] = []
+        self.has_more = False
+        """Whether :meth:`receive` is to be called again, without data."""
 
     @property
     def buffered_bytes(self) -> int:
         """Bytes received of a message that is not whole yet."""
         return len(self._buffer) + self._assembly.held_bytes
 
-    def receive(self, data: bytes | bytearray | memoryview) -> list[Step]:
-        """What the received bytes ask for, in order. Never raises: errors are steps."""
+    def receive(
+        self, data: bytes | bytearray | memoryview, *, at_most: int = sys.maxsize
+    ) -> list[Step]:
+        """What the received bytes ask for, in order; of ``at_most`` messages or runs of Events, and
+        :attr:`has_more` where others may lie behind them. Never raises: errors are steps."""
         self._steps = []
+        self.has_more = False
         if self._is_over:
             return []
         self._buffer += data
         try:
             while not self._is_over and self._advance():
-                pass
+                at_most -= 1
+                if not at_most:
+                    self.has_more = not self._is_over
+                    break
         except SegmentProtocolError as error:
             self._is_over = True
             self._steps.append(Violated(error))

@@ -15,6 +15,7 @@ from paceline.errors import (
     PacelineError,
     UnknownMember,
 )
+from paceline.wire.consumer_protocol import Assignment
 from paceline.wire.coordinator.messages import PingRequest, StopRequest
 from paceline_node.groups.coordinator_groups import coordinator_key
 from paceline_node.groups.inspection import Inspection
@@ -362,6 +363,17 @@ def test_commits_of_the_present_generation_only() -> None:
         check(KEY, 1, "b")
     with pytest.raises(UnknownMember):
         check(coordinator_key("other"), 1, "a")
+
+
+def test_assignments_are_read_only_for_who_wants_to_know_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They were for everybody: 480 of 64 KB kept the event loop for 0.56 s."""
+    crew, _ = stable("a", "b")
+    read = []
+    monkeypatch.setattr(Assignment, "from_bytes", read.append)
+    assert len(Inspection(crew.engine).describe(KEY).members) == 2
+    assert not read
 
 
 def test_operators_see_the_group_and_cannot_delete_it_while_it_has_consumers() -> None:
