@@ -29,11 +29,20 @@ SETTINGS = {
 
 
 def main(
-    master: str, bootstrap: str, source: str, target: str, checkpoint: str, options: str
+    master: str,
+    bootstrap: str,
+    source: str,
+    target: str,
+    checkpoint: str,
+    options: str,
+    settings: str,
 ) -> None:
-    """``options``: JSON, where the source begins and how much a batch takes."""
+    """JSON are ``options``, where the source begins and how much a batch takes, and ``settings`` of
+    Spark."""
     folder = {f"spark.executorEnv.{points.FOLDER_VARIABLE}": str(points.folder())}
-    spark = local_session("pipeline-chaos", master=master, conf={**SETTINGS, **folder})
+    spark = local_session(
+        "pipeline-chaos", master=master, conf={**SETTINGS, **folder, **json.loads(settings)}
+    )
     gateway = spark.sparkContext._gateway
     assert gateway is not None, "a driver has a Java"
     points.tell(points.DRIVER, f"{os.getpid()} {gateway.proc.pid}")

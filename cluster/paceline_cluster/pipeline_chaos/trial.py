@@ -25,6 +25,8 @@ LONGEST_DELAY_MS = 60
 """A commit, its connection included, takes some tens of milliseconds."""
 DRIVER_S = 600.0
 """No driver takes this long; it bounds a hang."""
+SHARED = {"spark.cores.max": "1"}
+"""Settings of drivers that run at the same time: the first would take all cores of a cluster."""
 ANSWERED = (points.ZOMBIE, points.TWO_DRIVERS)
 
 
@@ -112,6 +114,7 @@ class Runner:
                     self._spark if isinstance(self._spark, str) else self._spark.url,
                     *(",".join(self._rig.addresses), SOURCE, self._trial.target),
                     *(str(self._base / "checkpoint"), json.dumps(self._options)),
+                    json.dumps(SHARED if self._trial.point == points.TWO_DRIVERS else {}),
                 ],
                 env={**os.environ, points.FOLDER_VARIABLE: str(self._base)},
                 stdin=subprocess.DEVNULL,
