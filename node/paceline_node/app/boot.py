@@ -54,6 +54,13 @@ class Boot:
     same_boot: bool = False
 
     @property
+    def metadata_reached(self) -> int:
+        """How far the metadata log reached that the process before knew; -1: not known."""
+        return (
+            -1 if self.previous is None else self.previous.metadata.of(self.meta.directory_id.bytes)
+        )
+
+    @property
     def acked_unsynced(self) -> bool:
         """Whether the process before may have acknowledged what it had not synced."""
         return self.previous is None or not self.previous.flush_floor.counts_durable

@@ -216,6 +216,7 @@ class Broker:
                 broker_epoch=broker_epoch,
                 boot_id=boot.boot_id,
                 flush_floor=floor,
+                metadata=self._metadata.witness(),
             )
         )
         self.replicas.registered(broker_epoch, floor)
@@ -337,7 +338,9 @@ class Broker:
             await self._replica_tasks_ended.wait()
             try:
                 await self.replicas.close()
-                await self._incarnation.write(incarnation.stopped(self._incarnation.current))
+                await self._incarnation.write(
+                    incarnation.stopped(self._incarnation.current, self._metadata.witness())
+                )
             except OSError as error:
                 if not is_full(error):
                     raise

@@ -21,6 +21,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.services.status import QuorumView
 from paceline_node.settings import Settings
+from paceline_node.storage.incarnation import Witness
 from paceline_node.storage.room import when_there_is_room
 
 
@@ -33,6 +34,7 @@ async def open_store(env: Env, boot: Boot) -> RaftStore:
             METADATA,
             boot.meta.cluster_id,
             disk_failed=boot.disk_failed,
+            reached=boot.metadata_reached,
         )
     )
     if store.recovery.mended:
@@ -49,6 +51,7 @@ class Metadata:
         self, settings: Settings, env: Env, boot: Boot, store: RaftStore, peering: Peering
     ) -> None:
         self.store_on_disk = store
+        self._directory_id = boot.meta.directory_id
         self.image_store = MetadataStore(boot.meta.cluster_id)
         self._deposed = trio.Event()
         raft = settings.raft
@@ -97,6 +100,11 @@ class Metadata:
         else:
             self._deposed.set()
         self.controller.role_changed()
+
+    def witness(self) -> Witness:
+        """What the log here holds for good, for a file that does not lie beside it."""
+        offset = min(self.image_offset(), self.store_on_disk.durable_index)
+        return Witness(self._directory_id.bytes, offset)
 
     def image_offset(self) -> int:
         """The metadata offset applied here."""

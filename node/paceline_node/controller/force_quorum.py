@@ -45,6 +45,7 @@ from paceline_node.controller.records import Config as ConfigRecord
 from paceline_node.controller.records import Partition, ProducerIds, Record, decode_record
 from paceline_node.controller.state import PRODUCER_ID_BLOCK
 from paceline_node.env import Disk
+from paceline_node.storage import incarnation
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.storage.memory import MemoryDisk
 
@@ -98,7 +99,9 @@ async def examine(disk: Disk, path: str, meta: DirectoryMeta) -> Survivor:
             await _copy(disk, f"{directory}/{name}", copy)
     if disk.exists(mark_of(path)):
         await _copy(disk, mark_of(path), copy)
-    store = await RaftStore.open(copy, path, meta.cluster_id)
+    previous = await incarnation.read(disk, meta.node)
+    reached = -1 if previous is None else previous.metadata.of(meta.directory_id.bytes)
+    store = await RaftStore.open(copy, path, meta.cluster_id, reached=reached)
     store.close()
     return Survivor(meta, store.recovery.hard_state, store.recovery.log)
 

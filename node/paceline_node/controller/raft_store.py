@@ -115,14 +115,23 @@ class RaftStore:
         self._hard_state = recovery.hard_state
         self._synced = 0
         self._last = (recovery.log.last_index, recovery.log.last_term)
+        self.durable_index = -1
+        """The end of the log that is durable; committed or not."""
         self._highest: dict[int, int] = {}
         self._snapshots: list[int] = []
 
     @classmethod
     async def open(
-        cls, disk: Disk, path: str, cluster_id: UUID, *, disk_failed: bool = False
+        cls,
+        disk: Disk,
+        path: str,
+        cluster_id: UUID,
+        *,
+        disk_failed: bool = False,
+        reached: int = -1,
     ) -> RaftStore:
-        """Recover the directory (created when missing) and make all that was read durable.
+        """Recover the directory (created when missing) and make all that was read durable. The log
+        of this member is known to have ``reached`` that index, and it was committed.
 
         With ``disk_failed`` a sync failed under the process before, so syncing what was read would
         prove nothing: it is written anew first (``storage/rewriting.py``). Raises MetadataCorrupt,
@@ -130,14 +139,23 @@ class RaftStore:
         """
         mark = await PromiseMark.open(disk, path)
         try:
-            return await cls._open(disk, path, cluster_id, mark, disk_failed=disk_failed)
+            return await cls._open(
+                disk, path, cluster_id, mark, disk_failed=disk_failed, reached=reached
+            )
         except BaseException:
             mark.close()
             raise
 
     @classmethod
     async def _open(
-        cls, disk: Disk, path: str, cluster_id: UUID, mark: PromiseMark, *, disk_failed: bool
+        cls,
+        disk: Disk,
+        path: str,
+        cluster_id: UUID,
+        mark: PromiseMark,
+        *,
+        disk_failed: bool,
+        reached: int,
     ) -> RaftStore:
         is_first = not disk.exists(copy_of(path))
         try:
@@ -171,6 +189,11 @@ class RaftStore:
                 f"{mark_of(path)}: {forgotten}"
             )
         recovery = Recovery(hard_state, log, replay.truncated, bad, mended)
+        if log.last_index < reached:
+            raise MetadataCorrupt(
+                f"{path}, its copy and {mark_of(path)} are older than this node's incarnation: the "
+                f"log had reached {reached}, and ends at {log.last_index}"
+            )
         store = cls(disk, path, cluster_id, recovery, mark)
         await store._begin(replay, snapshots, disk_failed=disk_failed)
         return store
@@ -195,6 +218,7 @@ class RaftStore:
         # snapshot made void is left behind at the same time. And the hard state anew: it, too, may
         # have been read from the page cache alone.
         await self._roll()
+        self.durable_index = self._last[0]
         self._promised()
 
     def close(self) -> None:
@@ -263,6 +287,7 @@ class RaftStore:
         """A snapshot from the leader replaces the log."""
         await self._write_snapshot(snapshot)
         self._last = (snapshot.index, snapshot.term)
+        self.durable_index = snapshot.index
         await self._roll()
         for number in [number for number in self._highest if number != self._number]:
             self._remove_segment(number)
@@ -280,6 +305,7 @@ class RaftStore:
         self.sync_count += 1
         await self._disk.sync([self._active, *self._mark.to_ride()])
         self._synced = size
+        self.durable_index = entries[-1].index
 
     async def _roll(self) -> None:
         """Begin a new segment; everything before it is synced."""

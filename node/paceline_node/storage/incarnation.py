@@ -4,9 +4,11 @@
 ``incarnation``, framed as in ``checkpoint.py``; the payload is::
 
     msgpack [boot_seq, broker_epoch, boot_id, clean, tainted, flush_floor (0 strongest .. 3),
-             node (cluster id and node id, 20 bytes)]
+             node (cluster id and node id, 20 bytes),
+             directory id (16 bytes), metadata offset]
 
-Versions before named no node. Another node's file says nothing of this one: it is as if missing.
+Versions before named no node, and no metadata. Another node's file says nothing of this one: it is
+as if missing.
 
 The decision is pure. Its life in a process:
 
@@ -48,6 +50,22 @@ _NEVER = BrokerEpoch(-1)
 
 
 @dataclass(frozen=True, slots=True)
+class Witness:
+    """What the metadata log of the member ``directory`` held, committed and durable: everything to
+    ``offset``. One that ends below it is older than this file, however whole it looks."""
+
+    directory: bytes = bytes(16)
+    offset: int = -1
+
+    def of(self, directory: bytes) -> int:
+        """How far the log of this member reached; -1: not known."""
+        return self.offset if directory == self.directory else -1
+
+
+NO_WITNESS = Witness()
+
+
+@dataclass(frozen=True, slots=True)
 class Incarnation:
     """What a process leaves behind for the next one on the same data directory.
 
@@ -61,6 +79,7 @@ class Incarnation:
     clean: bool = False
     tainted: bool = False
     flush_floor: FlushMode = FlushMode.GROUP
+    metadata: Witness = NO_WITNESS
 
     @property
     def trusted(self) -> bool:
@@ -125,7 +144,12 @@ def begin(previous: Incarnation | None, verdict: Verdict, *, wall_ms: int = 0) -
 
 
 def registered(
-    current: Incarnation, *, broker_epoch: BrokerEpoch, boot_id: str, flush_floor: FlushMode
+    current: Incarnation,
+    *,
+    broker_epoch: BrokerEpoch,
+    boot_id: str,
+    flush_floor: FlushMode,
+    metadata: Witness = NO_WITNESS,
 ) -> Incarnation:
     """The state to write after the controller accepted this process. ``flush_floor`` is the
     weakest mode of any topic it hosts."""
@@ -134,6 +158,7 @@ def registered(
         broker_epoch=broker_epoch,
         boot_id=boot_id,
         flush_floor=flush_floor,
+        metadata=metadata,
         tainted=False,
         clean=False,
     )
@@ -145,9 +170,9 @@ def lowered(current: Incarnation, flush_floor: FlushMode) -> Incarnation:
     return replace(current, flush_floor=flush_floor)
 
 
-def stopped(current: Incarnation) -> Incarnation:
+def stopped(current: Incarnation, metadata: Witness = NO_WITNESS) -> Incarnation:
     """The state to write when every log is flushed and closed."""
-    return replace(current, clean=True)
+    return replace(current, clean=True, metadata=metadata)
 
 
 def mark_failed(disk: Disk) -> None:
@@ -187,6 +212,8 @@ async def write(disk: Disk, incarnation: Incarnation, node: bytes = ANY_NODE) ->
             incarnation.tainted,
             incarnation.flush_floor.weakness,
             node,
+            incarnation.metadata.directory,
+            incarnation.metadata.offset,
         ]
     )
     await checkpoint.write(disk, NAME, checkpoint.Kind.INCARNATION, payload)
@@ -207,6 +234,7 @@ def _unpack(payload: bytes, node: bytes) -> Incarnation:
         boot_seq, broker_epoch, boot_id, clean, tainted, floor, *more = msgpack.unpackb(payload)
         if more and ANY_NODE not in (node, more[0]) and more[0] != node:
             raise ValueError("it is another node's")
+        metadata = Witness(bytes(more[1]), int(more[2])) if len(more) > 1 else NO_WITNESS
         return Incarnation(
             int(boot_seq),
             BrokerEpoch(int(broker_epoch)),
@@ -214,6 +242,7 @@ def _unpack(payload: bytes, node: bytes) -> Incarnation:
             clean is True,
             tainted is not False,
             FlushMode.of_weakness(floor),
+            metadata,
         )
-    except (TypeError, ValueError, msgpack.UnpackException) as error:
+    except (IndexError, TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{NAME}: {error}") from None

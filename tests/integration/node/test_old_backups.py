@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -112,3 +113,33 @@ async def test_an_old_incarnation_file_is_refused_and_removing_it_loses_nothing(
         (data_dir(tmp_path, node) / "incarnation").write_bytes(foreign)
         await nodes.start(node)  # as if there were none: nobody needs to remove it
         await nodes.in_sync("orders", 0, 0, 1, 2)
+
+
+async def test_older_metadata_is_told_by_the_incarnation_and_nobody_votes_by_it(tmp_path) -> None:
+    """Both copies and their mark are of a backup, all else is new: with such a voter the quorum
+    lost what it had committed, and wrote other entries under terms that had been used."""
+    kept = ("metadata", "metadata.copy", "metadata.mark")
+    async with cluster(tmp_path) as nodes:
+        node, place = 2, data_dir(tmp_path, 2)
+        await nodes.stop(node)
+        backup = tmp_path / "backup"
+        shutil.copytree(place, backup)
+        await nodes.start(node)
+        async with NativeConnection(nodes.up[0].addresses["native"]) as connection:
+            wish = CreateTopic("later", 1, 3, {})
+            await connection.call(NativeApi.CREATE_TOPIC, wish, TopicCreated)
+        await nodes.in_sync("later", 0, 0, 1, 2)
+        before = json.loads((place / "meta.json").read_text())["directory_id"]
+        await nodes.stop(node)
+        for name in kept:
+            old, new = backup / name, place / name
+            if old.is_dir():
+                shutil.rmtree(new)
+                shutil.copytree(old, new)
+            else:
+                shutil.copy2(old, new)
+
+        await nodes.start(node)
+        after = json.loads((place / "meta.json").read_text())["directory_id"]
+        assert after != before, "taken in as a new member"
+        await nodes.in_sync("later", 0, 0, 1, 2)

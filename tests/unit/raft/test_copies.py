@@ -175,6 +175,19 @@ async def test_both_copies_as_they_were_some_time_ago() -> None:
     assert found != []
 
 
+async def test_the_mark_is_as_old_as_both_copies() -> None:
+    """The node's incarnation says how far the log had reached."""
+    disk = MemoryDisk()
+    states = await lived(disk)
+    _, found, _ = await promises(disk)
+    for name in tree(disk):
+        disk.remove(name)
+    for name, content in states[0].items():
+        put(disk, name, content)
+    with pytest.raises(MetadataCorrupt, match="older than this node's incarnation"):
+        await RaftStore.open(disk, PATH, CLUSTER, reached=found[-1].index)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
