@@ -50,12 +50,16 @@ class Kind(enum.IntEnum):
     EPOCHS = 2
     PRODUCERS = 3
     OFFSETS = 4
+    """Any of 11 to 13, as versions before wrote them."""
     PARTITION = 5
     RAFT_STATE = 6
     SNAPSHOT = 7
     DAMAGE = 8
     COMPACTION = 9
     STATE = 10
+    RECOVERY_POINTS = 11
+    HIGH_WATERMARKS = 12
+    LOG_STARTS = 13
 
 
 def new_lock() -> trio.Lock:

@@ -81,6 +81,15 @@ class Offsets(enum.Enum):
     never falls, so the higher of two holds."""
 
     @property
+    def kind(self) -> checkpoint.Kind:
+        """Each is of its own: high watermarks in the place of log starts would delete all logs."""
+        return {
+            Offsets.RECOVERY: checkpoint.Kind.RECOVERY_POINTS,
+            Offsets.HIGH_WATERMARK: checkpoint.Kind.HIGH_WATERMARKS,
+            Offsets.LOG_START: checkpoint.Kind.LOG_STARTS,
+        }[self]
+
+    @property
     def files(self) -> tuple[str, ...]:
         """In the order in which they are written; each alone is enough."""
         if self is Offsets.LOG_START:
@@ -316,7 +325,7 @@ async def write_offsets(disk: Disk, which: Offsets, offsets: Mapping[PartitionKe
     """Replace an offsets checkpoint durably."""
     rows = sorted((key[0].bytes, key[1], offset) for key, offset in offsets.items())
     for name in which.files:
-        await checkpoint.write(disk, name, checkpoint.Kind.OFFSETS, msgpack.packb(rows))
+        await checkpoint.write(disk, name, which.kind, msgpack.packb(rows))
 
 
 async def read_offsets(disk: Disk, which: Offsets) -> dict[PartitionKey, int] | None:
@@ -326,7 +335,7 @@ async def read_offsets(disk: Disk, which: Offsets) -> dict[PartitionKey, int] | 
 
 async def read_each(disk: Disk, which: Offsets) -> list[dict[PartitionKey, int] | None]:
     """What each of its files says."""
-    return [await _read_offsets(disk, name) for name in which.files]
+    return [await _read_offsets(disk, which.kind, name) for name in which.files]
 
 
 def higher(
@@ -340,11 +349,17 @@ def higher(
     return {key: max(each[key] for each in readable if key in each) for key in keys}
 
 
-async def _read_offsets(disk: Disk, name: str) -> dict[PartitionKey, int] | None:
+async def _read_offsets(
+    disk: Disk, kind: checkpoint.Kind, name: str
+) -> dict[PartitionKey, int] | None:
     try:
-        payload = await checkpoint.read(disk, name, checkpoint.Kind.OFFSETS)
-        if payload is None:
+        content = await checkpoint.read_file(disk, name)
+        if content is None:
             return None
+        try:
+            payload = checkpoint.decode(kind, content)
+        except CorruptMessage:
+            payload = checkpoint.decode(checkpoint.Kind.OFFSETS, content)
         rows = checkpoint.unpack_rows(payload, 3)
         return {(TopicId(UUID(bytes=row[0])), int(row[1])): int(row[2]) for row in rows}
     except (CorruptMessage, TypeError, ValueError):

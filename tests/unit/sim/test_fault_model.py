@@ -201,6 +201,9 @@ def test_every_kind_of_checkpoint_has_its_row() -> None:
         checkpoint.Kind.DAMAGE: "damaged.ckpt",
         checkpoint.Kind.COMPACTION: "compaction.ckpt",
         checkpoint.Kind.STATE: "producers.snap",
+        checkpoint.Kind.RECOVERY_POINTS: "recovery.ckpt",
+        checkpoint.Kind.HIGH_WATERMARKS: "hw.ckpt",
+        checkpoint.Kind.LOG_STARTS: "logstart.ckpt",
     }
     assert set(rows) == set(checkpoint.Kind)
     assert set(rows.values()) <= {kind.name for kind in FILES}

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId, TopicId
-from paceline_node.storage import incarnation, layout
+from paceline_node.storage import checkpoint, incarnation, layout
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.layout import DirectoryMeta, Offsets
 from paceline_node.storage.log import Log
@@ -89,6 +89,23 @@ async def test_partitions_and_strays(tmp_path: Path) -> None:
         assert (kept.path, kept.since_ms) == (stray, 123_456)
         assert kept.identity == PartitionIdentity(TOPIC, "orders", 0)
         disk.close()
+
+
+async def test_offsets_under_the_name_of_others_are_none() -> None:
+    """High watermarks taken for log starts would delete everything."""
+    disk = MemoryDisk()
+    await layout.write_offsets(disk, Offsets.HIGH_WATERMARK, {(TOPIC, 0): 70})
+    for name in Offsets.LOG_START.files:
+        disk.create(name).append([disk.content("hw.ckpt")])
+    assert await layout.read_offsets(disk, Offsets.LOG_START) is None
+
+
+async def test_offsets_of_versions_before_are_read() -> None:
+    disk = MemoryDisk()
+    await layout.write_offsets(disk, Offsets.RECOVERY, {(TOPIC, 0): 70})
+    payload = checkpoint.decode(checkpoint.Kind.RECOVERY_POINTS, disk.content("recovery.ckpt"))
+    disk.overwrite("recovery.ckpt", checkpoint.encode(checkpoint.Kind.OFFSETS, payload))
+    assert await layout.read_offsets(disk, Offsets.RECOVERY) == {(TOPIC, 0): 70}
 
 
 async def test_offsets() -> None:
