@@ -53,6 +53,9 @@ class ReplicaLog(Protocol):
         """Where ``truncate`` would end the log: it removes whole batches."""
 
     def begin_at(self, state: FrozenTable, *, is_kept: bool) -> None: ...
+    def doubt(self, offset: int, error: CorruptMessage) -> None:
+        """The segment that holds ``offset`` is to be read against the epoch table, and repaired."""
+
     def advance_start(self, offset: int) -> None: ...
 
 
@@ -212,20 +215,28 @@ class Replica:
         # A term that this replica led without a single write is no part of its log: named as the
         # epoch of its last batch it would make the new leader see a fork where there is none.
         self.log.epochs.truncate_end(self.log.log_end_offset)
+        self._doubt_above(registration.leader_epoch)
         self.follower = FollowerState(registration.leader, registration.leader_epoch)
         return Transition.FOLLOWER
 
     def _become_leader(self, registration: Partition, now: float) -> None:
-        epochs = self.log.epochs
-        assert registration.leader_epoch > epochs.last_epoch, (  # I7, I21
-            f"elected in epoch {registration.leader_epoch}, log has {epochs.last_epoch}"
-        )
+        self._doubt_above(registration.leader_epoch - 1)  # I7, I21
         self._leave_role(Role.LEADER)
         end = self.log.log_end_offset
-        epochs.assign(registration.leader_epoch, end)
+        self.log.epochs.assign(registration.leader_epoch, end)
         # Always a new state: what followers said in an earlier epoch may be truncated (3.2).
         self.leader = LeaderState(self.me, registration, end, now)
         self._clamp(self.high_watermark)
+
+    def _doubt_above(self, newest: int) -> None:
+        """No leader epoch above ``newest`` can have written anything: a batch of one has rotted
+        outside its checksum, and is to be read against a table that knows none."""
+        log = self.log
+        named = log.epochs.last_epoch
+        start = log.epochs.lower(newest)
+        if start is not None and start < log.log_end_offset:
+            text = f"leader epoch {named} from offset {start} on, {newest} at most has begun"
+            log.doubt(start, CorruptMessage(text))
 
     # --- leader ----------------------------------------------------------------------------------
 
@@ -518,14 +529,11 @@ class Replica:
         if follower is None or not follower.is_behind:
             return False
         follower.is_behind = False
-        self._begin_at(state)
+        self.begin_anew(state)
         return True
 
     def begin_anew(self, state: FrozenTable) -> None:
         """As :meth:`begin_at`, for a damaged replica, which nobody counts."""
-        self._begin_at(state)
-
-    def _begin_at(self, state: FrozenTable) -> None:
         self.log.begin_at(state, is_kept=True)  # first: where there is no room, nothing happens
         if self.follower is not None:
             self.follower.in_flight = None

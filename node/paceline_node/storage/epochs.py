@@ -93,6 +93,17 @@ class EpochCache:
             self._starts.pop()
         return len(self._starts) != count
 
+    def lower(self, newest: int) -> int | None:
+        """No term above ``newest`` has begun: what the table says of such goes. Where the first
+        began, None if there was none; its records count to the term before, or to the oldest."""
+        start = None
+        while self._epochs and self._epochs[-1] > newest:
+            self._epochs.pop()
+            start = self._starts.pop()
+        if start is not None and not self._epochs:
+            self.assign(0, start)
+        return start
+
     def truncate_start(self, offset: int) -> bool:
         """The log now begins at ``offset``: drop entries whose successor begins at or before it;
         the one that covers it begins there."""

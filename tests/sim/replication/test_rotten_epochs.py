@@ -33,6 +33,14 @@ def rot_epoch(cluster: MemoryCluster, number: int, offset: int, change: int) -> 
     raise AssertionError(f"no batch at {offset}")
 
 
+def lose_proofs(cluster: MemoryCluster, number: int) -> None:
+    """What says beside the log of which leader epochs it is."""
+    disk = cluster.disks[number]
+    for path, _ in list(disk.files()):
+        if path == "durable.marks" or (path.startswith("topics/t-0.") and "epochs" in path):
+            disk.lose(path)
+
+
 @pytest.mark.parametrize(
     ("change", "offset"), [(1, END - 1), (256, END - 1), (-1, END - 1), (1, END - 7)]
 )
@@ -106,4 +114,35 @@ async def test_a_follower_takes_no_epoch_that_its_leader_does_not_vouch_for(
         for node in cluster.nodes.values():
             assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
             assert node.partition("t").log.epochs.epoch_at(offset) == told
+            assert not node.failures
+
+
+@pytest.mark.parametrize("change", [1 << 24, 1 << 30])
+@pytest.mark.parametrize("is_orderly", [True, False])
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_an_epoch_that_has_not_begun_is_damage(
+    role: str, is_orderly: bool, change: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Neither table nor mark are there to tell, and the log may be elected."""
+    async with memory_cluster() as cluster:
+        leader = await cluster.written(RECORDS, min_insync_replicas="2")
+        told = leader.log.epochs.epoch_at(END - 1)
+        hurt = leader.leader if role == "leader" else cluster.follower().node_id
+        numbers = list(cluster.nodes)
+        for number in [*[n for n in numbers if n != hurt], hurt]:  # the last one leads again
+            await (cluster.stop(number) if is_orderly else cluster.kill(number))
+        rot_epoch(cluster, hurt, END - 1, change)
+        lose_proofs(cluster, hurt)
+        await cluster.start(hurt)
+        for number in numbers:
+            if number != hurt:
+                await cluster.start(number)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3, timeout_s=60)
+        led = cluster.leader("t")
+        assert led is not None
+        await produce(led, batch(b"more"))
+        await cluster.wait(lambda: cluster.all_at("t", END + 1))
+        for node in cluster.nodes.values():
+            assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
+            assert node.partition("t").log.epochs.epoch_at(END - 1) == told
             assert not node.failures

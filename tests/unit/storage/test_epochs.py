@@ -168,3 +168,13 @@ def test_the_entries_of_a_range_are_those_that_cover_it() -> None:
     assert cache.span_at(10) == (2, 20)
     assert cache.span_at(30) == (5, float("inf"))
     assert EpochCache([(3, 7)]).span_at(6) == (-1, 7)
+
+
+def test_terms_that_have_not_begun_are_no_terms() -> None:
+    cache = EpochCache([(0, 0), (2, 10), (5, 20)])
+    assert cache.lower(5) is None
+    assert cache.lower(1) == 10
+    assert cache.entries == [(0, 0)]
+    alone = EpochCache([(1 << 24, 7)])
+    assert alone.lower(3) == 7
+    assert alone.entries == [(0, 7)]

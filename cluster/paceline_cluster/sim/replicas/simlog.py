@@ -108,6 +108,9 @@ class SimLog:
         self.log_start_offset = offset
         self.epochs.truncate_start(offset)
 
+    def doubt(self, offset: int, error: CorruptMessage) -> None:
+        raise AssertionError(f"nothing rots here: {error}")
+
     def recover(self) -> None:
         """What a start does: epochs are rebuilt from the records, and all is fsynced."""
         self.epochs = EpochCache()
