@@ -27,6 +27,7 @@ from paceline.errors import (
 from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.pieces import latest
 from paceline_node.groups.records import Group, Member, Phase
@@ -166,7 +167,9 @@ class CursusGroups(BrokerAssigned):
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def commit(self, member: CursusMember, commits: Sequence[Commit]) -> None:
+    def commit(
+        self, member: CursusMember, commits: Sequence[Commit], client: str = UNKNOWN
+    ) -> None:
         """Store all, or nothing. Raises as :meth:`sync`, NotOwner, Regression, what writing
         does."""
         group = self._check(member)
@@ -186,7 +189,7 @@ class CursusGroups(BrokerAssigned):
                 raise NotOwner(key, member.member, each.partition, group.generation)
             elif not goes_back:
                 forwards.append(each)
-        self._offsets.commit(key, forwards, OffsetRule.FORWARD)
+        self._offsets.commit(key, forwards, OffsetRule.FORWARD, client)
         self._heard(key, member.member)
 
     def check_owner(self, member: CursusMember, partitions: Iterable[int]) -> None:
@@ -201,14 +204,14 @@ class CursusGroups(BrokerAssigned):
                 raise NotOwner(key, member.member, partition, group.generation)
         self._heard(key, member.member)
 
-    def commit_unfenced(self, key: GroupKey, commit: Commit) -> None:
+    def commit_unfenced(self, key: GroupKey, commit: Commit, client: str = UNKNOWN) -> None:
         """Store an offset for nobody in particular (the page's COMMIT), but never one that goes
         back. Raises Regression, InvalidGroup, GroupFull, what writing does."""
         self._context.check_new_group(key)
         known = self._offsets.fetch(key, commit.topic, commit.partition)
         if known is not None and commit.offset < known.offset:
             raise Regression(key, commit.partition, current=known.offset, got=commit.offset)
-        self._offsets.commit(key, [commit], OffsetRule.FORWARD)
+        self._offsets.commit(key, [commit], OffsetRule.FORWARD, client)
 
     def knows(self, key: GroupKey) -> bool:
         """Whether there is such a group, or an offset of it. Raises what writing raises."""

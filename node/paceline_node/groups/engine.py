@@ -146,6 +146,7 @@ class GroupEngine:
         self._retention.end()
         self._sweep.end()
         self.transactional.resign()
+        self.offsets.resign()
         self._context.end()
 
     def next_alarm(self) -> float:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
 from paceline.errors import GroupFull, OffsetRegression
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.keys import GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicPartition
+from paceline_node.groups.offset_shares import UNKNOWN, OffsetShares
 from paceline_node.groups.records import (
     Offset,
     group_entry,
@@ -20,6 +22,11 @@ from paceline_node.groups.records import (
 )
 
 _FORGET_AT_ONCE = 250
+_SPARE = 256
+"""One in so many goes beyond those that have to: a record for each new offset is too much."""
+_REFUSED_S = 1.0
+_REFUSED_MAX = 256
+_GROUPS_AT_ONCE = 50
 
 
 class OffsetRule(enum.Enum):
@@ -48,12 +55,24 @@ class OffsetBook:
 
     def __init__(self, context: GroupContext) -> None:
         self._context = context
+        self.shares = OffsetShares(context.store)
+        self._refused: dict[tuple[Family, str], float] = {}
+        """Until when nobody looks again for offsets that may go."""
 
-    def commit(self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule) -> None:
+    def resign(self) -> None:
+        """Decide nothing any more."""
+        self.shares.clear()
+        self._refused.clear()
+
+    def commit(
+        self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule, client: str = UNKNOWN
+    ) -> None:
         """Store all of ``commits``, or none; those of topics that are no more count for nothing.
-        Raises OffsetRegression, GroupFull, and what writing raises."""
-        self.check_room(key, commits)
+        New ones count for ``client`` (``offset_shares.py``). Raises OffsetRegression, GroupFull,
+        and what writing raises."""
+        self.check_room(key, commits, client)
         self.store(key, commits, rule)
+        self.shares.use(key, client)
 
     def store(self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule) -> None:
         """As :meth:`commit`, however many offsets there are already."""
@@ -63,19 +82,54 @@ class OffsetBook:
         if entries:
             self._context.write(key, *entries)
 
-    def check_room(self, key: GroupKey, commits: Sequence[Commit]) -> None:
-        """Raise GroupFull where these would be more offsets than the group's family may have."""
+    def check_room(self, key: GroupKey, commits: Sequence[Commit], client: str = UNKNOWN) -> None:
+        """Raise GroupFull where these would be more offsets than the group's family, or half of
+        that than ``client``, may have, and nobody gives way."""
         store, most = self._context.store, self._context.limits.offsets_max
-        count = store.offset_counts[key.family]
-        if count + len(commits) <= most:
+        count, share = store.offset_counts[key.family], max(1, most // 2)
+        if count + len(commits) <= share:
             return
         known = store.offsets.get(key, {})
-        new = {(each.topic, each.partition) for each in commits}.difference(known)
-        if new and count + len(new) > most:
+        new = len({(each.topic, each.partition) for each in commits}.difference(known))
+        if not new:
+            return
+        own = self.shares.count(key.family, client) + new
+        if client != UNKNOWN and own > share:
+            self.shares.refused_count += 1
+            raise GroupFull(
+                f"group {key}: {client} would have {own} offsets of family {key.family.value} "
+                f"here, one client at most {share}, half of groups.offsets_max"
+            )
+        over = count + new - most
+        if over > 0 and self._make_room(key, over, own, client) < over:
+            self.shares.refused_count += 1
             raise GroupFull(
                 f"group {key}: its coordinator keeps {count} offsets of family {key.family.value} "
                 f"already, at most {most} (groups.offsets_max)"
             )
+
+    def _make_room(self, key: GroupKey, over: int, own: int, client: str) -> int:
+        """Forget at least ``over`` offsets of whoever has most; how many went. Raises what writing
+        raises."""
+        at, now = (key.family, client), self._context.now()
+        if now < self._refused.get(at, now):
+            return 0
+        most, store = self._context.limits.offsets_max, self._context.store
+        wanted = min(max(over, _FORGET_AT_ONCE), over + most // _SPARE)
+        gone = 0
+        givers = self.shares.givers(key, own, most, self._context.has_members)
+        for number, giver in enumerate(givers):
+            if gone >= wanted or (gone >= over and number >= _GROUPS_AT_ONCE):
+                break
+            found = list(islice(store.offsets.get(giver, ()), wanted - gone))
+            self.forget(giver, found)
+            gone += len(found)
+        self.shares.evicted_count += gone
+        if gone < over:
+            if len(self._refused) >= _REFUSED_MAX:
+                self._refused.clear()
+            self._refused[at] = now + _REFUSED_S
+        return gone
 
     def entry(self, key: GroupKey, commit: Commit) -> Entry | None:
         """The record of ``commit``; None where its topic is no more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
@@ -28,7 +28,7 @@ class GroupStore:
     """``groups`` and ``offsets`` are read freely; only :meth:`apply` changes them. ``seats`` are
     members that have records of their own. ``counts`` are groups by family, those that have nothing
     but offsets too, ``offset_counts`` their offsets; ``changes`` counts changes by family, for
-    whoever shows them elsewhere."""
+    whoever shows them elsewhere. ``offsets_changed`` is told how many more offsets a group has."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
@@ -39,6 +39,7 @@ class GroupStore:
         self.offset_counts: dict[Family, int] = dict.fromkeys(Family, 0)
         self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
         self.seats: dict[GroupKey, dict[str, Seat]] = {}
+        self.offsets_changed: Callable[[GroupKey, int], None] = lambda key, delta: None
         self._written: dict[bytes, tuple[Entry, Change]] = {}
 
     def wrote(self, written: Iterable[tuple[Entry, Change]]) -> None:
@@ -84,9 +85,12 @@ class GroupStore:
             offsets[key.topic, key.partition] = value
         else:
             offsets.pop((key.topic, key.partition), None)
-        self.offset_counts[key.group.family] += len(offsets) - before
+        delta = len(offsets) - before
+        self.offset_counts[key.group.family] += delta
         if not offsets:
             del self.offsets[key.group]
+        if delta:
+            self.offsets_changed(key.group, delta)
         self.counts[key.group.family] += self.knows(key.group) - was_known
         self.changes[key.group.family] += 1
 

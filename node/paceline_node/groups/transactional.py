@@ -17,6 +17,7 @@ from paceline.errors import InvalidTransactionState, TransactionTooLarge
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.pending import PendingOffsets, size_of
 from paceline_node.groups.records import Pending, PendingKey, pending_entry
@@ -65,6 +66,7 @@ class TransactionalOffsets:
         producer_epoch: int,
         serial: int,
         commits: Sequence[Commit],
+        client: str = UNKNOWN,
     ) -> None:
         """Note offsets that transaction ``serial`` of the ticket's producer will commit, the last
         of each partition; those of topics that are no more count for nothing. Raises
@@ -84,7 +86,7 @@ class TransactionalOffsets:
                 each.offset, each.leader_epoch, each.metadata, producer_epoch, serial, current
             )
         if staged:
-            self._offsets.check_room(ticket.key, commits)
+            self._offsets.check_room(ticket.key, commits, client)
             self._check_room(ticket, staged)
             self._context.write(ticket.key, *[pending_entry(*each) for each in staged.items()])
 

@@ -21,6 +21,7 @@ from paceline.errors import (
 from paceline_node.groups.broker_assigned import BrokerAssigned
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.records import Group, Member, Offset, Phase, offset_entry
 from paceline_node.groups.topic_ids import UNBOUND
@@ -111,7 +112,7 @@ class V1Groups(BrokerAssigned):
         draft = replace(group, members=left, generation=group.generation + 1)
         self._store(member.key, group, draft)
 
-    def commit(self, member: MemberRef, partition: int, offset: int) -> None:
+    def commit(self, member: MemberRef, partition: int, offset: int, client: str = UNKNOWN) -> None:
         """Store how far the member has read, forwards or back. Raises as :meth:`sync`, and
         PartitionNotOwned, GroupFull, and UnknownTopicOrPartition for a topic that is no more."""
         group = self._check(member)
@@ -119,7 +120,7 @@ class V1Groups(BrokerAssigned):
         if owner is None or partition not in owner.partitions:
             raise PartitionNotOwned(f"{member.topic}/{partition} is not {member.consumer_id}'s")
         commit = Commit(member.topic, partition, offset)
-        self._offsets.check_room(member.key, [commit])
+        self._offsets.check_room(member.key, [commit], client)
         entry = self._offsets.entry(member.key, commit)
         if entry is None and group.topic_id is None:
             # Taken over from files, before its topic is there.
@@ -128,6 +129,7 @@ class V1Groups(BrokerAssigned):
         elif entry is None:
             raise UnknownTopicOrPartition(f"topic not found: {member.topic}")
         self._context.write(member.key, entry)
+        self._offsets.shares.use(member.key, client)
 
     def _check(self, member: MemberRef) -> Group:
         """The group, current, with ``member`` in it."""

@@ -416,7 +416,8 @@ class CursusListener:
         ask = CursusFrame.unpack(frame.body)
         budget_s = min(ask.budget_ms / 1000, REQUEST_BUDGET_S)
         features = frozenset({"structured_errors_v1"} if ask.classed else ())
-        principal = node_principal(session.peer)
+        peer = node_principal(session.peer)
+        principal = replace(peer, source=ask.account)
         call_session = CursusSession(principal, features, ask.account or str(principal))
         async with forwarded(self._memory, session.peer, len(frame.payload)):
             body = bytes(frame.payload)

@@ -203,10 +203,10 @@ class CursusGroupCommands:
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             commit = Commit(key.subject, request.partition, request.offset)
             if request.member is None or request.generation is None:
-                engine.cursus.commit_unfenced(key, commit)
+                engine.cursus.commit_unfenced(key, commit, call.principal.account)
             else:
                 who = self._member(request.group, key.subject, request.member, request.generation)
-                engine.cursus.commit(who, [commit])
+                engine.cursus.commit(who, [commit], call.principal.account)
             return text(replies.ok())
 
         return await self._at_coordinator(anywhere, call, serve, request.member or "")
@@ -219,7 +219,9 @@ class CursusGroupCommands:
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             who = self._member(request.group, key.subject, request.member, request.generation)
             engine.cursus.commit(
-                who, [Commit(key.subject, number, offset) for number, offset in request.offsets]
+                who,
+                [Commit(key.subject, number, offset) for number, offset in request.offsets],
+                call.principal.account,
             )
             return text(replies.ok(batched=len(request.offsets)))
 

@@ -168,7 +168,7 @@ class KafkaOffsets:
         try:
             self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group_id)
             key = self._key(request.group_id, call)
-            await self._groups.commit(key, good, check)
+            await self._groups.commit(call.principal, key, good, check)
         except PacelineError as error:
             return coordinator_code(error, CoordinatorApi.OFFSET_COMMIT)
         return 0

@@ -156,7 +156,7 @@ class NativeGroups:
                 key, request.generation, request.member_id, request.instance_id, topics
             )
 
-        await self._groups.commit(key, good, check)
+        await self._groups.commit(principal, key, good, check)
         return results
 
     async def _commit_in_transaction(self, frame: Frame, principal: Principal) -> Message:
@@ -283,7 +283,9 @@ class NativeGroups:
         self._groups.permit(principal, Operation.ALTER, request.group)
         key = _key(request.family, request.group, request.subject)
         results, good = self._judged(request.offsets, principal)
-        await self._groups.commit(key, good, lambda engine: Inspection(engine).check_empty(key))
+        await self._groups.commit(
+            principal, key, good, lambda engine: Inspection(engine).check_empty(key)
+        )
         return results
 
 

@@ -32,6 +32,9 @@ class Client:
     principal: Principal = ANONYMOUS
     memory: Holding = field(default_factory=unlimited, compare=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "principal", replace(self.principal, source=self.account))
+
     @property
     def address(self) -> str:
         """The name without the port."""

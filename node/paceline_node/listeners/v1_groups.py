@@ -103,7 +103,8 @@ class V1Groups:
         self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group)
 
         def serve(engine: GroupEngine) -> bytes:
-            engine.v1.commit(self._member(request), request.partition, request.offset)
+            member, account = self._member(request), call.principal.account
+            engine.v1.commit(member, request.partition, request.offset, account)
             return replies.COMMIT_PAYLOAD
 
         return await self._change(call, request.group, serve)

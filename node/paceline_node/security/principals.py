@@ -8,7 +8,7 @@ group) is a bug of ours, not a refusal.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn, Protocol
 
 from paceline.errors import AuthorizationFailed
@@ -24,10 +24,17 @@ class Proof(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. Protocols without credentials act as :data:`ANONYMOUS`."""
+    """Who asks. Protocols without credentials act as :data:`ANONYMOUS`. ``source``: whom what it
+    makes the node keep counts for, where that is not its name."""
 
     name: str
     proof: Proof
+    source: str = field(default="", compare=False)
+
+    @property
+    def account(self) -> str:
+        """Whom shares count it for."""
+        return self.source or self.name
 
     def __str__(self) -> str:
         return self.name

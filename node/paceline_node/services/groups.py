@@ -146,7 +146,11 @@ class GroupService:
         )
 
     async def commit(
-        self, key: GroupKey, commits: Iterable[Commit], check: Callable[[GroupEngine], None]
+        self,
+        principal: Principal,
+        key: GroupKey,
+        commits: Iterable[Commit],
+        check: Callable[[GroupEngine], None],
     ) -> None:
         """Store offsets, the last of each partition, in pieces that take turns with other work.
         Raises what ``check``, asked before each piece, raises, GroupFull, and as
@@ -154,7 +158,7 @@ class GroupService:
 
         def store(piece: list[Commit], engine: GroupEngine) -> None:
             check(engine)
-            engine.offsets.commit(key, piece, OffsetRule.FREE)
+            engine.offsets.commit(key, piece, OffsetRule.FREE, principal.account)
 
         for number, piece in enumerate(pieces(commits)):
             if number:

@@ -50,5 +50,12 @@ class TransactionOffsets:
         self._transactions.permit(principal, Operation.TRANSACT, key.name)
 
         await self._partners.pend(
-            key, who, group, commits, adds=adds, check=check, commit_s=self._groups.commit_s
+            key,
+            who,
+            group,
+            commits,
+            adds=adds,
+            check=check,
+            client=principal.account,
+            commit_s=self._groups.commit_s,
         )

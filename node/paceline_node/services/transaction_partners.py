@@ -34,6 +34,7 @@ from paceline_node.groups.cursus_groups import CursusMember
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, GroupKey, partition_of
 from paceline_node.groups.keys import Family as GroupFamily
+from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.pieces import pieces
 from paceline_node.groups.transactional import Ticket
@@ -57,6 +58,8 @@ from paceline_node.transactions.keys import (
 )
 from paceline_node.transactions.records import GroupRef, TopicPartition
 
+_MARKERS_AT_ONCE = 100
+"""Markers that are appended before others have their turn."""
 _COMMIT_S = 5.0
 _GRACE_S = 1.0
 """An answer may take this much longer to arrive than the work may take."""
@@ -217,7 +220,11 @@ class TransactionPartners:
         return wire.MarkersWritten.unpack(frame.body)
 
     async def _write_markers(self, order: wire.WriteMarkers) -> wire.MarkersWritten:
-        answers = [self._begin_marker(order, each) for each in order.partitions]
+        answers = []
+        for number, each in enumerate(order.partitions, 1):
+            answers.append(self._begin_marker(order, each))
+            if number % _MARKERS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
         self._env.host.buggify("transaction.marker-appended")
         errors, messages = [], []
         for answer in answers:
@@ -289,6 +296,7 @@ class TransactionPartners:
         *,
         adds: bool,
         check: Callable[[GroupEngine], None],
+        client: str = UNKNOWN,
         commit_s: float = _COMMIT_S,
     ) -> None:
         """Keep ``commits`` pending in a group that this node coordinates. ``check`` is asked before
@@ -307,7 +315,7 @@ class TransactionPartners:
 
             def stage(piece: list[Commit], engine: GroupEngine) -> None:
                 check(engine)
-                engine.transactional.stage(ticket, who.epoch, verified.serial, piece)
+                engine.transactional.stage(ticket, who.epoch, verified.serial, piece, client)
 
             for count, piece in enumerate(pieces(commits)):
                 if count:

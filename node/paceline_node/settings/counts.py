@@ -115,11 +115,12 @@ MEMBERS = Count(
     high=100_000,
 )
 OFFSETS = Count(
-    "Committed offsets, one a group and partition",
+    "Committed offsets, one a group and partition, half of them of one client at most",
     "of each family in each of the 16 partitions of __groups",
     250_000,
     "GroupFull",
-    "those of groups without members are forgotten after groups.offsets_retention_ms",
+    "of the client that has most, for one that has less; those of groups without members are "
+    "forgotten after groups.offsets_retention_ms",
     "groups.offsets_max",
 )
 LISTED_GROUPS = Count(
