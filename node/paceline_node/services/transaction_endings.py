@@ -46,6 +46,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
+from paceline_node.services.lanes import Lanes
 from paceline_node.services.staged_batches import staged_batches
 from paceline_node.services.transaction_partners import TransactionPartners
 from paceline_node.transactions.endings import Ending
@@ -73,6 +74,7 @@ class TransactionEndings:
         self._machines: StateTopic[TransactionEngine] | None = None
         self._partners: TransactionPartners | None = None
         self._under_way: set[TransactionKey] = set()
+        self._lanes = Lanes()
         self._news = trio.Event()
         self._log = structlog.get_logger(component="transactions")
         self.committed = 0
@@ -228,12 +230,14 @@ class TransactionEndings:
 
         async def once(left: Sequence[TopicPartition]) -> dict[TopicPartition, PacelineError]:
             nonlocal had_staged
-            refusals = await self._append_once(ending, unstored, coordinator_epoch)
+            async with self._lanes.enter(len(unstored)):
+                refusals = await self._append_once(ending, unstored, coordinator_epoch)
             if had_staged and not unstored:
                 had_staged = False
                 await self._at("transaction.staged")
             ready = [where for where in left if where not in unstored]
-            refusals |= await self._mark_once(ending, ready, coordinator_epoch)
+            async with self._lanes.enter(len(ready)):
+                refusals |= await self._mark_once(ending, ready, coordinator_epoch)
             there = _still_there(self._store.image, refusals)
             for gone in unstored.keys() - set(there):
                 del unstored[gone]
