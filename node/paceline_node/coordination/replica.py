@@ -29,7 +29,7 @@ from paceline.errors import (
     NotCoordinator,
     PacelineError,
 )
-from paceline.wire.batch import build_batch, iter_batches, verify
+from paceline.wire.batch import build_batch, iter_batches
 from paceline.wire.records import Record, decode_records
 from paceline_node.coordination.machine import EVERYTHING, Entry, Machine, Scope
 
@@ -55,8 +55,8 @@ class StateLog(Protocol):
         """Raise a PacelineError unless this node may act as a leader now."""
 
     def read(self, offset: int, max_bytes: int, end: int) -> bytes | None:
-        """Whole batches from the one with ``offset`` on, none that reaches ``end``; None when
-        there is none. Raises PacelineError."""
+        """Whole batches from the one with ``offset`` on, checked, none that reaches ``end``; None
+        when there is none. Raises PacelineError."""
 
     def append(self, batch: bytearray) -> None:
         """Append in this leader epoch, to be held by enough replicas. Raises PacelineError with
@@ -151,7 +151,6 @@ class MachineReplica:
     def _fold(self, data: bytes) -> None:
         for position, header in iter_batches(data):
             if header.record_count:
-                verify(data, position)
                 for record in decode_records(data, position):
                     if record.offset >= self.applied and record.key is not None:
                         self.machine.apply(Entry(record.key, record.value))

@@ -15,6 +15,7 @@ import trio
 
 from paceline.errors import (
     CoordinatorNotAvailable,
+    CorruptMessage,
     LeaderChangedAfterAppend,
     NotCoordinator,
     NotLeader,
@@ -22,7 +23,7 @@ from paceline.errors import (
     RequestTimedOut,
 )
 from paceline.types import Acks
-from paceline.wire.batch import read_header
+from paceline.wire.batch_header import check_crc, read_header
 from paceline_node.coordination.machine import Deferred, Machine, Scope
 from paceline_node.coordination.replica import MachineReplica, Phase
 from paceline_node.env import Env
@@ -71,8 +72,19 @@ class PartitionLog:
             raise NotLeader(f"{self._partition}: no session with a controller")
 
     def read(self, offset: int, max_bytes: int, end: int) -> bytes | None:
-        found = self._partition.log.locate(offset, max_bytes, end)
-        return None if found is None else found.read()
+        log = self._partition.log
+        try:
+            found = log.locate(offset, max_bytes, end)
+            if found is None:
+                return None
+            data = found.read()
+            for position, header in found.batches(data):
+                check_crc(data, position, header)
+        except CorruptMessage:
+            if not log.is_damaged:  # else it is known, and asked for again and again
+                self._partition.suspect(offset)
+            raise
+        return data
 
     def append(self, batch: bytearray) -> None:
         self._partition.produce(

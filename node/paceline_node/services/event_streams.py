@@ -16,7 +16,7 @@ import trio
 
 from paceline.errors import CorruptMessage, NotLeader, OffsetOutOfRange, PacelineError, Throttled
 from paceline.types import Acks, Isolation, OffsetSpec
-from paceline.wire.batch import iter_batches, read_header, verify
+from paceline.wire.batch import read_header, verify
 from paceline.wire.records import Record, decode_records, encode_headers
 from paceline_node.env import Env
 from paceline_node.replication.lookups import find_offset
@@ -153,7 +153,8 @@ class EventStreams:
             raise OffsetOutOfRange(f"{partition}: offset {offset} is not there to be read")
         data = await found.read_async()
         try:
-            verify(data)
+            for at, _ in found.batches(data):
+                verify(data, at)
         except CorruptMessage:
             partition.suspect(offset)
             raise
@@ -192,12 +193,12 @@ class EventStreams:
                 return
             data = await found.read_async()
             try:
-                for at, header in iter_batches(data):
+                for at, header in found.batches(data):
                     verify(data, at)
                     if header.base_offset >= index.position:
                         index.add(data, at, header, committed=partition.high_watermark)
             except CorruptMessage:
-                partition.suspect(index.position)
+                partition.suspect(position)
                 raise
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from paceline.errors import CorruptMessage, OffsetOutOfRange
-from paceline.wire.batch import iter_batches, read_extension, verify
+from paceline.wire.batch import BatchHeader, read_extension, verify
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.positions import batch_at, batch_holding_offset, first_position
 from paceline_node.storage.segment_state import DATA_KINDS
@@ -65,7 +66,7 @@ class SegmentReads:
             large = read.slice.size > _INLINE_BYTES
             data = await read.slice.read_async() if large else read.slice.read()
             try:
-                parts, end = _payloads(data, position)
+                parts, end = _payloads(read.slice.batches(data), data, position)
             except CorruptMessage:
                 partition.suspect(offset)
                 raise
@@ -80,11 +81,13 @@ class SegmentReads:
             self._cursors.popitem(last=False)
 
 
-def _payloads(data: bytes, position: int) -> tuple[list[memoryview], int]:
+def _payloads(
+    batches: Iterable[tuple[int, BatchHeader]], data: bytes, position: int
+) -> tuple[list[memoryview], int]:
     """The bytes from ``position`` on in a slice of batches, and the position behind them."""
     view = memoryview(data)
     parts = []
-    for at, header in iter_batches(data):
+    for at, header in batches:
         verify(data, at)
         extension = read_extension(data, at)
         if extension.kind not in DATA_KINDS:
