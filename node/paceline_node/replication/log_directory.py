@@ -177,6 +177,7 @@ class LogDirectory:
             point_known=point is not None or mark is not None,
             mark_exact=mark is not None and not acked_unsynced,
             mark=mark,
+            mark_lost=mark is None and self._had_mark(point, ending),
             log_start=log_start or 0,
             first_offset=(log_start or 0) if is_told else None,
             disk_failed=disk_failed,
@@ -224,13 +225,15 @@ class LogDirectory:
         ending: Ending,
     ) -> list[str]:
         """Logs that may end too early without a trace: cut between two batches, above a recovery
-        point that is some seconds old. A log that is listed has a mark, and no kill takes it away;
-        a power cut may, until its first checkpoint."""
-        sure = ending is Ending.KILLED or self.marks.was_missing
+        point that is some seconds old."""
         points = {key: self._known.of(Offsets.RECOVERY, key) for key in logs.keys() - marks.keys()}
-        return [
-            str(logs[key].identity) for key, at in points.items() if at is not None and (sure or at)
-        ]
+        return [str(logs[key].identity) for key, at in points.items() if self._had_mark(at, ending)]
+
+    def _had_mark(self, point: int | None, ending: Ending) -> bool:
+        """Whether a log with that recovery point had one. What is listed has one, and no end of a
+        process takes it away; a power cut may, until the first checkpoint."""
+        sure = ending is not Ending.POWER_CUT or self.marks.was_missing
+        return point is not None and (sure or point > 0)
 
     async def _set_aside_misplaced(self, found: PartitionDirectory) -> None:
         """A directory that says it is another partition's is that, however it came to its name.

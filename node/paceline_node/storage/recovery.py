@@ -66,10 +66,10 @@ class RecoveryHints:
     alone, up to which the epoch table on disk is complete and indexes may be believed (None: the
     same); ``point_known``: whether either says anything of this log; ``mark_exact``: whether it is
     the log's mark, and nobody was told of a record above it; ``mark``: the mark itself, if there is
-    one, which knows the newest epoch. ``log_start``: from ``logstart.ckpt``
-    (0: the first segment's base); ``first_offset``: where the first segment must begin at the
-    latest, None if that is not known. ``disk_failed``: a sync failed under the process before, so
-    what lies above the recovery point may be in the page cache alone.
+    one, which knows the newest epoch; ``mark_lost``: there was one. ``log_start``: from
+    ``logstart.ckpt`` (0: the first segment's base); ``first_offset``: where the first segment must
+    begin at the latest, None if that is not known. ``disk_failed``: a sync failed under the process
+    before, so what lies above the recovery point may be in the page cache alone.
     """
 
     ending: Ending = Ending.POWER_CUT
@@ -78,6 +78,7 @@ class RecoveryHints:
     point_known: bool = True
     mark_exact: bool = True
     mark: Marked | None = None
+    mark_lost: bool = False
     log_start: int = 0
     first_offset: int | None = None
     disk_failed: bool = False
@@ -429,14 +430,13 @@ class _Recovery:
             segment = Segment(self._path, segment.base_offset, segment.file)
             self.segments[index] = segment
             start = Boundary(0, segment.base_offset)
-        size = segment.file.size()
+        size, hints = segment.file.size(), self._hints
+        known = (self._mark, self._table, self._known_until, end, self._tail)
         scan = SegmentScan(
             segment.file,
             size,
             start,
-            ScanRules(
-                self._mark, self._table, self._known_until, end, self._tail, self._hints.mark
-            ),
+            ScanRules(*known, hints.mark, hints.mark_lost),
             last_epoch=self._epochs.last_epoch,
             visit=partial(self._note, segment),
             visit_hole=partial(self._note_hole, segment),

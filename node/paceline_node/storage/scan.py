@@ -58,7 +58,8 @@ class ScanRules:
     it, a torn write as far as ``tail`` allows that. ``epochs`` is the checksummed table and binds
     below ``epochs_until``. ``end`` is the base offset of the next segment, None for the last one; a
     file may go on behind it when a truncation had not reached the disk, and those bytes are not
-    looked at. ``marked`` knows the newest epoch, which may have begun behind the table's end.
+    looked at. ``marked`` knows the newest epoch, which may have begun behind the table's end;
+    ``mark_lost``: nothing beside the log but the table does.
     """
 
     mark: int
@@ -67,6 +68,7 @@ class ScanRules:
     end: int | None
     tail: Tail = Tail.ALL
     marked: Marked | None = None
+    mark_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ class SegmentScan:
             header, fault = await self._fetch(position)
             if header is not None:
                 fault = fault or self._fault(header, self._expected)
+                fault = fault or self._unproven(header, position)
                 if fault is None:
                     self._accept(header, position)
                     position += header.size_bytes
@@ -213,6 +216,16 @@ class SegmentScan:
         if marked is not None and marked.speaks_against(header):
             return f"leader epoch {header.leader_epoch}, the mark says {marked.epoch}"
         return None
+
+    def _unproven(self, header: BatchHeader, position: int) -> str | None:
+        """The log's last batch must not be the only one to know of a newer leader epoch: one bit
+        outside its checksum would make the log the longest."""
+        rules = self._rules
+        is_last = rules.end is None and position + header.size_bytes == self._size
+        known = max(self._last_epoch, rules.epochs.last_epoch, 0)
+        if not (rules.mark_lost and is_last) or header.leader_epoch <= known:
+            return None
+        return f"leader epoch {header.leader_epoch}, which nothing but this last batch knows"
 
     def _accept(self, header: BatchHeader, position: int) -> None:
         self._visit(header, position)

@@ -347,7 +347,7 @@ MUTANTS: Sequence[NodeMutant] = (
     NodeMutant(
         "what was deleted is forgotten",
         FORGETFUL,
-        _patch(Replica, "_begin_at", _begin_without_memory),
+        _patch(Replica, "begin_anew", _begin_without_memory),
         seed=1,
         guests=True,
     ),

@@ -146,3 +146,36 @@ async def test_an_epoch_that_has_not_begun_is_damage(
             assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
             assert node.partition("t").log.epochs.epoch_at(END - 1) == told
             assert not node.failures
+
+
+@pytest.mark.parametrize("is_orderly", [True, False])
+async def test_an_epoch_that_nothing_else_knows_makes_no_log_the_longest(
+    is_orderly: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A node was behind; its last batch says that it is of the newest term, which wrote nothing."""
+    async with memory_cluster() as cluster:
+        await cluster.written(RECORDS[:5], min_insync_replicas="2")
+        behind = cluster.follower().node_id
+        await (cluster.stop(behind) if is_orderly else cluster.kill(behind))
+        leader = cluster.leader("t")
+        assert leader is not None
+        for value in RECORDS[5:]:
+            await produce(leader, batch(value))
+        await cluster.wait(lambda: cluster.all_at("t", END))
+        for number in list(cluster.nodes):
+            await cluster.kill(number)
+        rot_epoch(cluster, behind, 4, 1)
+        lose_proofs(cluster, behind)
+        first, second = (number for number in range(3) if number != behind)
+        await cluster.start(behind)
+        await cluster.start(first)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 2, timeout_s=60)
+        await cluster.start(second)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3, timeout_s=60)
+        led = cluster.leader("t")
+        assert led is not None
+        await produce(led, batch(b"more"))
+        await cluster.wait(lambda: cluster.all_at("t", END + 1))
+        for node in cluster.nodes.values():
+            assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
+            assert not node.failures
