@@ -261,12 +261,12 @@ def _without_new_ids(*args: Any) -> list[Record]:
 
 # --- what is remembered of what has expired -------------------------------------------------------
 
-_begin_at = Replica._begin_at
+_begin_anew = Replica.begin_anew
 
 
 def _begin_without_memory(self: Replica, state: FrozenTable) -> None:
     """Whoever begins behind deleted records knows nothing of them."""
-    _begin_at(self, FrozenTable(state.offset))
+    _begin_anew(self, FrozenTable(state.offset))
 
 
 def _version_of_what_is_left(partition: Partition, index: StreamIndex, key: bytes, end: int) -> int:
