@@ -19,6 +19,7 @@ from paceline_cluster.sim.metadata_checks import MetadataChecks, find_partition
 from paceline_cluster.sim.promises import Promises
 from paceline_node.app.broker import Broker
 from paceline_node.controller.image import Image
+from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
 from paceline_node.controller.raft_types import Member
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.replication.leader import LeaderState
@@ -202,6 +203,8 @@ class Oracle:
         if registered is None or committed is None or registered.leader_epoch != epoch:
             return
         if partition.log_end_offset < committed.end:
+            if self._compares_logs(registered, partition.key):
+                return
             self.fail(
                 "I3",
                 f"n{machine.number} leads {partition} in epoch {epoch} with end "
@@ -288,6 +291,8 @@ class Oracle:
         registered = None if newest is None else find_partition(newest, *key)
         if newest is None or registered is None:
             return
+        if self._compares_logs(registered, key):
+            return
         for node in (*registered.isr, *registered.elr):
             partition = self._hosted(node, newest, key)
             if partition is None:
@@ -299,6 +304,12 @@ class Oracle:
                     f"candidate n{node} of {partition} has {partition.replica.ack_offset}, "
                     f"committed is {committed.end}: {registered}",
                 )
+
+    def _compares_logs(self, registered: Registration, key: PartitionKey) -> bool:
+        """While the logs of those who were complete are compared, a disk that is older than its
+        node knows may lack some: then nothing is committed (I1), and who has more takes over."""
+        is_open = registered.recovery == RECOVERY_UNCONFIRMED
+        return is_open and any(key == each for _, each in self.damaged)
 
     def _hosted(self, node: NodeId, image: Image, key: PartitionKey) -> Partition | None:
         """The replica on a node whose process is registered as it runs now."""
