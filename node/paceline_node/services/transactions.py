@@ -122,7 +122,9 @@ class TransactionService:
         self.permit(principal, Operation.TRANSACT, key.name)
 
         def command(engine: TransactionEngine, spare: int | None) -> Initialised | None:
-            identity = engine.producers.init(key, timeout_ms, expected=expected, spare=spare)
+            identity = engine.producers.init(
+                key, timeout_ms, expected=expected, spare=spare, client=principal.account
+            )
             if identity is None:
                 return None
             return Initialised(identity, engine.store.transactions[key].wire_epoch)

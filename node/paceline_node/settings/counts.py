@@ -148,10 +148,11 @@ PATTERN_STREAMS = Count(
 )
 IDS = Count(
     "Transactional ids, and likewise sinks",
-    "of each family (Kafka and native, Cursus, sinks)",
+    "of each family (Kafka and native, Cursus, sinks); half of the ids of one client at most",
     100_000,
     "TransactionTooLarge",
-    "what never had a transaction goes after transactions.unused_ids_kept_ms, ids that are idle "
+    "ids of the client that has most go, but for open transactions, for one that has less; what "
+    "never had a transaction goes after transactions.unused_ids_kept_ms, ids that are idle "
     "after an hour",
     "transactions.ids_max",
     high=10_000_000,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from paceline.errors import InvalidRequest, InvalidTransactionTimeout, TransactionTooLarge
 from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import EVERYTHING, Entry, Journal
-from paceline_node.transactions.eviction import evicted
+from paceline_node.transactions.eviction import evicted, given
+from paceline_node.transactions.id_shares import UNKNOWN, IdShares
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State, Transaction, transaction_entry
 from paceline_node.transactions.store import TransactionStore
 
 _FULL_S = 1.0
+_SPARE = 512
+"""One id in so many goes when one has to."""
 _NAME_BYTES_MAX = 1024
 _PIECE_BYTES = 1024 * 1024
 """More than this is not written as one batch, where it need not be."""
@@ -32,6 +36,7 @@ class TransactionContext:
     def __init__(self, limits: TransactionLimits, endings_changed: Callable[[], None]) -> None:
         self.limits = limits
         self.store = TransactionStore()
+        self.shares = IdShares(self.store)
         self.alarms: Alarms[TransactionKey] = Alarms()
         self._active_at: dict[TransactionKey, float] = {}
         self._endings_changed = endings_changed
@@ -58,6 +63,7 @@ class TransactionContext:
         """Decide nothing any more."""
         self._journal = None
         self._full_until.clear()
+        self.shares.clear()
         self.alarms.clear()
         self._active_at.clear()
 
@@ -147,7 +153,7 @@ class TransactionContext:
                 "(transactions.timeout_max_ms)"
             )
 
-    def check_new_id(self, key: TransactionKey) -> None:
+    def check_new_id(self, key: TransactionKey, client: str = UNKNOWN) -> None:
         """Raise InvalidRequest for an impossible name, TransactionTooLarge when there are too
         many ids of its family already, all of which are in use: none uses up those of another.
         What nobody uses makes room (``eviction.py``)."""
@@ -159,14 +165,42 @@ class TransactionContext:
             raise InvalidRequest(
                 f"transactional id: expected 1 to {_NAME_BYTES_MAX} bytes of UTF-8"
             )
-        if self.store.counts[key.family] >= self.limits.ids_max and not self._make_room(key.family):
+        own, share = self.shares.count(key.family, client), max(1, self.limits.ids_max // 2)
+        if client != UNKNOWN and own >= share:
+            gone = self._own(key.family, client)
+            if not gone:
+                raise TransactionTooLarge(
+                    f"{client} has {own} transactional ids of family {key.family.value}, one "
+                    f"client at most {share}, half of transactions.ids_max, and all are in use"
+                )
+            self.write(*gone)
+        full = self.store.counts[key.family] >= self.limits.ids_max
+        if full and not self._make_room(key.family, client):
             raise TransactionTooLarge(
                 f"{self.limits.ids_max} transactional ids of family {key.family.value} already "
                 "(transactions.ids_max)"
             )
 
-    def _make_room(self, family: Family) -> bool:
-        """Forget ids of the family that nobody uses; whether there were any."""
+    def _own(self, family: Family, client: str) -> list[Entry]:
+        """Records that forget ids of the client that are idle for a while."""
+        keys = self.shares.longest_ago(family, client)
+        before_ms = self.wall_ms() - self.limits.unused_ids_kept_s * 1000
+        return given(self.store, family, keys, self._at_once, before_ms)
+
+    @property
+    def _at_once(self) -> int:
+        return max(1, self.limits.ids_max // _SPARE)
+
+    def _make_room(self, family: Family, client: str) -> bool:
+        """Forget ids of whoever has most, of the client, or that nobody uses; whether there were
+        any."""
+        own = self.shares.count(family, client)
+        givers = self.shares.givers(family, own + 1)
+        entries = given(self.store, family, givers, self._at_once, math.inf)
+        entries = entries or self._own(family, client)
+        if entries:
+            self.write(*entries)
+            return True
         now = self.now()
         if now < self._full_until.get(family, now):
             return False

@@ -9,12 +9,19 @@ asks for ids in a loop would shut out everybody's new ones until the last of the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from paceline_node.coordination.machine import Entry
-from paceline_node.transactions.keys import Family
+from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import State, floor_entry, sink_entry, transaction_entry
+from paceline_node.transactions.records import (
+    State,
+    Transaction,
+    floor_entry,
+    sink_entry,
+    transaction_entry,
+)
 from paceline_node.transactions.store import TransactionStore
 
 _AT_ONCE = 200
@@ -28,22 +35,56 @@ def evicted(
     are never forgotten so: they are open or gone."""
     if family is Family.SINK:
         return []
+    return _entries(store, family, _unused(store, family, wall_ms, limits))
+
+
+def given(
+    store: TransactionStore,
+    family: Family,
+    keys: Iterable[TransactionKey],
+    most: int,
+    before_ms: float,
+) -> list[Entry]:
+    """Records that forget up to ``most`` of ``keys`` that did not change since ``before_ms``, none
+    that has an open transaction."""
+    found = ((key, store.transactions.get(key)) for key in keys)
+    idle = (
+        (key, each)
+        for key, each in found
+        if each and _is_idle(each) and each.changed_ms <= before_ms
+    )
+    return _entries(store, family, islice(idle, most))
+
+
+def _is_idle(found: Transaction) -> bool:
+    return found.state is State.EMPTY or found.state.is_complete
+
+
+def _unused(
+    store: TransactionStore, family: Family, wall_ms: int, limits: TransactionLimits
+) -> Iterator[tuple[TransactionKey, Transaction]]:
     unused_before_ms = wall_ms - int(limits.unused_ids_kept_s * 1000)
     idle_before_ms = wall_ms - _IDLE_KEPT_MS
-    known = floor = store.floors.get(family, 0)
-    entries: list[Entry] = []
     for key, found in store.transactions.items():  # whichever changed longest ago first
         if key.family is not family:
             continue
         is_unused = found.state is State.EMPTY and not found.serial
-        is_idle = found.state is State.EMPTY or found.state.is_complete
         if (is_unused and found.changed_ms <= unused_before_ms) or (
-            is_idle and found.changed_ms <= idle_before_ms
+            _is_idle(found) and found.changed_ms <= idle_before_ms
         ):
-            entries.append(transaction_entry(key, None))
-            floor = max(floor, found.wire_epoch + 1)
-            if len(entries) == _AT_ONCE:
-                break
+            yield key, found
+
+
+def _entries(
+    store: TransactionStore,
+    family: Family,
+    gone: Iterable[tuple[TransactionKey, Transaction]],
+) -> list[Entry]:
+    known = floor = store.floors.get(family, 0)
+    entries: list[Entry] = []
+    for key, found in islice(gone, _AT_ONCE):
+        entries.append(transaction_entry(key, None))
+        floor = max(floor, found.wire_epoch + 1)
     if family is Family.CURSUS and floor > known:
         entries.append(floor_entry(family, floor))
     return entries

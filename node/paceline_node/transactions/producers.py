@@ -28,6 +28,7 @@ from paceline_node.transactions.endings import (
     dropped_staging,
     prepared,
 )
+from paceline_node.transactions.id_shares import UNKNOWN
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import GroupRef, State, TopicPartition, Transaction
 
@@ -56,6 +57,7 @@ class ProducerTransactions:
         *,
         expected: ProducerIdentity | None = None,
         spare: int | None = None,
+        client: str = UNKNOWN,
     ) -> ProducerIdentity | None:
         """Take over ``key``: the identity to write under, which fences every one before.
 
@@ -66,7 +68,7 @@ class ProducerTransactions:
         self._context.check_timeout(timeout_ms)
         found = self._context.find(key)
         if found is None:
-            self._context.check_new_id(key)
+            self._context.check_new_id(key, client)
             if spare is None:
                 return None
             now_ms = self._context.wall_ms()
@@ -75,6 +77,7 @@ class ProducerTransactions:
                 spare, 0, State.EMPTY, timeout_ms, changed_ms=now_ms, wire_epoch=first
             )
             self._context.put(key, found)
+            self._context.shares.use(key, client)
             return found.identity
         if expected is not None and expected != found.next_identity:
             if found.state is State.EMPTY and expected == found.ended_identity:
@@ -104,6 +107,7 @@ class ProducerTransactions:
             reason="",
         )
         self._context.put(key, renewed)
+        self._context.shares.use(key, client)
         return identity
 
     # --- members ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.transactions.keys import Family, TransactionKey
@@ -22,10 +23,12 @@ from paceline_node.transactions.records import (
 
 class TransactionStore:
     """Read freely; only :meth:`apply` changes it. ``ongoing`` and ``prepared`` name the
-    transactions in these states, ``of_sink`` the task attempts of a sink."""
+    transactions in these states, ``of_sink`` the task attempts of a sink. ``forgotten`` is told of
+    each id that is no more."""
 
     def __init__(self) -> None:
         self.transactions: dict[TransactionKey, Transaction] = {}
+        self.forgotten: Callable[[TransactionKey], None] = lambda key: None
         self.sinks: dict[str, Sink] = {}
         self.staged: dict[TransactionKey, dict[tuple[int, int], Staged]] = {}
         self.staged_bytes: dict[TransactionKey, int] = {}
@@ -67,6 +70,7 @@ class TransactionStore:
             if not attempts:
                 del self.of_sink[before.sink]
         if value is None:
+            self.forgotten(key)
             return
         self.transactions[key] = value
         if value.state is State.ONGOING:
