@@ -48,9 +48,10 @@ def read_batches(log: Log, start: int, end: int) -> list[BatchId]:
 
 
 def is_sound(log: Log) -> bool:
-    """Whether every batch of ``log`` is there, has its checksum, and the leader epoch that the log
-    knows of: the checksum does not cover that, and no start reads old batches."""
+    """Whether every batch of ``log`` is there, has its checksum, and what that does not cover: its
+    place, and the leader epoch that the log knows of. No start reads old batches."""
     offset = log.log_start_offset
+    expected: int | None = None
     while offset < log.log_end_offset:
         try:
             part = log.locate(offset, _READ_BYTES, log.log_end_offset)
@@ -61,6 +62,9 @@ def is_sound(log: Log) -> bool:
                 header = verify(data, position)
                 if header.leader_epoch != log.epochs.epoch_at(header.last_offset):
                     return False
+                if expected not in (None, header.base_offset):
+                    return False
+                expected = header.next_offset
         except (CorruptMessage, OffsetOutOfRange, OSError):
             return False
         offset = part.next_offset

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from paceline.wire.batch_header import HEADER_BYTES
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.fault_model import kind_of
@@ -31,6 +32,8 @@ _LOGS = 0.35
 _CLIENTS = 0.6
 """How often it is a partition of a topic of clients."""
 _INTERNAL = f"{TOPICS}/__"
+_BASE_OFFSET, _LENGTH_AT, _UP_TO_LENGTH, _EPOCH = slice(0, 8), 8, 12, slice(12, 16)
+"""Of a batch's header: what no checksum covers."""
 _METADATA = "metadata"
 
 IsThere = Callable[[], bool]
@@ -92,6 +95,7 @@ class DiskFaults:
             "call-error": lambda rng: self._failing_call(rng.choice(CALLS), rng),
             "rot": self._rot,
             "rot-logs": self._rot_logs,
+            "rot-headers": self._rot_headers,
             "rot-alone": self._rot_alone,
             "unreadable": self._unreadable,
             "loss": self._loss,
@@ -186,6 +190,32 @@ class DiskFaults:
         logs = [path for path, _ in machine.disk.files() if path.endswith(".log")]
         if logs:
             self._flip(machine, logs[rng.randrange(len(logs))], 0, rng)
+
+    def _rot_headers(self, rng: random.Random) -> None:
+        """A bit flips where no checksum covers it: in the leader epoch of a batch, or in its base
+        offset. The newest batches tell most, and low bits look like the truth. Who judges reads the
+        newest from this very disk: of that the offset stays."""
+        machine = self._victim(rng)
+        if machine is None:
+            return
+        logs = [(path, node) for path, node in machine.disk.files() if path.endswith(".log")]
+        logs = [each for each in logs if each[0].startswith(TOPICS) and each[1].content]
+        if not logs:
+            return
+        ours = [each for each in logs if not each[0].startswith(_INTERNAL)]
+        path, node = rng.choice(ours if ours and rng.random() < _CLIENTS else logs)
+        batches = _batches(bytes(node.content))
+        batch = rng.choice((batches[-1], rng.choice(batches)))
+        field = rng.choice((_EPOCH, _EPOCH, _BASE_OFFSET))
+        if batch == batches[-1]:
+            field = _EPOCH
+        bit = rng.choice((rng.randrange(4), rng.randrange(31)))
+        at = batch + field.stop - 1 - bit // 8
+        self._hand.note("rot", machine, about=f"{path} byte {at} of the batch at {batch}")
+        node.flip(at, 1 << bit % 8)
+        rotten = [(at, node.content[at])]
+        disk = machine.disk
+        self._hurt(machine, path, lambda: disk.node(path) is node and _has_any(node, rotten))
 
     def _unreadable(self, rng: random.Random) -> None:
         """Sectors of a file answer EIO."""
@@ -363,6 +393,20 @@ class DiskFaults:
 def _in_this_life(machine: Machine, seen: IsThere) -> IsThere:
     lives = machine.lives
     return lambda: machine.lives == lives and seen()
+
+
+def _batches(log: bytes) -> list[int]:
+    """Where the batches of a file begin, as far as their lengths say."""
+    found, position = [0], 0
+    while (position := position + _UP_TO_LENGTH + _int(log, position + _LENGTH_AT)) < len(log):
+        if position <= found[-1] or len(log) - position < HEADER_BYTES:
+            break
+        found.append(position)
+    return found
+
+
+def _int(log: bytes, at: int) -> int:
+    return int.from_bytes(log[at : at + 4], "big", signed=True)
 
 
 def _has_any(node: MemoryNode, bytes_at: Sequence[tuple[int, int]]) -> bool:

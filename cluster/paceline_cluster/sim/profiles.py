@@ -187,6 +187,15 @@ ROT = Profile(
     nodes=_FEW,
     pauses_s=_SLOW,
 )
+HEADERS = Profile(
+    "headers",
+    "leader epochs and base offsets of one disk at a time rot where no checksum covers them",
+    {"rot-headers": 45, "restart-all": 12, "kill": 15, "power": 4, "move": 20, "suspend": 4},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
 LOSS = Profile(
     "loss",
     "files and directories of one disk at a time are gone",
@@ -293,7 +302,7 @@ TROUBLES = Profile(
 )
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 
-HARMED = (ROT, LOSS, UNREADABLE, STALE, TORN, WAITING, DESCRIPTORS)
+HARMED = (ROT, HEADERS, LOSS, UNREADABLE, STALE, TORN, WAITING, DESCRIPTORS)
 """Those in which everything that a disk keeps may be harmed."""
 
 PROFILES = {
