@@ -4,6 +4,10 @@ A member's id is what it calls itself and four digits. Its clients join again wh
 refused, and every join would make a new generation that refuses the others: so a member that was
 refused for its generation is *fenced*, and a join that may be its is its, without a new generation.
 
+An id belongs to one process for good. Who joins under it is who was told it. Who joins under a name
+may be another process of that name: it gets the fenced place, but under an id of its own, so the
+one before it is no member any more, should it still live.
+
 Commits never go back. A member may still commit for partitions that it had in an earlier
 generation, as far as that moves an offset forwards: clients keep positions of partitions that they
 lost, and end when one is refused.
@@ -105,6 +109,7 @@ class CursusGroups(BrokerAssigned):
         super().__init__(context, session_s=session_s, margin_s=session_s * _SWEEP)
         self._offsets = offsets
         self._fenced: dict[GroupKey, set[str]] = {}
+        self._told: dict[GroupKey, dict[str, int]] = {}
         self._owned: dict[GroupKey, dict[str, set[int]]] = {}
 
     # --- membership -------------------------------------------------------------------------------
@@ -117,22 +122,29 @@ class CursusGroups(BrokerAssigned):
 
     def join(self, key: GroupKey, name: str, partition_count: int) -> CursusMembership:
         """Become a member called ``name`` and four digits, or be again the member that ``name`` is,
-        or is the beginning of. Raises as :meth:`register`."""
+        or have the place of a fenced one that is called so. Raises as :meth:`register`."""
         context = self._context
         found = self._group(key)
         if found is None:
             context.check_new_group(key)
             found = self._new_group(key, partition_count)
         draft = self._fitted(self._without_silent(key, found), partition_count)
-        member = self._known_as(key, draft, name)
-        if member is None:
+        member = name if draft.member(name) is not None else None
+        place = None if member is not None else self._fenced_as(key, draft, name)
+        if place is not None and place not in self._told.get(key, {}):
+            # Fenced here, but an earlier coordinator may have told it of this generation since.
+            draft = replace(draft, generation=draft.generation + 1)
+        elif member is None and place is None:
             context.check_member_count(key, len(draft.members) + 1)
             member = self._new_id(draft, name)
             joined = Member(member, heard_ms=context.wall_ms())
             members = (*draft.members, joined)
             draft = replace(draft, members=members, generation=draft.generation + 1)
         self._store(key, found, draft)
-        self._fenced.get(key, set()).discard(member)
+        if place is not None:
+            member = self._hand_over(key, place, name)
+        assert member is not None
+        self._holds(key, member, draft.generation)
         self._heard(key, member)
         return self._membership(key, member)
 
@@ -228,8 +240,8 @@ class CursusGroups(BrokerAssigned):
         self._offsets.forget_group(key)
         for each in () if group is None else group.members:
             self._context.sessions.forget(key, each.member_id)
-        self._fenced.pop(key, None)
-        self._owned.pop(key, None)
+        for volatile in (self._fenced, self._told, self._owned):
+            volatile.pop(key, None)
 
     def _group(self, key: GroupKey) -> Group | None:
         """The group of the topic that there is now."""
@@ -272,6 +284,7 @@ class CursusGroups(BrokerAssigned):
         if current.member(member.member) is None:
             raise UnknownMember(f"group {key} has no member {member.member}")
         self._require_generation(key, current, member.member, member.generation)
+        self._holds(key, member.member, current.generation)
         return current
 
     def _require_generation(
@@ -279,17 +292,37 @@ class CursusGroups(BrokerAssigned):
     ) -> None:
         if generation is None or generation == group.generation:
             return
-        self._fenced.setdefault(key, set()).add(member)
+        if generation >= self._told.get(key, {}).get(member, generation):
+            # Else it was said before the member joined again, and came late.
+            self._fenced.setdefault(key, set()).add(member)
         raise StaleGeneration(key, current=group.generation, requested=generation)
 
-    def _known_as(self, key: GroupKey, group: Group, name: str) -> str | None:
-        """The member that a join of ``name`` is: that id itself, or the lowest fenced one that is
-        called so."""
-        if group.member(name) is not None:
-            return name
+    def _holds(self, key: GroupKey, member: str, generation: int) -> None:
+        """The member knows the generation."""
+        self._fenced.get(key, set()).discard(member)
+        self._told.setdefault(key, {})[member] = generation
+
+    def _fenced_as(self, key: GroupKey, group: Group, name: str) -> str | None:
+        """The lowest fenced member that is called ``name``."""
         fenced = self._fenced.get(key, set())
         called = [each.member_id for each in group.members if _is_called(each.member_id, name)]
         return min((each for each in called if each in fenced), default=None)
+
+    def _hand_over(self, key: GroupKey, place: str, name: str) -> str:
+        """Give a fenced member's place to who may be another process: it is the member's no more.
+        Returns its new id. Raises as :meth:`register`."""
+        group = self._context.group(key)
+        assert group is not None
+        member, heard_ms = self._new_id(group, name), self._context.wall_ms()
+        members = [
+            replace(each, member_id=member, heard_ms=heard_ms) if each.member_id == place else each
+            for each in group.members
+        ]
+        self._context.write_group(key, replace(group, members=tuple(members)))
+        owned = self._owned.setdefault(key, {})
+        owned[member] = owned.get(place, set())
+        self._left(key, place)
+        return member
 
     def _new_id(self, group: Group, name: str) -> str:
         for _ in range(_TRIES):
@@ -315,6 +348,7 @@ class CursusGroups(BrokerAssigned):
     def _left(self, key: GroupKey, member_id: str) -> None:
         super()._left(key, member_id)
         self._fenced.get(key, set()).discard(member_id)
+        self._told.get(key, {}).pop(member_id, None)
         self._owned.get(key, {}).pop(member_id, None)
 
     # --- the engine's side ------------------------------------------------------------------------
@@ -323,9 +357,9 @@ class CursusGroups(BrokerAssigned):
         return key.subject == topic and self.member_count(key) > 0
 
     def resign(self, error: PacelineError) -> None:
-        """Nobody waits in this family; who was fenced, and who had what, is volatile."""
-        self._fenced.clear()
-        self._owned.clear()
+        """Nobody waits in this family; who was fenced, told, and had what is volatile."""
+        for volatile in (self._fenced, self._told, self._owned):
+            volatile.clear()
 
 
 def _is_called(member: str, name: str) -> bool:

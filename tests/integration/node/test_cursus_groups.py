@@ -53,8 +53,14 @@ async def test_joining_leaving_and_what_members_are_told(client: CursusClient) -
         f"ERROR: GEN_MISMATCH current=2 requested=1 group=g member={first}"
         " reason=REBALANCE_REQUIRED"
     )
-    # Joining again with what it is called, or with its id, makes no new generation.
-    assert (await join(client, "a")) == ("2", first, [0, 1])
+    # Joining again with what it is called, or with its id, makes no new generation. The first may
+    # be another process of that name, so it gets an id of its own.
+    generation, taken, partitions = await join(client, "a")
+    assert (generation, taken != first, partitions) == ("2", True, [0, 1])
+    assert await client.say(f"HEARTBEAT topic=t group=g member={first} generation=2") == (
+        f"ERROR: member_not_found member={first} group=g reason=REBALANCE_REQUIRED"
+    )
+    first = taken
     assert (await join(client, second)) == ("2", second, [2])
     assert await client.say(f"SYNC_GROUP t g {second} 2") == (
         f"OK generation=2 member={second} assignments=[2]"
