@@ -75,6 +75,7 @@ class TransactionEndings:
         self._partners: TransactionPartners | None = None
         self._under_way: set[TransactionKey] = set()
         self._lanes = Lanes()
+        self._overtaken: set[TransactionKey] = set()
         self._news = trio.Event()
         self._log = structlog.get_logger(component="transactions")
         self.committed = 0
@@ -171,6 +172,7 @@ class TransactionEndings:
                 pause_s = min(2 * pause_s, _LAST_PAUSE_S)
         finally:
             self._under_way.discard(key)
+            self._overtaken.discard(key)
             self.changed()  # there may be more to end by now
 
     async def _attempt(self, key: TransactionKey) -> bool:
@@ -201,7 +203,10 @@ class TransactionEndings:
             nursery.start_soon(tell, partial(self._settle, ending), "transaction.settled")
         if errors:
             raise errors[0].with_traceback(None)
-        await self._perform(lambda engine: engine.producers.complete(key, ending.serial))
+        overtaken = key in self._overtaken
+        await self._perform(
+            lambda engine: engine.producers.complete(key, ending.serial, overtaken=overtaken)
+        )
         if ending.commits:
             self.committed += 1
         else:
@@ -343,7 +348,7 @@ class TransactionEndings:
                 int(_WORK_S * 1000),
                 tuple(there),
             )
-            refusals.update(await self._order(node, order))
+            refusals.update(await self._order(ending.key, node, order))
             await self._at("transaction.partly-marked")
 
         async with trio.open_nursery() as nursery:
@@ -352,17 +357,19 @@ class TransactionEndings:
         return refusals
 
     async def _order(
-        self, node: NodeId, order: wire.WriteMarkers
+        self, key: TransactionKey, node: NodeId, order: wire.WriteMarkers
     ) -> dict[TopicPartition, PacelineError]:
         where = [TopicPartition(each.topic, each.partition) for each in order.partitions]
         try:
             written = await self.partners.write_markers(node, order)
         except PacelineError as error:
             return dict.fromkeys(where, error)
+        if ErrorCode.INVALID_PRODUCER_EPOCH in written.errors:
+            self._overtaken.add(key)
         return {
             place: error_for(code, message)
             for place, code, message in zip(where, written.errors, written.messages, strict=True)
-            # A producer that writes in a newer epoch there: this transaction was ended before.
+            # The log knows a newer epoch of the producer: there is nothing of this one to end.
             if code not in (0, ErrorCode.INVALID_PRODUCER_EPOCH)
         }
 

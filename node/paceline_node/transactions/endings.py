@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from paceline_node.coordination.machine import Entry
-from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
+from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import (
     GroupRef,
     Staged,
@@ -65,10 +65,13 @@ def prepared(
     )
 
 
-def completed(found: Transaction, wall_ms: int) -> Transaction:
-    """``found``, which is prepared, told to everybody."""
+def completed(found: Transaction, wall_ms: int, *, overtaken: bool = False) -> Transaction:
+    """``found``, which is prepared, told to everybody. With ``overtaken`` the producer id has no
+    epoch left: the logs, where an unclean election made this topic forget, know higher ones."""
     assert found.state.is_prepared, found
     identity = found.next_identity
+    if overtaken and identity.producer_id == found.producer_id:
+        identity = ProducerIdentity(identity.producer_id, LAST_EPOCH - 1)
     return replace(
         found,
         state=State.COMPLETE_COMMIT if found.commits else State.COMPLETE_ABORT,
@@ -83,12 +86,15 @@ def completed(found: Transaction, wall_ms: int) -> Transaction:
     )
 
 
-def completion(key: TransactionKey, found: Transaction, wall_ms: int) -> Entry:
+def completion(
+    key: TransactionKey, found: Transaction, wall_ms: int, *, overtaken: bool = False
+) -> Entry:
     """The record that makes a prepared transaction complete. A sink's task attempt is forgotten:
     nobody can use its name again. What is staged counts for nothing from here on, and is dropped
     behind it (:func:`dropped_staging`): before it, another coordinator would not know what it has
     to append."""
-    value = None if key.family is Family.SINK else completed(found, wall_ms)
+    is_sink = key.family is Family.SINK
+    value = None if is_sink else completed(found, wall_ms, overtaken=overtaken)
     return transaction_entry(key, value)
 
 

@@ -268,13 +268,14 @@ class ProducerTransactions:
             return
         self._decide(key, found, commits=False, fences=True, reason=reason)
 
-    def complete(self, key: TransactionKey, serial: int) -> None:
-        """Everybody has been told how transaction ``serial`` ends. Idempotent. Raises what writing
-        raises."""
+    def complete(self, key: TransactionKey, serial: int, *, overtaken: bool = False) -> None:
+        """Everybody has been told how transaction ``serial`` ends. ``overtaken``: a log knows a
+        higher epoch of the producer than was ever given out, as far as is known here, so the next
+        INIT is to give another producer id. Idempotent. Raises what writing raises."""
         found = self._context.find(key)
         if found is None or found.serial != serial or not found.state.is_prepared:
             return
-        self._context.write(completion(key, found, self._context.wall_ms()))
+        self._context.write(completion(key, found, self._context.wall_ms(), overtaken=overtaken))
         self._context.completed()
         self._context.write_pieces(dropped_staging(self._context.store, key))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from paceline.client import connect
+from paceline.errors import InvalidProducerEpoch
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer.transactions import AppendStaged
 from paceline_node.services.staged_batches import staged_batches
@@ -47,3 +49,34 @@ async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
         await live.commit()
         assert await seen(client) == [b"live 1", b"live 2"]
         assert partition.log.producers.transactions.aborted[0].producer_id == forgotten.producer_id
+
+
+async def test_a_log_that_knows_a_higher_epoch_refuses_an_id_once(tmp_path: Path) -> None:
+    """Of as many restarts as transactions were forgotten each was refused."""
+    flags = {**ONE, "log.producer_check_ms": "100"}
+    async with lone_node(tmp_path, flags) as node, connect(node.native) as client:
+        await client.admin.create_topic("out", partitions=1)
+        async with client.transactional_producer("live") as live, live.transaction():
+            await live.send("out", b"before")
+        broker = node.node.broker
+        partition = broker.replicas.table.get("out", 0)
+        assert partition is not None
+        (producer_id,) = [int.from_bytes(key[1]) for key, _ in partition.log.producers]
+        (batch,) = staged_batches(
+            [Staged("out", 0, -1, 0, None, b"forgotten")],
+            TopicPartition("out", 0),
+            ProducerIdentity(producer_id, 100),
+        )
+        epoch = LeaderEpoch(partition.replica.leader_epoch)
+        order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000)
+        await broker.transactions.partners.append_staged(NodeId(0), order, batch)
+        with trio.fail_after(60):
+            while partition.log.producers.transactions.open:  # noqa: ASYNC110  no event tells
+                await trio.sleep(0.02)
+        async with client.transactional_producer("live") as refused:
+            await refused.begin()
+            with pytest.raises(InvalidProducerEpoch):
+                await refused.send("out", b"refused")
+        async with client.transactional_producer("live") as live, live.transaction():
+            await live.send("out", b"after")
+        assert await seen(client) == [b"after", b"before"]

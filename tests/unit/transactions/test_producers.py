@@ -50,6 +50,26 @@ def test_a_commit_from_the_first_write_to_the_last_marker() -> None:
     desk.check_fold()
 
 
+@pytest.mark.parametrize("bumps", [False, True])
+def test_who_was_overtaken_in_a_log_gets_another_producer_id(bumps: bool) -> None:
+    """An unclean election made the coordinator forget epochs that partitions know."""
+    desk = Desk()
+    who = desk.init()
+    desk.engine.producers.add_partitions(KEY, who, [P0])
+    ended = desk.engine.producers.end(KEY, who, commits=False, bumps=bumps)
+    assert ended is not None
+    ending = desk.engine.ending(KEY)
+    assert ending is not None
+    desk.engine.producers.complete(KEY, ending.serial, overtaken=True)
+    with pytest.raises(ProducerFenced):
+        desk.engine.producers.add_partitions(KEY, ended.identity, [P0])
+    renewed = desk.init()
+    assert renewed.producer_id != who.producer_id
+    assert renewed.epoch == 0
+    desk.engine.producers.add_partitions(KEY, renewed, [P0])
+    desk.check_fold()
+
+
 def test_the_same_write_again_is_no_record() -> None:
     desk = Desk()
     who = desk.init()
