@@ -83,6 +83,7 @@ class DiskFaults:
         self._oracle = oracle
         self._budget = budget
         self._hand = hand
+        self._flipped: set[tuple[MemoryNode, int, int]] = set()
         self.kinds: Mapping[str, Callable[[random.Random], None]] = {
             "slow-disk": self._slow_disk,
             "hang-disk": self._hang_disk,
@@ -211,6 +212,9 @@ class DiskFaults:
             field = _EPOCH
         bit = rng.choice((rng.randrange(4), rng.randrange(31)))
         at = batch + field.stop - 1 - bit // 8
+        if (node, at, bit) in self._flipped:  # it would be as it was
+            return
+        self._flipped.add((node, at, bit))
         self._hand.note("rot", machine, about=f"{path} byte {at} of the batch at {batch}")
         node.flip(at, 1 << bit % 8)
         rotten = [(at, node.content[at])]
