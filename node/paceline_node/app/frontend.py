@@ -60,6 +60,7 @@ from paceline_node.security.principals import ANONYMOUS
 from paceline_node.security.tls import server_context
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.client_batches import ClientBatches
+from paceline_node.services.hanging_offsets import HangingOffsets
 from paceline_node.services.hanging_transactions import HangingTransactions
 from paceline_node.services.producer_expiry import (
     NumberedProducers,
@@ -272,6 +273,12 @@ class Frontend:
         writers = self._surface.segments.writers
         replicas.context.shares.is_connected = lambda log, key: (log, key[1]) in writers
         hanging = HangingTransactions(table, transactions)
+        hanging_offsets = HangingOffsets(transactions.groups, transactions)
+
+        async def end_hanging() -> None:
+            await hanging.look()
+            await hanging_offsets.look()
+
         kinds: tuple[tuple[ProducerKind, int], ...] = (
             (
                 SegmentWriters(
@@ -290,7 +297,7 @@ class Frontend:
                 env,
                 PlainProducers(env, table, ttl_s=settings.log.producer_ttl_ms / 1000),
                 pause_s=settings.log.producer_check_ms / 1000,
-                first=hanging.look,
+                first=end_hanging,
             ),
         )
 

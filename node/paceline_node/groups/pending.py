@@ -57,6 +57,10 @@ class PendingOffsets:
         """Those of one producer's transactions."""
         return self._by_producer.get(producer_id, _NONE)
 
+    def producers(self) -> Collection[int]:
+        """Who has any."""
+        return self._by_producer.keys()
+
     def bytes_of(self, producer_id: int) -> int:
         """What those of one producer take in the log, about."""
         return self._bytes.get(producer_id, 0)

@@ -190,6 +190,19 @@ class TransactionalOffsets:
         entry = self._offsets.entry(key, commit)
         return [] if entry is None else [entry]
 
+    def drop_hanging(self, key: GroupKey, noted: Sequence[tuple[PendingKey, Pending]]) -> None:
+        """Drop what was pending when the transaction's coordinator said that it does not know it,
+        but nothing that was staged again since: that is of a transaction begun behind the answer.
+        Raises what writing raises."""
+        pendings = self._context.store.pending.get(key, _NONE)
+        gone = [
+            pending_entry(name, None)
+            for name, pending in noted
+            if pendings.of_producer(name.producer_id).get(name) is pending
+        ]
+        if gone:
+            self._context.write(key, *gone)
+
     def is_pending(
         self, key: GroupKey, topic: str, partition: int, *, beyond: int | None = None
     ) -> bool:

@@ -66,7 +66,8 @@ _GRACE_S = 1.0
 
 
 class TransactionPartners:
-    """Both ends of every request between nodes that is about transactions."""
+    """Both ends of every request between nodes that is about transactions. ``groups``: those of
+    this node."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class TransactionPartners:
         self._links = links
         self._table = table
         self._transactions = transactions
-        self._groups = groups
+        self.groups = groups
 
     def register(self, server: PeerServer) -> None:
         """Answer other nodes on ``server``."""
@@ -174,12 +175,7 @@ class TransactionPartners:
     async def find_hanging(self, asked: Sequence[OpenHere]) -> wire.HangingFound:
         """Ask the coordinator which of these transactions nobody will end. Raises as
         :meth:`verify`."""
-        request = wire.FindHanging(
-            tuple(
-                wire.OpenTransaction(each.producer_id, each.where.topic, each.where.partition)
-                for each in asked
-            )
-        )
+        request = wire.FindHanging(tuple([_asked(each) for each in asked]))
         leader = self._coordinator()
         if leader == self._node_id:
             return await self._find_hanging(request)
@@ -187,10 +183,7 @@ class TransactionPartners:
         return wire.HangingFound.unpack(frame.body)
 
     async def _find_hanging(self, request: wire.FindHanging) -> wire.HangingFound:
-        asked = [
-            OpenHere(each.producer_id, TopicPartition(each.topic, each.partition))
-            for each in request.open
-        ]
+        asked = [OpenHere(each.producer_id, _where(each)) for each in request.open]
 
         def command(engine: TransactionEngine) -> wire.HangingFound:
             return wire.HangingFound(tuple(engine.find_hanging(asked)), self._led_epoch())
@@ -308,7 +301,7 @@ class TransactionPartners:
             check(engine)
             return engine.transactional.ticket(group, who.producer_id)
 
-        ticket = await self._groups.perform(number, group, begin, commit_s=commit_s)
+        ticket = await self.groups.perform(number, group, begin, commit_s=commit_s)
         try:
             member = GroupRef(group.family.value, group.group, group.subject)
             verified = await self.verify(key, who, member, adds=adds)
@@ -320,7 +313,7 @@ class TransactionPartners:
             for count, piece in enumerate(pieces(commits)):
                 if count:
                     await trio.lowlevel.checkpoint()
-                await self._groups.perform(number, group, partial(stage, piece), commit_s=commit_s)
+                await self.groups.perform(number, group, partial(stage, piece), commit_s=commit_s)
         finally:
             ticket.is_valid = False
 
@@ -349,7 +342,7 @@ class TransactionPartners:
         held = _commits(order.offsets)
         is_last = False
         while not is_last:
-            is_last = await self._groups.perform(
+            is_last = await self.groups.perform(
                 self._group_partition(key),
                 key,
                 lambda engine: engine.transactional.settle(
@@ -475,6 +468,20 @@ def _commits(offsets: Iterable[wire.SettledOffset]) -> list[Commit]:
         )
         for each in offsets
     ]
+
+
+def _asked(open_here: OpenHere) -> wire.OpenTransaction:
+    producer_id, where = open_here
+    if isinstance(where, GroupRef):
+        group = wire.GroupName(where.family, where.group, where.subject)
+        return wire.OpenTransaction(producer_id, "", -1, group)
+    return wire.OpenTransaction(producer_id, where.topic, where.partition, None)
+
+
+def _where(asked: wire.OpenTransaction) -> TopicPartition | GroupRef:
+    if asked.group is None:
+        return TopicPartition(asked.topic, asked.partition)
+    return GroupRef(asked.group.family, asked.group.group, asked.group.subject)
 
 
 def _group_key(name: wire.GroupName) -> GroupKey:

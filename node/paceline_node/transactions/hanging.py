@@ -2,7 +2,7 @@
 
 An unclean election takes back what was committed: of ``__transactions``, so that the coordinator
 has forgotten a transaction, or of a partition, so that it has lost its end marker. Readers of
-committed records would stand before it for ever.
+committed records would stand before it for ever. So would a group before offsets that are pending.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.keys import Family
-from paceline_node.transactions.records import TopicPartition, floor_entry
+from paceline_node.transactions.records import GroupRef, TopicPartition, floor_entry
 
 
 class OpenHere(NamedTuple):
-    """A producer's transaction that is open in a partition's log."""
+    """A producer's transaction that is open in a partition's log, or has offsets pending in a
+    group."""
 
     producer_id: int
-    where: TopicPartition
+    where: TopicPartition | GroupRef
 
 
 def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> list[bool]:
@@ -38,7 +39,9 @@ def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> li
         ids = {found.producer_id, found.next_producer_id, found.ended_producer_id} & wanted
         if ids:
             staged = {TopicPartition(each.topic, each.partition) for each in store.staged_in(key)}
-            members = staged.union(found.partitions)
+            offsets = {each.group for each in found.offsets}
+            members: set[TopicPartition | GroupRef] = {*staged, *found.partitions}
+            members.update(found.groups, offsets)
             known.update(OpenHere(number, where) for number in ids for where in members)
     context.write(floor_entry(Family.CURSUS, store.floors.get(Family.CURSUS, 0)))
     return [each not in known for each in asked]

@@ -146,11 +146,13 @@ class StagedAppended(Message):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction(Message):
-    """A producer's transaction that is open in a partition's log."""
+    """A producer's transaction that is open in a partition's log, or with ``group`` one that has
+    offsets pending there."""
 
     producer_id: int
     topic: str
     partition: int
+    group: GroupName | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ from paceline.client import connect
 from paceline.errors import InvalidProducerEpoch
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer.transactions import AppendStaged
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.offsets import Commit
+from paceline_node.groups.pending import PendingOffsets
 from paceline_node.services.staged_batches import staged_batches
 from paceline_node.transactions.keys import ProducerIdentity
 from paceline_node.transactions.records import Staged, TopicPartition
@@ -49,6 +53,37 @@ async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
         await live.commit()
         assert await seen(client) == [b"live 1", b"live 2"]
         assert partition.log.producers.transactions.aborted[0].producer_id == forgotten.producer_id
+
+
+async def test_its_offsets_are_dropped_and_none_of_one_that_is_known(tmp_path: Path) -> None:
+    """Nobody was told the group's stable offsets any more, and nothing ever ended that."""
+    flags = {**ONE, "log.producer_check_ms": "100"}
+    async with (
+        lone_node(tmp_path, flags) as node,
+        connect(node.native) as client,
+        client.transactional_producer("live") as live,
+    ):
+        await client.admin.create_topic("out", partitions=2)
+        await live.begin()
+        await live.send_offsets({TopicPartition("out", 1): 7}, "team")
+        broker = node.node.broker
+        groups = broker.transactions.partners.groups
+        key = GroupKey(Family.KAFKA, "team")
+        (number,) = [at for at, _, engine in groups.machines() if key in engine.store.pending]
+        forgotten = 10**9
+
+        def stage(engine: GroupEngine) -> PendingOffsets:
+            offsets = engine.transactional
+            offsets.stage(offsets.ticket(key, forgotten), 0, 1, [Commit("out", 0, 5)])
+            return engine.store.pending[key]
+
+        pendings = await groups.perform(number, key, stage, commit_s=30)
+        assert len(pendings.producers()) == 2
+        with trio.fail_after(60):
+            while forgotten in pendings.producers():  # noqa: ASYNC110  no event tells
+                await trio.sleep(0.02)
+        assert len(pendings.producers()) == 1
+        await live.commit()
 
 
 async def test_a_log_that_knows_a_higher_epoch_refuses_an_id_once(tmp_path: Path) -> None:

@@ -68,6 +68,19 @@ def test_offsets_that_came_after_their_transaction_was_aborted_are_never_committ
     assert not desk.engine.transactional.is_pending(KEY, "t", 0)
 
 
+def test_what_hangs_is_dropped_unless_it_was_staged_again() -> None:
+    desk = Desk()
+    stage(desk, 1, Commit("t", 0, 5), Commit("t", 1, 6))
+    noted = list(desk.engine.store.pending[KEY].items())
+    stage(desk, 1, Commit("t", 1, 6))
+    desk.engine.transactional.drop_hanging(KEY, noted)
+    assert not desk.engine.transactional.is_pending(KEY, "t", 0)
+    assert desk.engine.transactional.is_pending(KEY, "t", 1)
+    settle(desk, 1, commits=True)
+    desk.engine.transactional.drop_hanging(KEY, noted)
+    assert stored(desk) == {("t", 1): 6}
+
+
 def test_an_answer_from_before_the_end_lets_nothing_in() -> None:
     desk = Desk()
     offsets = desk.engine.transactional

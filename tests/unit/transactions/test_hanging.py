@@ -7,7 +7,7 @@ import pytest
 from paceline.errors import CoordinatorNotAvailable
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import Family, TransactionKey
-from paceline_node.transactions.records import Staged
+from paceline_node.transactions.records import GroupRef, Staged
 from tests.unit.transactions.desk import KEY, P0, P1, Desk
 
 
@@ -26,6 +26,16 @@ def test_none_hangs_from_its_first_write_until_every_marker_is_there(commits: bo
     desk.finish()
     assert desk.engine.find_hanging(asked) == [True, True, True]
     desk.check_fold()
+
+
+def test_a_group_of_an_open_transaction_does_not_hang() -> None:
+    desk = Desk()
+    who = desk.init()
+    group = GroupRef("kafka", "billing")
+    asked = [OpenHere(who.producer_id, group), OpenHere(who.producer_id, P0)]
+    assert desk.engine.find_hanging(asked) == [True, True]
+    desk.engine.producers.add_group(KEY, who, group)
+    assert desk.engine.find_hanging(asked) == [False, True]
 
 
 def test_what_is_staged_is_on_its_way_to_its_partition() -> None:
