@@ -30,7 +30,8 @@ UNKNOWN = ""
 
 
 class OffsetShares:
-    """``evicted_count`` offsets were forgotten, ``refused_count`` commits were refused."""
+    """Counts in places (``store.py``). ``evicted_count`` of them were made free,
+    ``refused_count`` commits were refused."""
 
     def __init__(self, store: GroupStore) -> None:
         self.evicted_count = 0
@@ -48,7 +49,7 @@ class OffsetShares:
         self._counts.clear()
 
     def count(self, family: Family, client: str) -> int:
-        """How many offsets the client's groups have."""
+        """How many places the client's groups take."""
         return self._counts[family, client]
 
     def use(self, key: GroupKey, client: str) -> None:
@@ -61,18 +62,18 @@ class OffsetShares:
             return
         if owner is not None:
             self._drop(key, owner)
-        known = self._store.offsets.get(key)
-        if known:
+        taken = self._store.places.get(key)
+        if taken:
             self._owners[key] = client
             self._groups.setdefault((key.family, client), OrderedDict())[key] = None
-            self._counts[key.family, client] += len(known)
+            self._counts[key.family, client] += taken
 
     def _changed(self, key: GroupKey, delta: int) -> None:
-        """The store has ``delta`` more offsets of the group."""
+        """The group takes ``delta`` more places."""
         owner = self._owners.get(key)
         if owner is None:
             return
-        if key in self._store.offsets:
+        if key in self._store.places:
             self._counts[key.family, owner] += delta
         else:
             self._drop(key, owner, -delta)
@@ -82,7 +83,7 @@ class OffsetShares:
         del self._owners[key]
         groups = self._groups[at]
         del groups[key]
-        self._counts[at] -= len(self._store.offsets.get(key, ())) if count is None else count
+        self._counts[at] -= self._store.places.get(key, 0) if count is None else count
         if not groups:
             del self._groups[at]
             del self._counts[at]
@@ -121,8 +122,8 @@ class OffsetShares:
             groups = self._groups[family, client]
             return [each for each in islice(groups, _GROUPS_LOOKED_AT) if not has_members(each)]
         sizes = (
-            (len(offsets), number, group)
-            for number, (group, offsets) in enumerate(self._store.offsets.items())
+            (taken, number, group)
+            for number, (group, taken) in enumerate(self._store.places.items())
             if group.family is family and group not in self._owners and not has_members(group)
         )
         return [group for _, _, group in nlargest(_CLIENTS_LOOKED_AT, sizes)]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from paceline.errors import GroupFull, OffsetRegression
+from paceline.wire.message import Utf8
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
@@ -18,6 +18,7 @@ from paceline_node.groups.records import (
     group_entry,
     offset_entry,
     pending_entry,
+    places,
     seat_entry,
 )
 
@@ -27,6 +28,7 @@ _SPARE = 256
 _REFUSED_S = 1.0
 _REFUSED_MAX = 256
 _GROUPS_AT_ONCE = 50
+_COUNTED = "each 256 bytes of metadata counted as one more"
 
 
 class OffsetRule(enum.Enum):
@@ -68,9 +70,9 @@ class OffsetBook:
         self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule, client: str = UNKNOWN
     ) -> None:
         """Store all of ``commits``, or none; those of topics that are no more count for nothing.
-        New ones count for ``client`` (``offset_shares.py``). Raises OffsetRegression, GroupFull,
-        and what writing raises."""
-        self.check_room(key, commits, client)
+        New ones, and longer metadata, count for ``client`` (``offset_shares.py``). Raises
+        OffsetRegression, GroupFull, and what writing raises."""
+        self.check_commits(key, commits, client)
         self.store(key, commits, rule)
         self.shares.use(key, client)
 
@@ -82,35 +84,44 @@ class OffsetBook:
         if entries:
             self._context.write(key, *entries)
 
-    def check_room(self, key: GroupKey, commits: Sequence[Commit], client: str = UNKNOWN) -> None:
-        """Raise GroupFull where these would be more offsets than the group's family, or half of
-        that than ``client``, may have, and nobody gives way."""
+    def check_commits(
+        self, key: GroupKey, commits: Sequence[Commit], client: str = UNKNOWN
+    ) -> None:
+        """As :meth:`check_room`, for the places that ``commits`` take beyond those of before."""
+        known = self._context.store.offsets.get(key, {})
+        last = {(each.topic, each.partition): each.metadata for each in commits}
+        new = sum(
+            places(metadata.encode()) - (places(known[at].metadata) if at in known else 0)
+            for at, metadata in last.items()
+        )
+        self.check_room(key, new, client)
+
+    def check_room(self, key: GroupKey, new: int, client: str = UNKNOWN, reserved: int = 0) -> None:
+        """Raise GroupFull where ``new`` places more are more than the group's family, or half of
+        that than ``client``, may have, and nobody gives way; ``reserved`` of them need not be
+        free."""
         store, most = self._context.store, self._context.limits.offsets_max
         count, share = store.offset_counts[key.family], max(1, most // 2)
-        if count + len(commits) <= share:
-            return
-        known = store.offsets.get(key, {})
-        new = len({(each.topic, each.partition) for each in commits}.difference(known))
-        if not new:
+        if new <= 0 or count + new <= share:
             return
         own = self.shares.count(key.family, client) + new
         if client != UNKNOWN and own > share:
             self.shares.refused_count += 1
             raise GroupFull(
                 f"group {key}: {client} would have {own} offsets of family {key.family.value} "
-                f"here, one client at most {share}, half of groups.offsets_max"
+                f"here, {_COUNTED}, one client at most {share}, half of groups.offsets_max"
             )
-        over = count + new - most
+        over = min(count + new - most, new - reserved)
         if over > 0 and self._make_room(key, over, own, client) < over:
             self.shares.refused_count += 1
             raise GroupFull(
                 f"group {key}: its coordinator keeps {count} offsets of family {key.family.value} "
-                f"already, at most {most} (groups.offsets_max)"
+                f"already, {_COUNTED}, at most {most} (groups.offsets_max)"
             )
 
     def _make_room(self, key: GroupKey, over: int, own: int, client: str) -> int:
-        """Forget at least ``over`` offsets of whoever has most; how many went. Raises what writing
-        raises."""
+        """Forget offsets of whoever has most that take at least ``over`` places; how many those
+        are. Raises what writing raises."""
         at, now = (key.family, client), self._context.now()
         if now < self._refused.get(at, now):
             return 0
@@ -121,9 +132,9 @@ class OffsetBook:
         for number, giver in enumerate(givers):
             if gone >= wanted or (gone >= over and number >= _GROUPS_AT_ONCE):
                 break
-            found = list(islice(store.offsets.get(giver, ()), wanted - gone))
-            self.forget(giver, found)
-            gone += len(found)
+            before = store.places.get(giver, 0)
+            self.forget(giver, _first(store.offsets.get(giver, {}), wanted - gone))
+            gone += before - store.places.get(giver, 0)
         self.shares.evicted_count += gone
         if gone < over:
             if len(self._refused) >= _REFUSED_MAX:
@@ -137,7 +148,11 @@ class OffsetBook:
         if current is None or commit.topic_id not in (None, current):
             return None
         stored = Offset(
-            commit.offset, commit.leader_epoch, commit.metadata, self._context.wall_ms(), current
+            commit.offset,
+            commit.leader_epoch,
+            Utf8(commit.metadata.encode()),
+            self._context.wall_ms(),
+            current,
         )
         return offset_entry(key, commit.topic, commit.partition, stored)
 
@@ -185,6 +200,17 @@ class OffsetBook:
             entries.append(group_entry(key, None))
         for start in range(0, len(entries), _FORGET_AT_ONCE):
             self._context.write(key, *entries[start : start + _FORGET_AT_ONCE])
+
+
+def _first(offsets: Mapping[TopicPartition, Offset], wanted: int) -> list[TopicPartition]:
+    """The first of these, as many as take so many places."""
+    found: list[TopicPartition] = []
+    for at, offset in offsets.items():
+        if wanted <= 0:
+            break
+        found.append(at)
+        wanted -= places(offset.metadata)
+    return found
 
 
 def _tombstones(key: GroupKey, partitions: Iterable[TopicPartition]) -> list[Entry]:

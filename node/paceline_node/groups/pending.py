@@ -17,8 +17,8 @@ _RECORD_BYTES = 96
 
 def size_of(name: PendingKey, pending: Pending) -> int:
     """About what a pending offset takes in the log."""
-    texts = (name.group.group, name.group.subject, name.topic, pending.metadata)
-    return _RECORD_BYTES + sum(len(each.encode()) for each in texts)
+    texts = (name.group.group, name.group.subject, name.topic)
+    return _RECORD_BYTES + sum(len(each.encode()) for each in texts) + len(pending.metadata)
 
 
 class PendingOffsets:

@@ -33,15 +33,18 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
-from paceline.wire.message import Message
+from paceline.wire.message import Message, Utf8
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.settings.counts import OFFSET_METADATA
 
 _VERSION = 1
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
 _PENDING = struct.Struct(">iq")
 _VALUE_HEAD = bytes((_VERSION,))
+_PLACE_BYTES = OFFSET_METADATA.bound
+NO_TEXT = Utf8(b"")
 M = TypeVar("M", bound=Message)
 
 
@@ -142,7 +145,7 @@ class Offset(Message):
 
     offset: int
     leader_epoch: int = -1
-    metadata: str = ""
+    metadata: Utf8 = NO_TEXT
     commit_ms: int = 0
     topic_id: UUID | None = None
 
@@ -161,10 +164,15 @@ class Pending(Message):
 
     offset: int
     leader_epoch: int
-    metadata: str
+    metadata: Utf8
     producer_epoch: int
     serial: int
     topic_id: UUID | None = None
+
+
+def places(metadata: bytes) -> int:
+    """How many of the offsets that there may be one with this metadata counts for."""
+    return 1 + len(metadata) // _PLACE_BYTES
 
 
 class OffsetKey(NamedTuple):

@@ -18,6 +18,7 @@ from paceline_node.groups.records import (
     Seat,
     SeatKey,
     decode,
+    places,
 )
 from paceline_node.groups.seating import seated
 
@@ -27,8 +28,9 @@ Offsets = dict[TopicPartition, Offset]
 class GroupStore:
     """``groups`` and ``offsets`` are read freely; only :meth:`apply` changes them. ``seats`` are
     members that have records of their own. ``counts`` are groups by family, those that have nothing
-    but offsets too, ``offset_counts`` their offsets; ``changes`` counts changes by family, for
-    whoever shows them elsewhere. ``offsets_changed`` is told how many more offsets a group has."""
+    but offsets too. ``places`` are what a group's offsets count for, pending ones too, and
+    ``offset_counts`` the same by family; ``changes`` counts changes by family, for whoever shows
+    them elsewhere. ``offsets_changed`` is told how many more places a group has."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
@@ -36,6 +38,7 @@ class GroupStore:
         self.pending: dict[GroupKey, PendingOffsets] = {}
         self.begun: Begun | None = None
         self.counts: dict[Family, int] = dict.fromkeys(Family, 0)
+        self.places: dict[GroupKey, int] = {}
         self.offset_counts: dict[Family, int] = dict.fromkeys(Family, 0)
         self.changes: dict[Family, int] = dict.fromkeys(Family, 0)
         self.seats: dict[GroupKey, dict[str, Seat]] = {}
@@ -80,27 +83,36 @@ class GroupStore:
     def _change_offset(self, key: OffsetKey, value: object) -> None:
         was_known = self.knows(key.group)
         offsets = self.offsets.setdefault(key.group, {})
-        before = len(offsets)
+        before = offsets.pop((key.topic, key.partition), None)
         if isinstance(value, Offset):
             offsets[key.topic, key.partition] = value
-        else:
-            offsets.pop((key.topic, key.partition), None)
-        delta = len(offsets) - before
-        self.offset_counts[key.group.family] += delta
         if not offsets:
             del self.offsets[key.group]
-        if delta:
-            self.offsets_changed(key.group, delta)
+        self._take_places(key.group, before, value)
         self.counts[key.group.family] += self.knows(key.group) - was_known
         self.changes[key.group.family] += 1
 
     def _change_pending(self, key: PendingKey, value: object) -> None:
         was_known = self.knows(key.group)
         of_group = self.pending.setdefault(key.group, PendingOffsets())
+        before = of_group.of_producer(key.producer_id).get(key)
         of_group.put(key, value if isinstance(value, Pending) else None)
         if not of_group:
             del self.pending[key.group]
+        self._take_places(key.group, before, value)
         self.counts[key.group.family] += self.knows(key.group) - was_known
+
+    def _take_places(self, key: GroupKey, before: object, after: object) -> None:
+        delta = _places(after) - _places(before)
+        if not delta:
+            return
+        taken = self.places.get(key, 0) + delta
+        if taken:
+            self.places[key] = taken
+        else:
+            del self.places[key]
+        self.offset_counts[key.family] += delta
+        self.offsets_changed(key, delta)
 
     def _change_seat(self, key: SeatKey, value: object) -> None:
         """Of the group that its own record, the last of the batch, makes of it."""
@@ -117,6 +129,7 @@ class GroupStore:
         self.groups.clear()
         self.offsets.clear()
         self.pending.clear()
+        self.places.clear()
         self.seats.clear()
         self.begun = None
         for family in Family:
@@ -129,3 +142,7 @@ class GroupStore:
         for key in self.offsets:
             if key not in self.groups:
                 yield key
+
+
+def _places(value: object) -> int:
+    return places(value.metadata) if isinstance(value, Offset | Pending) else 0

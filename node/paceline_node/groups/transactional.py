@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from paceline.errors import InvalidTransactionState, TransactionTooLarge
+from paceline.wire.message import Utf8
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.pending import PendingOffsets, size_of
-from paceline_node.groups.records import Pending, PendingKey, pending_entry
+from paceline_node.groups.records import Pending, PendingKey, pending_entry, places
 
 _NONE = PendingOffsets()
 _PIECE_BYTES = 1024 * 1024
@@ -83,22 +84,31 @@ class TransactionalOffsets:
                 continue
             name = PendingKey(ticket.key, each.topic, each.partition, ticket.producer_id)
             staged[name] = Pending(
-                each.offset, each.leader_epoch, each.metadata, producer_epoch, serial, current
+                each.offset,
+                each.leader_epoch,
+                Utf8(each.metadata.encode()),
+                producer_epoch,
+                serial,
+                current,
             )
         if staged:
-            self._offsets.check_room(ticket.key, commits, client)
-            self._check_room(ticket, staged)
+            self._check_room(ticket, staged, client)
             self._context.write(ticket.key, *[pending_entry(*each) for each in staged.items()])
+            self._offsets.shares.use(ticket.key, client)
 
-    def _check_room(self, ticket: Ticket, staged: dict[PendingKey, Pending]) -> None:
-        """Raise TransactionTooLarge if ``staged`` would make too much pending."""
+    def _check_room(self, ticket: Ticket, staged: dict[PendingKey, Pending], client: str) -> None:
+        """Raise TransactionTooLarge if ``staged`` would make too much pending in its transaction,
+        GroupFull if in all."""
         limits = self._context.limits
         pendings = self._context.store.pending.get(ticket.key, _NONE)
         before = pendings.of_producer(ticket.producer_id)
         count, size = len(before), pendings.bytes_of(ticket.producer_id)
+        taken = reserved = 0
         for name, pending in staged.items():
             known = before.get(name)
             count += known is None
+            taken += places(pending.metadata) - (0 if known is None else places(known.metadata))
+            reserved += self._reserved(name)
             size += size_of(name, pending) - (0 if known is None else size_of(name, known))
         if count > limits.pending_max:
             raise TransactionTooLarge(
@@ -110,6 +120,17 @@ class TransactionalOffsets:
                 f"group {ticket.key}: {size} bytes of offsets in one transaction, at most "
                 f"{limits.pending_bytes_max}; their metadata must be shorter, or the transaction"
             )
+        self._offsets.check_room(ticket.key, taken, client, reserved)
+
+    def _reserved(self, name: PendingKey) -> int:
+        """Places for a pending offset of ``name`` that need not be free: whatever is committed may
+        be committed again, by one open transaction at a time."""
+        store = self._context.store
+        committed = store.offsets.get(name.group, {}).get((name.topic, name.partition))
+        pendings = store.pending.get(name.group, _NONE)
+        if committed is None or pendings.at(name.topic, name.partition):
+            return 0
+        return places(committed.metadata)
 
     def settle(
         self,
@@ -185,7 +206,11 @@ class TransactionalOffsets:
         if not self._context.topics.holds(name.topic, pending.topic_id):
             return []
         commit = Commit(
-            name.topic, name.partition, pending.offset, pending.leader_epoch, pending.metadata
+            name.topic,
+            name.partition,
+            pending.offset,
+            pending.leader_epoch,
+            pending.metadata.decode(),
         )
         entry = self._offsets.entry(key, commit)
         return [] if entry is None else [entry]

@@ -120,7 +120,7 @@ class V1Groups(BrokerAssigned):
         if owner is None or partition not in owner.partitions:
             raise PartitionNotOwned(f"{member.topic}/{partition} is not {member.consumer_id}'s")
         commit = Commit(member.topic, partition, offset)
-        self._offsets.check_room(member.key, [commit], client)
+        self._offsets.check_commits(member.key, [commit], client)
         entry = self._offsets.entry(member.key, commit)
         if entry is None and group.topic_id is None:
             # Taken over from files, before its topic is there.

@@ -212,7 +212,7 @@ class KafkaOffsets:
                                     partition_index=number,
                                     committed_offset=position.offset.offset,
                                     committed_leader_epoch=position.offset.leader_epoch,
-                                    metadata=position.offset.metadata,
+                                    metadata=position.offset.metadata.decode(),
                                     error_code=position.error
                                     or self._missing(name, number, position, call),
                                 )
@@ -282,7 +282,7 @@ class KafkaOffsets:
                                     partition_index=number,
                                     committed_offset=position.offset.offset,
                                     committed_leader_epoch=position.offset.leader_epoch,
-                                    metadata=position.offset.metadata,
+                                    metadata=position.offset.metadata.decode(),
                                     error_code=position.error,
                                 )
                                 async for number, position in call.pace.each(partitions)

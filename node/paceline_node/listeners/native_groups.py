@@ -314,7 +314,7 @@ def _committed(topic: str, partition: int, found: Offset | None) -> wire.Committ
         ErrorCode.NONE,
         found.offset,
         found.leader_epoch,
-        found.metadata,
+        found.metadata.decode(),
         found.commit_ms,
     )
 

@@ -115,13 +115,21 @@ MEMBERS = Count(
     high=100_000,
 )
 OFFSETS = Count(
-    "Committed offsets, one a group and partition, half of them of one client at most",
+    "Offsets of a group and partition, committed or to be by an open transaction, half of them of "
+    "one client at most",
     "of each family in each of the 16 partitions of __groups",
     250_000,
     "GroupFull",
     "of the client that has most, for one that has less; those of groups without members are "
     "forgotten after groups.offsets_retention_ms",
     "groups.offsets_max",
+)
+OFFSET_METADATA = Count(
+    "Bytes of metadata of an offset (61 MiB in the places of 250,000)",
+    "in the place of one offset",
+    256,
+    "takes the place of another",
+    "",
 )
 LISTED_GROUPS = Count(
     "Groups with a list of topics",
@@ -250,6 +258,7 @@ COUNTS: Sequence[Count] = (
     GROUPS,
     MEMBERS,
     OFFSETS,
+    OFFSET_METADATA,
     LISTED_GROUPS,
     LISTED_BYTES,
     LISTED_TOPICS,

@@ -50,6 +50,7 @@ ELSEWHERE = {
     counts.READS: "integration/hostile/test_counts.py",
     counts.LISTED_BYTES: "unit/controller/test_group_topics.py",
     counts.LISTED_TOPICS: "unit/controller/test_group_topics.py",
+    counts.OFFSET_METADATA: "unit/groups/test_offset_shares.py",
     counts.PATTERN_STREAMS: "unit/groups/test_coordinator_groups.py",
     counts.TRANSACTION_PARTITIONS: "unit/transactions/test_producers.py",
     counts.TRANSACTION_GROUPS: "unit/transactions/test_producers.py",

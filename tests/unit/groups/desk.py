@@ -130,11 +130,12 @@ class Desk:
 
     def check_fold(self) -> None:
         """The state is the fold of the log, and of the log compacted."""
-        state = (self.engine.store.groups, self.engine.store.offsets)
-        replayed = self.replayed()
-        assert (replayed.store.groups, replayed.store.offsets) == state
+        state = (self.engine.store.groups, self.engine.store.offsets, self.engine.store.places)
+        replayed = self.replayed().store
+        assert (replayed.groups, replayed.offsets, replayed.places) == state
         compacted = self._engine()
         last = {entry.key: at for at, entry in enumerate(self.log)}
         for at in sorted(last.values()):
             compacted.apply(self.log[at])
-        assert (compacted.store.groups, compacted.store.offsets) == state
+        store = compacted.store
+        assert (store.groups, store.offsets, store.places) == state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from sys import getsizeof
 
 import pytest
 
@@ -100,3 +101,69 @@ def test_counts_follow_what_is_forgotten_and_who_commits() -> None:
     assert (shares.count(Family.KAFKA, "a"), shares.count(Family.KAFKA, "b")) == (1, 3)
     desk.engine.offsets.forget_group(kafka("h"))
     assert shares.count(Family.KAFKA, "a") == 0
+
+
+def commit_text(desk: Desk, group: str, client: str, size: int, *parts: int) -> None:
+    commits = [Commit("t", part, 1, metadata="m" * size) for part in parts]
+    desk.engine.offsets.commit(kafka(group), commits, OffsetRule.FREE, client)
+
+
+def test_metadata_takes_places_of_offsets() -> None:
+    """4,096 bytes with each of 250,000 offsets were a gigabyte on every node, and counted as
+    nothing."""
+    desk = Desk(GroupLimits(offsets_max=MOST))
+    counts, shares = desk.engine.store.offset_counts, desk.engine.offsets.shares
+    commit_text(desk, "long", "mallory", 4096, 0, 1)
+    assert counts[Family.KAFKA] == shares.count(Family.KAFKA, "mallory") == 2 * 17
+    with pytest.raises(GroupFull, match="256 bytes of metadata"):
+        commit_text(desk, "long", "mallory", 4096, 2)
+    commit_text(desk, "long", "mallory", 4096, 0)
+    commit_text(desk, "long", "mallory", 255, 0)
+    assert counts[Family.KAFKA] == shares.count(Family.KAFKA, "mallory") == 18
+    desk.engine.offsets.forget_group(kafka("long"))
+    assert counts[Family.KAFKA] == shares.count(Family.KAFKA, "mallory") == 0
+
+
+def test_who_has_long_metadata_gives_way() -> None:
+    desk = Desk(GroupLimits(offsets_max=MOST))
+    commit_text(desk, "oscar", "oscar", 4096, 0)
+    for client in ("mallory", "trudy"):
+        commit_text(desk, client, client, 4096, 0, 1)
+    for number in range(10):
+        commit(desk, f"new-{number}", "honest", 0, 1)
+    assert sum(has(desk, f"new-{number}") for number in range(10)) == 20
+    assert desk.engine.store.offset_counts[Family.KAFKA] <= MOST
+
+
+def test_what_open_transactions_will_commit_takes_places_too() -> None:
+    """Each was bounded, and nobody counted how many there were."""
+    desk = Desk(GroupLimits(offsets_max=MOST))
+    offsets, pending = desk.engine.transactional, [Commit("t", part, 1) for part in range(7)]
+
+    def stage(producer: int, client: str) -> None:
+        ticket = offsets.ticket(kafka("g"), producer)
+        offsets.stage(ticket, 0, 1, pending, client)
+
+    for producer in range(7):
+        stage(producer, "mallory")
+    with pytest.raises(GroupFull):
+        stage(8, "mallory")
+    stage(6, "mallory")
+    counts, shares = desk.engine.store.offset_counts, desk.engine.offsets.shares
+    assert counts[Family.KAFKA] == shares.count(Family.KAFKA, "mallory") == 49
+    assert offsets.settle(kafka("g"), 0, 1, (), commits=True)
+    assert counts[Family.KAFKA] == 49
+    for producer in range(1, 7):
+        assert offsets.settle(kafka("g"), producer, 1, (), commits=True)
+    assert counts[Family.KAFKA] == shares.count(Family.KAFKA, "mallory") == has(desk, "g") == 7
+    desk.check_fold()
+
+
+def test_metadata_is_kept_as_bytes() -> None:
+    """One rare character made 16 KB of 4,096."""
+    desk = Desk()
+    commits = [Commit("t", 0, 1, metadata="m" * 4092 + "\N{PILE OF POO}")]
+    desk.engine.offsets.commit(kafka("g"), commits, OffsetRule.FREE)
+    [(_, found)] = desk.engine.offsets.fetch_all(kafka("g"))
+    assert getsizeof(found.metadata) < 4200
+    desk.check_fold()

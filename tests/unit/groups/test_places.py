@@ -94,6 +94,10 @@ def test_committed_offsets_are_bounded() -> None:
     desk.engine.offsets.commit(key(1, Family.CURSUS), some, OffsetRule.FORWARD)
     desk.engine.v1.join("g", "t", "me", None, 3)
     desk.engine.offsets.forget(key(0), [("t", 2)])
+    with pytest.raises(GroupFull):  # the pending one has its place
+        desk.engine.offsets.commit(key(2), [Commit("t", 0, 1)], OffsetRule.FREE)
+    assert desk.engine.transactional.settle(key(0), 7, 1, (), commits=True)
+    desk.advance(2)
     desk.engine.offsets.commit(key(2), [Commit("t", 0, 1)], OffsetRule.FREE)
 
 

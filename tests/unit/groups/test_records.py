@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.errors import RemoteProtocolError
+from paceline.wire.message import Utf8
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey, partition_of
 from paceline_node.groups.records import (
@@ -67,7 +68,7 @@ def test_group_round_trip(key: GroupKey, group: Group) -> None:
 def test_offset_round_trip(
     key: GroupKey, topic: str, partition: int, offset: int, metadata: str
 ) -> None:
-    stored = Offset(offset, 3, metadata, 4)
+    stored = Offset(offset, 3, Utf8(metadata.encode()), 4)
     where = OffsetKey(key, topic, partition)
     assert decode(offset_entry(key, topic, partition, stored)) == Change(where, stored)
     assert decode(offset_entry(key, topic, partition, None)) == Change(where, None)
@@ -83,10 +84,11 @@ def test_bytes_of_the_keys() -> None:
 
 
 def test_bytes_of_a_committed_offset() -> None:
-    stored = offset_entry(KEY, "t", 5, Offset(300, 2, "m", 9)).value
+    offset = Offset(300, 2, Utf8(b"m"), 9)
+    stored = offset_entry(KEY, "t", 5, offset).value
     assert stored == bytes.fromhex("01 95 cd012c 02 a1 6d 09 c0")
     before = Entry(offset_entry(KEY, "t", 5, None).key, bytes.fromhex("01 94 cd012c 02 a1 6d 09"))
-    assert decode(before) == decode(offset_entry(KEY, "t", 5, Offset(300, 2, "m", 9)))
+    assert decode(before) == decode(offset_entry(KEY, "t", 5, offset))
 
 
 @pytest.mark.parametrize(
