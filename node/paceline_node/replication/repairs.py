@@ -333,6 +333,8 @@ class Repairs:
         if log.settings.compaction is not None or fetched.removed_to > damaged.start:
             await self._begin_anew(partition)
             return
+        if await upkeep.take_epochs(self._env.disk, log, epochs):
+            return
         repair = upkeep.begin_repair(self._env.disk, log, damaged, epochs)
         try:
             while (missing := repair.missing) is not None:

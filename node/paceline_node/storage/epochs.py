@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from paceline.types import NO_EPOCH, LeaderEpoch
@@ -124,6 +125,27 @@ class EpochCache:
         for entry in (*before, *entries, *after):
             if entry.epoch > self.last_epoch:
                 self.assign(*entry)
+
+    def conflict(self, other: EpochCache, end: int) -> tuple[int, int] | None:
+        """From where to before where ``other`` says something else of offsets below ``end`` that
+        both cover; None: nowhere."""
+        if not self._starts or not other._starts:
+            return None
+        first = max(self._starts[0], other._starts[0])
+        places = sorted({first, *self._starts, *other._starts, end})
+        differing = [
+            (start, until)
+            for start, until in pairwise(places)
+            if first <= start < end and self.epoch_at(start) != other.epoch_at(start)
+        ]
+        return (differing[0][0], differing[-1][1]) if differing else None
+
+    def take(self, other: EpochCache, start: int, end: int) -> None:
+        """Believe ``other`` of the offsets from ``start`` on, up to before ``end``, where this
+        table ends; what is here of those below must not speak against it."""
+        self.truncate_end(start)
+        for entry in other.between(start, end):
+            self.assign(entry.epoch, max(entry.start, start))
 
     def clear(self) -> None:
         self._epochs.clear()

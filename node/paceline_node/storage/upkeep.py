@@ -126,6 +126,21 @@ def expiry_in_doubt(log: Log, now_ms: int, high_watermark: int) -> int | None:
     return None if at is None else max(segments[at].base_offset, start)
 
 
+async def take_epochs(disk: Disk, log: Log, theirs: EpochCache) -> bool:
+    """Believe the leader's epoch table where that of ``log``, which does not fork from it, says
+    something else, and read the records there again by it; whether there was any. A table that was
+    made from a batch with a rotten epoch calls good ones damaged. Raises OSError."""
+    conflict = log.epochs.conflict(theirs, log.log_end_offset)
+    if conflict is None:
+        return False
+    offset, end = conflict
+    log.epochs.take(theirs, offset, log.log_end_offset)
+    log.mark.reach(log.marked)
+    while (offset := max(offset, log.log_start_offset)) < min(end, log.log_end_offset):
+        offset = (await scrub(disk, log, offset)).next_offset
+    return True
+
+
 async def anchor_behind_damage(disk: Disk, log: Log) -> None:
     """Let a replica that has nothing begin behind damage that was given up: what was readable below
     adds up to the state as of there. Raises OSError; LookupError when the log changed meanwhile."""

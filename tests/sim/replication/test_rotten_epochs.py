@@ -179,3 +179,43 @@ async def test_an_epoch_that_nothing_else_knows_makes_no_log_the_longest(
         for node in cluster.nodes.values():
             assert values(node.partition("t"), from_follower=True) == [*RECORDS, b"more"]
             assert not node.failures
+
+
+async def test_a_repair_mends_an_epoch_table_that_was_made_from_rot(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The last batch of a sealed segment says that a later term began there, and nothing is left
+    that knows better: the whole segment behind was called damaged, again after each repair."""
+    async with memory_cluster() as cluster:
+        leader = await cluster.written(RECORDS[:5], min_insync_replicas="2")
+        for node in cluster.nodes.values():
+            node.partition("t").log.seal()
+        for value in RECORDS[5:10]:
+            await produce(leader, batch(value))
+        led = leader.leader
+        await cluster.kill(led)
+        await cluster.wait(lambda: cluster.registration("t").leader not in (-1, led))
+        await cluster.start(led)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3)
+        newer = cluster.leader("t")
+        assert newer is not None
+        for value in RECORDS[10:]:
+            await produce(newer, batch(value))
+        await cluster.wait(lambda: cluster.all_at("t", END))
+        hurt = cluster.follower().node_id
+        await cluster.kill(hurt)
+        rot_epoch(cluster, hurt, 4, 1)
+        lose_proofs(cluster, hurt)
+        await cluster.start(hurt)
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3, timeout_s=60)
+        here = cluster.nodes[hurt]
+        await here.manager.repairs.scrub_round()
+        await cluster.wait(lambda: len(cluster.registration("t").isr) == 3, timeout_s=60)
+        log = here.partition("t").log
+        assert log.epochs == newer.log.epochs
+        assert log.damaged == ()
+        await here.manager.repairs.scrub_round()
+        assert log.damaged == ()
+        for node in cluster.nodes.values():
+            assert values(node.partition("t"), from_follower=True) == RECORDS
+            assert not node.failures

@@ -178,3 +178,26 @@ def test_terms_that_have_not_begun_are_no_terms() -> None:
     alone = EpochCache([(1 << 24, 7)])
     assert alone.lower(3) == 7
     assert alone.entries == [(0, 7)]
+
+
+LOGS = st.lists(st.integers(0, 6), min_size=1, max_size=12).map(sorted)
+
+
+@given(mine=LOGS, theirs=LOGS, start=st.integers(0, 5))
+def test_the_leaders_table_is_taken_where_it_says_something_else(
+    mine: list[int], theirs: list[int], start: int
+) -> None:
+    table, other = cache_of(mine), cache_of(theirs, start)
+    end = len(mine)
+    both = range(start, end)
+    differing = [at for at in both if table.epoch_at(at) != other.epoch_at(at)]
+    conflict = table.conflict(other, end)
+    if not differing:
+        assert conflict is None
+        return
+    assert conflict == (differing[0], differing[-1] + 1)
+    table.take(other, conflict[0], end)
+    assert all(table.epoch_at(at) == other.epoch_at(at) for at in both)
+    assert table.conflict(other, end) is None
+    assert table == EpochCache(table.entries)
+    assert table.last_start < end
