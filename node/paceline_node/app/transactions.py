@@ -28,6 +28,7 @@ def transaction_limits(settings: Settings) -> TransactionLimits:
         ids_max=transactions.ids_max,
         unused_ids_kept_s=transactions.unused_ids_kept_ms / 1000,
         partitions_max=transactions.partitions_max,
+        open_partitions_max=transactions.open_partitions_max,
         staged_bytes_max=transactions.staged_bytes_max,
         staged_total_bytes_max=transactions.staged_total_bytes_max,
         ids_kept_s=transactions.ids_kept_ms / 1000,

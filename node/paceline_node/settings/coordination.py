@@ -99,6 +99,7 @@ class TransactionSettings:
         600_000, "Pause between two looks for idle ones.", low=100, high=_DAY_MS
     )
     partitions_max: int = counted(counts.TRANSACTION_PARTITIONS)
+    open_partitions_max: int = counted(counts.OPEN_PARTITIONS)
     staged_bytes_max: int = setting(
         8 * _MIB,
         "Bytes of records that one Cursus transaction may stage.",

@@ -174,6 +174,14 @@ TRANSACTION_PARTITIONS = Count(
     "transactions.partitions_max",
     high=1_000_000,
 )
+OPEN_PARTITIONS = Count(
+    "Partitions, groups and offsets, half of them in transactions of one client at most",
+    "in all open transactions together",
+    250_000,
+    "Throttled",
+    "transactions end, at their time-outs at the latest",
+    "transactions.open_partitions_max",
+)
 TRANSACTION_GROUPS = Count("Groups", "in one transaction", 100, "TransactionTooLarge", "")
 PARTITION_PRODUCERS = Count(
     "Producers, half of them of one client at most",
@@ -265,6 +273,7 @@ COUNTS: Sequence[Count] = (
     PATTERN_STREAMS,
     IDS,
     TRANSACTION_PARTITIONS,
+    OPEN_PARTITIONS,
     TRANSACTION_GROUPS,
     PARTITION_PRODUCERS,
     CLIENT_PRODUCERS,

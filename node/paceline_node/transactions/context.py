@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from paceline.errors import InvalidRequest, InvalidTransactionTimeout, TransactionTooLarge
+from paceline.errors import (
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    Throttled,
+    TransactionTooLarge,
+)
 from paceline_node.coordination.alarms import Alarms
 from paceline_node.coordination.machine import EVERYTHING, Entry, Journal
 from paceline_node.transactions.eviction import evicted, given
@@ -13,7 +18,7 @@ from paceline_node.transactions.id_shares import UNKNOWN, IdShares
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import State, Transaction, transaction_entry
-from paceline_node.transactions.store import TransactionStore
+from paceline_node.transactions.store import TransactionStore, named_count
 
 _FULL_S = 1.0
 _SPARE = 512
@@ -110,9 +115,10 @@ class TransactionContext:
 
     def put(self, key: TransactionKey, value: Transaction) -> None:
         """Store a transactional id's new state. Raises TransactionTooLarge for too much of it in
-        one that is open, and what writing raises."""
+        one that is open, Throttled for too much in all, and what writing raises."""
         before = self.find(key)
         check_step(key, before, value)
+        self._check_open(key, named_count(value) - named_count(before))
         entry = transaction_entry(key, value)
         if value.state is State.ONGOING and size_of(entry) > _RECORD_BYTES_MAX:
             raise TransactionTooLarge(
@@ -179,6 +185,22 @@ class TransactionContext:
             raise TransactionTooLarge(
                 f"{self.limits.ids_max} transactional ids of family {key.family.value} already "
                 "(transactions.ids_max)"
+            )
+
+    def _check_open(self, key: TransactionKey, growth: int) -> None:
+        """Raise Throttled where open transactions, or those of the id's client, name too much for
+        ``growth`` more. That passes, as transactions end: so clients are to ask again."""
+        most, count = self.limits.open_partitions_max, self.store.open_count
+        share = max(1, most // 2)
+        if growth <= 0 or count + growth <= share:
+            return
+        client = self.shares.owner(key)
+        own = self.shares.named(client)
+        if count + growth > most or (client != UNKNOWN and own + growth > share):
+            raise Throttled(
+                f"{key}: open transactions name {count} partitions, groups and offsets, at most "
+                f"{most}, and those of its client {own}, at most half of that "
+                "(transactions.open_partitions_max)"
             )
 
     def _own(self, family: Family, client: str) -> list[Entry]:

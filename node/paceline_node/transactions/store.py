@@ -23,12 +23,15 @@ from paceline_node.transactions.records import (
 
 class TransactionStore:
     """Read freely; only :meth:`apply` changes it. ``ongoing`` and ``prepared`` name the
-    transactions in these states, ``of_sink`` the task attempts of a sink. ``forgotten`` is told of
-    each id that is no more."""
+    transactions in these states, ``of_sink`` the task attempts of a sink. ``open_count`` is how
+    many partitions, groups and offsets all of them name. ``forgotten`` is told of each id that is
+    no more, ``grew`` of how many more an id names."""
 
     def __init__(self) -> None:
         self.transactions: dict[TransactionKey, Transaction] = {}
         self.forgotten: Callable[[TransactionKey], None] = lambda key: None
+        self.grew: Callable[[TransactionKey, int], None] = lambda key, delta: None
+        self.open_count = 0
         self.sinks: dict[str, Sink] = {}
         self.staged: dict[TransactionKey, dict[tuple[int, int], Staged]] = {}
         self.staged_bytes: dict[TransactionKey, int] = {}
@@ -62,6 +65,10 @@ class TransactionStore:
     def _change_transaction(self, key: TransactionKey, value: Transaction | None) -> None:
         before = self.transactions.pop(key, None)
         self.counts[key.family] += (value is not None) - (before is not None)
+        delta = named_count(value) - named_count(before)
+        if delta:
+            self.open_count += delta
+            self.grew(key, delta)
         self.ongoing.pop(key, None)
         self.prepared.pop(key, None)
         if before is not None and before.sink:
@@ -111,7 +118,7 @@ class TransactionStore:
         self.ongoing.clear()
         self.prepared.clear()
         self.of_sink.clear()
-        self.total_staged_bytes = 0
+        self.total_staged_bytes = self.open_count = 0
         self.counts.clear()
         self.floors.clear()
 
@@ -122,3 +129,10 @@ class TransactionStore:
             return []
         of_id = self.staged.get(key, {})
         return [each for (serial, _), each in sorted(of_id.items()) if serial == found.serial]
+
+
+def named_count(found: Transaction | None) -> int:
+    """Partitions, groups and offsets of the id's transaction, until it is complete."""
+    if found is None:
+        return 0
+    return len(found.partitions) + len(found.groups) + len(found.offsets)

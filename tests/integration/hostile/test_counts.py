@@ -53,6 +53,7 @@ ELSEWHERE = {
     counts.OFFSET_METADATA: "unit/groups/test_offset_shares.py",
     counts.PATTERN_STREAMS: "unit/groups/test_coordinator_groups.py",
     counts.TRANSACTION_PARTITIONS: "unit/transactions/test_producers.py",
+    counts.OPEN_PARTITIONS: "unit/transactions/test_id_shares.py",
     counts.TRANSACTION_GROUPS: "unit/transactions/test_producers.py",
     counts.STREAM_SEGMENTS: "integration/hostile/test_counts.py",
 }

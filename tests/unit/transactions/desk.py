@@ -96,6 +96,7 @@ class Desk:
             assert set(other.store.ongoing) == set(self.engine.store.ongoing)
             assert other.store.counts == self.engine.store.counts
             assert other.store.floors == self.engine.store.floors
+            assert other.store.open_count == self.engine.store.open_count
             assert other.store.of_sink == self.engine.store.of_sink
 
     # --- shorthand --------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from paceline.errors import TransactionTooLarge
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline.errors import ConcurrentTransactions, Throttled, TransactionTooLarge
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import GroupRef, TopicPartition
 from tests.unit.transactions.desk import P0, Desk
 
 
@@ -52,3 +53,50 @@ def test_open_transactions_stay() -> None:
     with pytest.raises(TransactionTooLarge, match=r"half of transactions\.ids_max"):
         take(desk, "more", "mallory")
     take(desk, "other", "honest")
+
+
+def opened(desk: Desk, name: str, client: str, count: int) -> ProducerIdentity:
+    """A transaction of the client over so many partitions."""
+    key = TransactionKey(Family.KAFKA, name)
+    who = desk.engine.producers.init(key, 60_000, spare=next(desk.spares), client=client)
+    assert who is not None
+    partitions = [TopicPartition("orders", number) for number in range(count)]
+    desk.engine.producers.add_partitions(key, who, partitions)
+    return who
+
+
+def test_what_open_transactions_name_is_bounded_for_each_client_and_for_all() -> None:
+    """4 KB that name 1,000 partitions are 0.36 MB on every node, and each of 100,000 ids might
+    name 10,000."""
+    desk = Desk(TransactionLimits(open_partitions_max=20))
+    who = opened(desk, "mallory", "mallory", 9)
+    with pytest.raises(Throttled, match=r"transactions\.open_partitions_max"):
+        opened(desk, "mallory-too", "mallory", 2)
+    key = TransactionKey(Family.KAFKA, "mallory")
+    desk.engine.producers.add_partitions(key, who, [P0])
+    desk.engine.producers.add_group(key, who, GroupRef("kafka", "g"))
+    with pytest.raises(Throttled):
+        desk.engine.producers.add_group(key, who, GroupRef("kafka", "h"))
+    other = opened(desk, "trudy", "trudy", 10)
+    with pytest.raises(Throttled):
+        opened(desk, "late", "honest", 1)
+    desk.engine.producers.end(key, who, commits=True, bumps=False)
+    desk.finish(key)
+    opened(desk, "late", "honest", 1)
+    desk.check_fold()
+    assert desk.engine.store.open_count == 11
+    desk.fail_over()
+    key = TransactionKey(Family.KAFKA, "trudy")
+    desk.engine.producers.end(key, other, commits=False, bumps=False)
+    desk.finish(key)
+    assert desk.engine.store.open_count == 1
+
+
+def test_an_id_taken_over_takes_along_what_it_names() -> None:
+    desk = Desk(TransactionLimits(open_partitions_max=20))
+    opened(desk, "shared", "mallory", 10)
+    with pytest.raises(ConcurrentTransactions):
+        opened(desk, "shared", "honest", 10)
+    desk.finish(TransactionKey(Family.KAFKA, "shared"))
+    opened(desk, "shared", "honest", 10)
+    opened(desk, "another", "mallory", 10)
