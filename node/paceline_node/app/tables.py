@@ -14,5 +14,5 @@ def table_machines(
     env: Env, limits: LimitSettings, replicas: ReplicaManager
 ) -> StateTopic[TableMachine]:
     """The machines of ``__tables``; run them."""
-    bounds = TableLimits(limits.tables, limits.table_keys)
+    bounds = TableLimits(limits.tables, limits.table_keys, all_bytes=limits.table_bytes)
     return StateTopic(env, TABLES_TOPIC, replicas, lambda _: TableMachine(bounds))

@@ -236,6 +236,16 @@ TABLE_KEYS = Count(
     "limits.table_keys",
     high=10_000,
 )
+TABLE_BYTES = Count(
+    "Bytes of keys and values, with 160 for each key and 512 for each table",
+    "of all tables together, an eighth of them for the broker's own",
+    256 * 1024 * 1024,
+    "StorageFull",
+    "keys and tables are removed",
+    "limits.table_bytes",
+    low=1024 * 1024,
+    high=16 * 1024 * 1024 * 1024,
+)
 STREAM_SEGMENTS = Count("Segments", "of one stream", 1000, "refused", "")
 APPENDERS = Count(
     "Appenders",
@@ -281,6 +291,7 @@ COUNTS: Sequence[Count] = (
     EXTERNAL_BROKERS,
     TABLES,
     TABLE_KEYS,
+    TABLE_BYTES,
     STREAM_SEGMENTS,
     APPENDERS,
     READS,

@@ -48,6 +48,7 @@ class LimitSettings:
     external_brokers: int = counted(counts.EXTERNAL_BROKERS)
     tables: int = counted(counts.TABLES)
     table_keys: int = counted(counts.TABLE_KEYS)
+    table_bytes: int = counted(counts.TABLE_BYTES)
     reserved_descriptors: int = setting(
         256, "File descriptors kept for peers and logs: no client is accepted into them.", low=0
     )

@@ -21,23 +21,29 @@ from paceline.wire.peer.tables import (
     TableStatus,
 )
 from paceline_node.coordination.machine import Entry, Journal
-from paceline_node.settings.counts import TABLE_KEYS, TABLES
+from paceline_node.settings.counts import TABLE_BYTES, TABLE_KEYS, TABLES
 from paceline_node.tables.records import Cell, Newest, TableMade, TableRecord, decode, encode
 
 _ANSWER_BYTES = 1024 * 1024
 """Entries of one answer, together; at least one is in it."""
+_KEY_BYTES = 160
+"""About what a key takes in memory beside itself and its value."""
+_TABLE_BYTES = 512
+"""About what a table takes beside its name and its keys."""
+_OWN_SHARE = 8
+"""One in so many bytes is left to the broker's own tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableLimits:
     """Bounds: everything is in the memory of every replica, and a change is one batch, the
-    removal of a table with all of its keys included."""
+    removal of a table with all of its keys included. ``all_bytes`` counts what memory takes."""
 
     tables: int = TABLES.bound
     keys_per_table: int = TABLE_KEYS.bound
     key_bytes: int = 1024
     update_bytes: int = 512 * 1024
-    all_bytes: int = 256 * 1024 * 1024
+    all_bytes: int = TABLE_BYTES.bound
 
 
 @dataclass(slots=True)
@@ -70,7 +76,8 @@ class TableMachine:
             case Newest(version):
                 self._newest = max(self._newest, version)
             case TableMade(table, None):
-                self._tables.pop(table, None)
+                if self._tables.pop(table, None) is not None:
+                    self._bytes -= _size_of_table(table)
             case TableMade(table, int(version)):
                 self._table(table).newest = version
             case Cell(table, key, version, value) if version is not None or table in self._tables:
@@ -81,16 +88,17 @@ class TableMachine:
         table = self._tables.get(name)
         if table is None:
             table = self._tables[name] = _Table(0)
+            self._bytes += _size_of_table(name)
         return table
 
     def _fold_cell(self, table: _Table, key: bytes, version: int | None, value: bytes) -> None:
         before = table.cells.pop(key, None)
         if before is not None:
-            self._bytes -= len(key) + len(before[1])
+            self._bytes -= _size_of(key, before[1])
         if version is not None:
             table.cells[key] = (version, value)
             table.newest = max(table.newest, version)
-            self._bytes += len(key) + len(value)
+            self._bytes += _size_of(key, value)
 
     # --- leading ----------------------------------------------------------------------------------
 
@@ -143,7 +151,11 @@ class TableMachine:
     def _create(self, name: str, table: _Table | None) -> TableAnswer:
         if table is not None:
             return TableAnswer(TableStatus.EXISTS)
-        if not self._has_place(name) or len(name.encode()) > self._limits.key_bytes:
+        if (
+            not self._has_place(name)
+            or len(name.encode()) > self._limits.key_bytes
+            or not self._has_bytes(name, _size_of_table(name))
+        ):
             return TableAnswer(TableStatus.TOO_LARGE)
         version = self._newest + 1
         self._write(name, Newest(version), TableMade(name, version))
@@ -156,6 +168,14 @@ class TableMachine:
         if _is_own(name) or len(self._tables) < most:
             return True
         return len(self._tables) - sum(map(_is_own, self._tables)) < most
+
+    def _has_bytes(self, name: str, growth: int) -> bool:
+        """Whether the table may take so many bytes more. Some are left to the broker's own, or a
+        stranger's tables would keep everybody's streams from being made."""
+        most = self._limits.all_bytes
+        if not _is_own(name):
+            most -= most // _OWN_SHARE
+        return growth <= 0 or self._bytes + growth <= most
 
     def _delete(self, name: str, table: _Table) -> TableAnswer:
         cells = [Cell(name, key, None, b"") for key in table.cells]
@@ -179,10 +199,13 @@ class TableMachine:
     def _is_too_large(self, request: TableRequest, table: _Table) -> bool:
         limits = self._limits
         size = sum(map(len, request.keys)) + sum(map(len, request.values))
+        after = dict(zip(request.keys, request.values, strict=True))
+        growth = sum(_size_of(*each) for each in after.items())
+        growth -= sum(_size_of(key, table.cells[key][1]) for key in after if key in table.cells)
         return (
             any(len(key) > limits.key_bytes for key in request.keys)
             or size > limits.update_bytes
-            or self._bytes + size > limits.all_bytes
+            or not self._has_bytes(request.table, growth)
             or len(table.cells) + len(request.keys) > limits.keys_per_table
         )
 
@@ -196,6 +219,14 @@ class TableMachine:
             cells = [Cell(request.table, key, None, b"") for key in there]
             self._write(request.table, Newest(version), TableMade(request.table, version), *cells)
         return TableAnswer(TableStatus.OK, position=table.newest)
+
+
+def _size_of(key: bytes, value: bytes) -> int:
+    return _KEY_BYTES + len(key) + len(value)
+
+
+def _size_of_table(name: str) -> int:
+    return _TABLE_BYTES + len(name.encode())
 
 
 def _is_own(name: str) -> bool:

@@ -20,7 +20,7 @@ from paceline_node.coordination.machine import Entry, Scope
 from paceline_node.tables.machine import TableLimits, TableMachine
 from paceline_node.tables.records import Cell, Newest, TableMade, decode, encode
 
-_LIMITS = TableLimits(tables=3, keys_per_table=5, key_bytes=8, update_bytes=100, all_bytes=200)
+_LIMITS = TableLimits(tables=3, keys_per_table=5, key_bytes=8, update_bytes=100)
 
 
 class Log:
@@ -210,12 +210,40 @@ def test_bounds() -> None:
     assert log.ask(TableOperation.CREATE, "w").status is TableStatus.TOO_LARGE
     assert log.put((b"k" * 9, b"", ABSENT)).status is TableStatus.TOO_LARGE
     assert log.put((b"k", b"v" * 100, ABSENT)).status is TableStatus.TOO_LARGE
-    for number in range(2):
-        assert log.put((bytes((number,)), b"v" * 90, ABSENT)).status is TableStatus.OK
-    assert log.put((b"k", b"v" * 90, ABSENT)).status is TableStatus.TOO_LARGE
+    assert log.put((b"k", b"v" * 90, ABSENT)).status is TableStatus.OK
+    assert log.put((b"l", b"v" * 90, ABSENT)).status is TableStatus.OK
     assert log.put(*((bytes((9 + n,)), b"", ABSENT) for n in range(4))).status is (
         TableStatus.TOO_LARGE
     )
+
+
+def test_small_keys_and_empty_tables_are_counted_as_what_they_take() -> None:
+    """500,000 keys of two bytes were 80 MB on each node, and counted as one."""
+    log = Log(TableLimits(all_bytes=1600))
+    assert log.ask(TableOperation.CREATE).status is TableStatus.OK
+    for number in range(5):
+        assert log.put((bytes((number,)), b"", ABSENT)).status is TableStatus.OK
+    assert log.put((b"k", b"", ABSENT)).status is TableStatus.TOO_LARGE
+    assert log.ask(TableOperation.CREATE, "u").status is TableStatus.TOO_LARGE
+    assert log.put((bytes((0,)), b"", UNCONDITIONAL)).status is TableStatus.OK
+    log.failover()
+    assert log.put((b"k", b"", ABSENT)).status is TableStatus.TOO_LARGE
+    log.ask(TableOperation.DELETE)
+    assert log.ask(TableOperation.CREATE).status is TableStatus.OK
+    assert log.put(*((bytes((n,)), b"", ABSENT) for n in range(5))).status is TableStatus.OK
+
+
+def test_the_brokers_own_tables_have_bytes_that_nobody_else_takes() -> None:
+    log = Log(TableLimits(all_bytes=4000))
+    assert log.ask(TableOperation.CREATE, "/streams").status is TableStatus.OK
+    assert log.ask(TableOperation.CREATE).status is TableStatus.OK
+    for number in range(3):
+        assert log.put((bytes((number,)), b"v" * 500, ABSENT)).status is TableStatus.OK
+    assert log.put((b"k", b"v" * 500, ABSENT)).status is TableStatus.TOO_LARGE
+    own = log.ask(
+        TableOperation.UPDATE, "/streams", keys=(b"s",), values=(b"v" * 500,), versions=(ABSENT,)
+    )
+    assert own.status is TableStatus.OK
 
 
 @pytest.mark.parametrize(
