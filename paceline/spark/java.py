@@ -14,6 +14,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.errors import ConfigurationError
@@ -55,3 +56,9 @@ def java_home(runtime: Path) -> Path:
     )
     script.chmod(0o755)
     return home
+
+
+def program(environment: Mapping[str, str]) -> str:
+    """The Java that Spark starts in a prepared environment."""
+    home = environment.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"

@@ -15,11 +15,23 @@ import trio
 
 from paceline.client import Client, ClientSettings, connect
 from paceline.version import __version__
-from paceline_cluster.bench import cpu, cursus, growth, latency, moments, rig, segments, throughput
+from paceline_cluster.bench import (
+    beside,
+    cpu,
+    cursus,
+    growth,
+    kafka_jars,
+    latency,
+    moments,
+    rig,
+    segments,
+    throughput,
+)
 from paceline_cluster.bench import groups as consumer_groups
 from paceline_cluster.bench.figures import Aim, Figure, table
 from paceline_cluster.bench.rig import Rig
 from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.errors import BadSetting, ClusterError
 
 GROUPS = (
     "start",
@@ -60,6 +72,21 @@ BATCHES = ((256 << 10, 12), (1 << 20, 12), (1 << 20, 1))
     help="That Spark reads each time.",
 )
 @click.option(
+    "--beside-kafka",
+    "jars",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="With --only spark: beside Spark's own connector for Kafka and a Kafka broker, whose jars "
+    "lie in DIR (scripts/beside-kafka/README.md).",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Of each figure beside Kafka; the best one counts.",
+)
+@click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
@@ -73,6 +100,8 @@ def main(
     seconds: float,
     failovers: int,
     spark_records: int,
+    jars: Path | None,
+    rounds: int,
     directory: Path,
     printer: Printer,
 ) -> None:
@@ -81,6 +110,11 @@ def main(
     Without --only everything is measured, in about five minutes on a quiet machine.
     """
     groups = set(only or GROUPS)
+    if jars is not None:
+        if groups != {"spark"}:
+            raise click.UsageError("--beside-kafka compares Spark's connectors: add --only spark")
+        _beside(jars, directory, spark_records, rounds, printer)
+        return
     base = directory.resolve() / f"bench-{os.getpid()}"
     environment = _environment()
     printer.say(", ".join(f"{key} {value}" for key, value in environment.items()))
@@ -188,6 +222,36 @@ def _spark(made: Rig, records: int, say: Callable[[str], None]) -> list[Figure]:
         say(f"{figure.name}: {figure.value:g} {figure.unit}")
         figures.append(figure)
     return figures
+
+
+def _beside(folder: Path, directory: Path, records: int, rounds: int, printer: Printer) -> None:
+    """Spark's group alone, with Kafka in it."""
+    from paceline_cluster.bench import kafka_broker, spark_beside, spark_runs
+
+    try:
+        connector = kafka_jars.find(folder, kafka_jars.CONNECTOR)
+        broker = kafka_jars.find(folder, kafka_jars.BROKER)
+    except BadSetting as error:
+        raise click.BadParameter(str(error), param_hint="--beside-kafka") from error
+    base = directory.resolve() / f"bench-{os.getpid()}"
+    environment = {**_environment(), **spark_beside.versions(connector, broker)}
+    printer.say(", ".join(f"{key} {value}" for key, value in environment.items()))
+    rows: list[beside.Row] = []
+    try:
+        with (
+            rig.cluster(base) as made,
+            kafka_broker.running(broker, base / "kafka", partitions=spark_runs.PARTITIONS) as kafka,
+        ):
+            made.up()
+            for row in spark_beside.measure(
+                made.addresses, kafka, connector, records=records, rounds=rounds
+            ):
+                printer.say(f"{row.name}: {row.paceline:,.0f} {row.unit}, Kafka {row.kafka:,.0f}")
+                rows.append(row)
+    except ClusterError as error:
+        raise click.ClickException(str(error)) from error
+    data = {"environment": environment, "beside": [row.to_json() for row in rows]}
+    printer.result(data, beside.table(rows))
 
 
 async def _protocols(

@@ -5,29 +5,30 @@ The ceiling, rows out of memory instead of a cluster, is measured beside (spec s
 
 from __future__ import annotations
 
-import json
 import statistics
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from paceline.client import blocking
 from paceline.spark.options import Guarantee
 from paceline.spark.session import local_session
+from paceline_cluster.bench import spark_runs
 from paceline_cluster.bench.figures import Figure, percentile
-from paceline_cluster.bench.spark_generator import GeneratorSource
+from paceline_cluster.bench.spark_generator import NAME, GeneratorSource
+from paceline_cluster.bench.spark_runs import (
+    SINK,
+    SIZE,
+    SMALL,
+    SMALL_BATCH,
+    SMALL_BATCHES,
+    SOURCE,
+    TRIGGERS,
+    WRITTEN_SHARE,
+    made,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SOURCE, SMALL, SINK = "bench-spark", "bench-spark-small", "bench-spark-out"
-SIZE, PARTITIONS = 100, 2
-TRIGGERS = 5
-"""Micro-batches that a stream's records come in; the first one is not counted."""
-WRITTEN_SHARE = 5
-"""Sinks get a fifth of what sources give."""
-SMALL_BATCH, SMALL_BATCHES = 1000, 20
 REPEATS = 3
 VALUE = {"columns": "value"}
 CEILING = "generator (ceiling)"
@@ -36,31 +37,13 @@ CEILING = "generator (ceiling)"
 def measure(addresses: list[str], records: int) -> Iterator[Figure]:
     """All figures, one after the other: ``records`` are read each time. Takes about two minutes
     with a million on a quiet machine."""
-    _fill(addresses, records)
+    spark_runs.fill(addresses, records)
     spark = local_session("bench", master="local[2]")
     spark.dataSource.register(GeneratorSource)
     try:
         yield from _Bench(spark, ",".join(addresses), records).figures()
     finally:
         spark.stop()
-
-
-def _fill(addresses: list[str], records: int) -> None:
-    with blocking.connect(addresses) as client:
-        for topic in (SOURCE, SMALL, SINK):
-            client.admin.create_topic(topic, partitions=PARTITIONS)
-        with client.producer() as producer:
-            for topic, count in ((SOURCE, records), (SMALL, SMALL_BATCH * SMALL_BATCHES)):
-                for partition in range(PARTITIONS):
-                    for first in range(partition, count, PARTITIONS * 10_000):
-                        values = range(first, min(first + PARTITIONS * 10_000, count), PARTITIONS)
-                        producer.send_many(topic, [bytes(SIZE)] * len(values), partition=partition)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
 
 
 def _rate(name: str, rows: int, seconds: float) -> Figure:
@@ -78,54 +61,44 @@ class _Bench:
         self._topic = {**self._cluster, "subscribe": SOURCE, "startingOffsets": "earliest"}
 
     def figures(self) -> Iterator[Figure]:
-        made, topic = self._made(self._records), self._topic
+        generated, topic = made(self._records), self._topic
         for columns, what in (({}, "7 columns"), (VALUE, "value alone")):
-            yield self._batch("paceline-generator", f"{CEILING}, {what}", {**made, **columns})
+            yield self._batch(NAME, f"{CEILING}, {what}", {**generated, **columns})
             yield self._batch("paceline", f"batch, {what}", {**topic, **columns})
         per_batch = self._records // TRIGGERS
         limited = {**topic, "maxOffsetsPerTrigger": str(per_batch)}
-        streamed = {**made, "per_batch": str(per_batch)}
-        yield self._stream("paceline-generator", f"{CEILING}, AvailableNow, 7 columns", streamed)
+        streamed = {**generated, "per_batch": str(per_batch)}
+        yield self._stream(NAME, f"{CEILING}, AvailableNow, 7 columns", streamed)
         yield self._stream("paceline", "AvailableNow, 7 columns", limited)
-        yield self._sink("paceline-generator", CEILING, {})
+        yield self._sink(NAME, CEILING, {})
         for guarantee in Guarantee:
             options = {**self._cluster, "topic": SINK, "deliveryGuarantee": guarantee.value}
             yield self._sink("paceline", guarantee.value, options)
-        small = {**self._made(SMALL_BATCH * SMALL_BATCHES), "per_batch": str(SMALL_BATCH)}
-        yield self._overhead("paceline-generator", small, "noop", {})
+        small = {**made(SMALL_BATCH * SMALL_BATCHES), "per_batch": str(SMALL_BATCH)}
+        yield self._overhead(NAME, small, "noop", {})
         few = {**topic, "subscribe": SMALL, "maxOffsetsPerTrigger": str(SMALL_BATCH)}
         yield self._overhead("paceline", few, "noop", {})
         yield self._overhead("paceline", few, "paceline", {**self._cluster, "topic": SINK})
 
-    @staticmethod
-    def _made(rows: int) -> dict[str, str]:
-        return {"rows": str(rows), "partitions": str(PARTITIONS), "size": str(SIZE)}
-
     def _batch(self, source: str, what: str, options: dict[str, str]) -> Figure:
         """The best of some runs."""
         frame = self._spark.read.format(source).options(**options).load()
-        write = frame.write.format("noop").mode("overwrite")
-        write.save()  # the first one starts workers and warms Java
-        seconds = min(_timed(write.save) for _ in range(REPEATS))
+        spark_runs.read(frame)  # the first one starts workers and warms Java
+        seconds = min(spark_runs.read(frame) for _ in range(REPEATS))
         return _rate(f"Spark reads, {what}", self._records, seconds)
 
     def _stream(self, source: str, what: str, options: dict[str, str]) -> Figure:
         """Of the triggers after the first that has rows."""
-        steady = self._steady(self._frame(source, options), "noop", {})
-        rows = sum(each["numInputRows"] for each in steady)
-        seconds = sum(each["durationMs"]["triggerExecution"] for each in steady) / 1000
+        rows, seconds = spark_runs.rate(spark_runs.steady(self._frame(source, options), "noop", {}))
         return _rate(f"Spark reads, {what}", rows, seconds)
 
     def _sink(self, sink: str, what: str, options: dict[str, str]) -> Figure:
-        """The best of some runs; the rows are Java's, so that only the sink is Python."""
+        """The best of some runs."""
         rows = self._records // WRITTEN_SHARE
-        frame = self._spark.range(rows, numPartitions=PARTITIONS).selectExpr(
-            f"rpad(cast(id as string), {SIZE}, 'x') as value"
-        )
-        needed = self._made(0) if sink == "paceline-generator" else {}
-        writer = frame.write.format(sink).options(**needed, **options).mode("append")
-        writer.save()
-        seconds = min(_timed(writer.save) for _ in range(REPEATS))
+        frame = spark_runs.rows_to_write(self._spark, rows)
+        needed = made(0) if sink == NAME else {}
+        spark_runs.write(frame, sink, {**needed, **options})
+        seconds = min(spark_runs.write(frame, sink, {**needed, **options}) for _ in range(REPEATS))
         return _rate(f"Spark writes, {what}", rows, seconds)
 
     def _overhead(
@@ -133,10 +106,9 @@ class _Bench:
     ) -> Figure:
         """What a small micro-batch takes, and how much of that is the source's planning."""
         frame = self._frame(source, options).select("value")
-        steady = self._steady(frame, sink, sink_options)
-        times = [float(each["durationMs"]["triggerExecution"]) for each in steady]
-        planning = [each["durationMs"].get("latestOffset", 0) for each in steady]
-        name = CEILING if source == "paceline-generator" else source
+        steady = spark_runs.steady(frame, sink, sink_options)
+        times = spark_runs.batch_times(steady)
+        name = CEILING if source == NAME else source
         return Figure(
             f"Spark micro-batch of {SMALL_BATCH} rows, {name} to {sink}",
             statistics.median(times),
@@ -145,24 +117,9 @@ class _Bench:
             {
                 "p95_ms": percentile(times, 0.95),
                 "max_ms": max(times),
-                "latestOffset_ms": statistics.median(planning),
+                "latestOffset_ms": spark_runs.planning_ms(steady),
             },
         )
 
     def _frame(self, source: str, options: dict[str, str]) -> DataFrame:
         return self._spark.readStream.format(source).options(**options).load()
-
-    @staticmethod
-    def _steady(frame: DataFrame, sink: str, options: dict[str, str]) -> list[dict[str, Any]]:
-        """Run it to its end; the progress of each batch with rows but the first."""
-        with tempfile.TemporaryDirectory() as checkpoint:
-            query = (
-                frame.writeStream.format(sink)
-                .options(**options)
-                .option("checkpointLocation", checkpoint)
-                .trigger(availableNow=True)
-                .start()
-            )
-            query.awaitTermination()
-            progress = [json.loads(each.json) for each in query.recentProgress]
-        return [each for each in progress if each["numInputRows"]][1:]

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+NAME = "paceline-generator"
 BATCH_ROWS = 10_000
 DONE = "rows"
 """The one field of its offsets."""
@@ -77,7 +79,7 @@ class GeneratorSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return "paceline-generator"
+        return NAME
 
     def schema(self) -> StructType:
         from paceline.spark import row_types
@@ -92,6 +94,11 @@ class GeneratorSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return Nowhere()
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        return StreamNowhere()
 
     def _columns(self) -> tuple[str, ...]:
         named = self.options.get("columns", "")
@@ -153,3 +160,16 @@ class Nowhere(DataSourceArrowWriter):
         for _ in iterator:
             pass
         return WriterCommitMessage()
+
+
+class StreamNowhere(DataSourceStreamArrowWriter):
+    """The same in micro-batches."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return Nowhere().write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing to do."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing to do."""
