@@ -59,7 +59,7 @@ class RecordColumns:
         self._size_bytes = size_bytes
         self._records: list[Record] = []
         self._size = 0
-        self._types: list[int] = []
+        self._kinds: list[TimestampType] = []
         self._epochs: list[int] = []
 
     def add(self, header: BatchHeader, records: list[Record]) -> Iterator[pa.RecordBatch]:
@@ -81,14 +81,8 @@ class RecordColumns:
     ) -> Iterator[pa.RecordBatch]:
         self._records += records
         count = len(records)
-        kind = header.timestamp_type
         if "timestampType" in self._columns:
-            self._types += [
-                -1
-                if kind is TimestampType.CREATE and each.timestamp_ms == NO_TIMESTAMP
-                else int(kind)
-                for each in records
-            ]
+            self._kinds += [header.timestamp_type] * count
         if "leaderEpoch" in self._columns:
             self._epochs += [header.leader_epoch] * count
         self._size += size
@@ -104,7 +98,7 @@ class RecordColumns:
 
     def _cut(self, count: int) -> pa.RecordBatch:
         chunk, self._records = self._records[:count], self._records[count:]
-        types, self._types = self._types[:count], self._types[count:]
+        kinds, self._kinds = self._kinds[:count], self._kinds[count:]
         epochs, self._epochs = self._epochs[:count], self._epochs[count:]
         self._size -= self._size * count // (count + len(self._records))
         offsets, stamps, keys, values, headers = zip(*chunk, strict=True)
@@ -115,7 +109,7 @@ class RecordColumns:
             "partition": lambda: pa.repeat(pa.scalar(self._at.partition, pa.int32()), count),
             "offset": lambda: pa.array(offsets, pa.int64()),
             "timestamp": lambda: _timestamps(stamps),
-            "timestampType": lambda: pa.array(types, pa.int32()),
+            "timestampType": lambda: _types(kinds, stamps),
             "headers": lambda: _headers(headers),
             "leaderEpoch": lambda: pa.array(epochs, pa.int32()),
             "timestampMs": lambda: pa.array(stamps, pa.int64()),
@@ -131,7 +125,24 @@ def _record_bytes(record: Record) -> int:
     return size
 
 
+def _types(kinds: Sequence[TimestampType], stamps: Sequence[int]) -> pa.Array:
+    """-1 where a record has no time of its own, and got none."""
+    if NO_TIMESTAMP not in stamps and kinds.count(kinds[0]) == len(kinds):
+        return pa.repeat(pa.scalar(int(kinds[0]), pa.int32()), len(kinds))
+    types = [
+        -1 if kind is TimestampType.CREATE and stamp == NO_TIMESTAMP else int(kind)
+        for kind, stamp in zip(kinds, stamps, strict=True)
+    ]
+    return pa.array(types, pa.int32())
+
+
 def _timestamps(stamps: Sequence[int]) -> pa.Array:
+    if stamps.count(stamps[0]) == len(stamps):  # as a producer stamps a whole batch
+        return pa.repeat(_timestamps_of(stamps[:1])[0], len(stamps))
+    return _timestamps_of(stamps)
+
+
+def _timestamps_of(stamps: Sequence[int]) -> pa.Array:
     micros = [
         each * 1000 if FIRST_MS <= each <= LAST_MS and each != NO_TIMESTAMP else None
         for each in stamps

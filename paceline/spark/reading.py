@@ -16,6 +16,7 @@ import pyarrow as pa
 from paceline.client import ConsumedBatch, ConsumerSettings, Position, blocking
 from paceline.client.offsets import Wanted
 from paceline.errors import CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
+from paceline.spark import collecting
 from paceline.spark.arrow import RecordColumns
 from paceline.spark.cluster import connect, topic_id
 from paceline.spark.errors import PacelineCorruptBatch, PacelineDataLoss, PacelineReadTimeout
@@ -36,7 +37,7 @@ def read_range(options: SourceOptions, wanted: ReadRange) -> Iterator[pa.RecordB
     columns = RecordColumns(
         wanted.at, options.columns, rows=options.batch_rows, size_bytes=options.batch_bytes
     )
-    with connect(options.link, "task") as client:
+    with collecting.rarely(), connect(options.link, "task") as client:
         for batch in batches(client, options, wanted):
             yield from columns.add(batch.header, _records(batch))
     yield from columns.rest()

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -108,18 +110,14 @@ class RowReader:
         if "rawHeaders" in names:
             exact = column("rawHeaders")
             given = [text if raw is None else raw for raw, text in zip(exact, given, strict=True)]
-        headers = [_headers(each) for each in given]
-        rows = zip(
-            topics,
-            column("partition"),
-            stamps,
-            column("key"),
-            column("value"),
-            headers,
-            strict=True,
+        headers = [_headers(each) if each else () for each in given]
+        # No Python for each row: these are most of what a task writes.
+        make: Any = tuple.__new__
+        fields = zip(
+            repeat(-1, count), stamps, column("key"), column("value"), headers, strict=True
         )
-        for topic, partition, stamp, key, value, given in rows:
-            yield Row(topic, partition, Record(-1, stamp, key, value, given))
+        records = map(make, repeat(Record), fields)
+        return map(make, repeat(Row), zip(topics, column("partition"), records, strict=True))
 
     def _stamps(self, batch: pa.RecordBatch, names: set[str]) -> list[int]:
         exact: list[int | None] = [None] * batch.num_rows
@@ -134,10 +132,7 @@ class RowReader:
         return [self.now_ms if each is None else each for each in exact]
 
 
-def _headers(given: object) -> tuple[Header, ...]:
-    if not given:
-        return ()
-    assert isinstance(given, list)
+def _headers(given: Sequence[Any]) -> tuple[Header, ...]:
     return tuple((name_of(each["key"] or b""), each["value"]) for each in given if each is not None)
 
 
@@ -146,7 +141,7 @@ def check_row(row: Row, size: int, options: SinkOptions) -> str:
     topic = row.topic
     if topic is None:
         raise BadRow("null topic in the data. Use the topic option for setting a topic.")
-    if not is_valid_topic_name(topic) or is_internal_topic(topic):
+    if not _is_writable(topic):
         raise BadRow(f"{topic!r} is no topic to write to")
     if size > options.max_record_bytes:
         raise BadRow(
@@ -154,6 +149,11 @@ def check_row(row: Row, size: int, options: SinkOptions) -> str:
             "(maxRequestBytes)"
         )
     return topic
+
+
+@lru_cache(maxsize=1024)
+def _is_writable(topic: str) -> bool:
+    return is_valid_topic_name(topic) and not is_internal_topic(topic)
 
 
 def dead_letter(row: Row, reason: str) -> Record:

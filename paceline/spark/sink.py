@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 
 from paceline.client import blocking
 from paceline.errors import PacelineError
-from paceline.spark import exactly_once, sink_ids
+from paceline.spark import collecting, exactly_once, sink_ids
 from paceline.spark.cluster import connect
 from paceline.spark.options import Guarantee, SinkOptions
 from paceline.spark.rows import RowReader
@@ -105,7 +105,7 @@ def write_task(
     first = _first_filled(batches)
     if first is None:
         return message
-    with connect(options.link, "sink") as client:
+    with collecting.rarely(), connect(options.link, "sink") as client:
         if options.guarantee is Guarantee.EXACTLY_ONCE:
             attempt = exactly_once.begin(client, options, task, planned_ms)
             if attempt is None:

@@ -49,9 +49,10 @@ class Written:
 class _Pending:
     """Records of one partition that wait for company."""
 
-    __slots__ = ("records", "sequence", "size")
+    __slots__ = ("at", "records", "sequence", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, at: TopicPartition) -> None:
+        self.at = at
         self.records: list[Record] = []
         self.size = HEADER_BYTES
         self.sequence = 0
@@ -75,7 +76,7 @@ class TaskWriter:
         self._options = options
         self._first = first_partition
         self._flags = TRANSACTIONAL if transactional else 0
-        self._pending: dict[TopicPartition, _Pending] = {}
+        self._pending: dict[tuple[str, int], _Pending] = {}
         self._counts: dict[str, int] = {}
         self._turns: dict[str, int] = {}
         self._hashes = KeyHashes()
@@ -88,15 +89,15 @@ class TaskWriter:
         size = estimated_size(record.key, record.value, record.headers)
         try:
             topic = check_row(row, size, self._options)
-            at = TopicPartition(topic, self._choose(topic, row))
+            number = self._choose(topic, row)
         except BadRow as bad:
-            record, at = self._bury(row, bad)
+            record, topic, number = self._bury(row, bad)
             size = estimated_size(record.key, record.value, record.headers)
-        pending = self._pending.get(at)
+        pending = self._pending.get((topic, number))
         if pending is None:
-            pending = self._pending[at] = _Pending()
+            pending = self._pending[topic, number] = _Pending(TopicPartition(topic, number))
         if pending.records and pending.size + size > self._options.batch_bytes:
-            self._close(at, pending)
+            self._close(pending)
         pending.records.append(record)
         pending.size += size + RECORD_OVERHEAD_BYTES
         self.written.rows += 1
@@ -104,9 +105,9 @@ class TaskWriter:
 
     def finish(self) -> Written:
         """Send what is left, and wait until all is stored."""
-        for at, pending in self._pending.items():
+        for pending in self._pending.values():
             if pending.records:
-                self._close(at, pending)
+                self._close(pending)
         self._flush()
         return self.written
 
@@ -131,17 +132,18 @@ class TaskWriter:
                 raise BadRow(str(error)) from error
         return count
 
-    def _bury(self, row: Row, bad: BadRow) -> tuple[Record, TopicPartition]:
+    def _bury(self, row: Row, bad: BadRow) -> tuple[Record, str, int]:
         topic = self._options.dead_letter_topic
         if not topic:
             raise bad
         self.written.dead_letters += 1
         letter = dead_letter(row, str(bad))
-        return letter, TopicPartition(topic, self._choose(topic, Row(topic, None, letter)))
+        return letter, topic, self._choose(topic, Row(topic, None, letter))
 
     # --- sending ----------------------------------------------------------------------------------
 
-    def _close(self, at: TopicPartition, pending: _Pending) -> None:
+    def _close(self, pending: _Pending) -> None:
+        at = pending.at
         batch = build_batch(
             pending.records,
             compression=self._options.compression,

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-import pyarrow as pa
+import itertools
 
-from paceline.spark.arrow import HEADERS, RecordColumns, schema
+import pyarrow as pa
+import pytest
+
+from paceline.spark.arrow import FIRST_MS, HEADERS, RecordColumns, schema
 from paceline.spark.options import ARROW_COLUMNS
 from paceline.types import Compression, TopicPartition
-from paceline.wire.batch import build_batch, read_header
+from paceline.wire.batch import APPEND_TIME, build_batch, read_header
 from paceline.wire.records import Record, decode_records
 
 AT = TopicPartition("orders", 3)
@@ -102,3 +105,23 @@ def test_batches_close_at_rows_or_bytes_and_lose_nothing() -> None:
 
 def test_nothing_gives_nothing() -> None:
     assert collect([]) == []
+
+
+def test_batches_of_either_kind_of_time_in_one() -> None:
+    made = RecordColumns(AT, ("timestamp", "timestampType"), rows=100, size_bytes=10**9)
+    for stamp, flags in itertools.product((7, -1), (0, APPEND_TIME)):
+        stored = build_batch([Record(-1, stamp, None, b"v")] * 2, flags=flags)
+        assert not list(made.add(read_header(stored), decode_records(stored)))
+    [batch] = made.rest()
+    stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    assert stamps == [7000] * 4 + [None] * 4
+    assert batch.column("timestampType").to_pylist() == [0, 0, 1, 1, -1, -1, 1, 1]
+
+
+@pytest.mark.parametrize("stamp", [7, -1, FIRST_MS - 1])
+def test_one_time_for_all(stamp: int) -> None:
+    [batch] = collect([[Record(-1, stamp, None, b"v")] * 3])
+    date = 7000 if stamp == 7 else None
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [date] * 3
+    assert batch.column("timestampType").to_pylist() == [-1 if stamp == -1 else 0] * 3
+    assert batch.column("timestampMs").to_pylist() == [stamp] * 3
