@@ -83,8 +83,11 @@ async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
     end, size, version = segment.next_offset, segment.size, log.version
     found: list[tuple[Hole, str]] = []
     read = Segment(segment.directory, segment.base_offset, segment.file)
+    last = Boundary(0, segment.base_offset)
 
     def note(header: BatchHeader, position: int) -> None:
+        nonlocal last
+        last = Boundary(position, header.base_offset)
         if read.created_ms < 0:
             read.created_ms = header.max_timestamp
         read.note(header, header.base_offset, position, log.settings.index_interval_bytes)
@@ -102,7 +105,12 @@ async def scrub(disk: Disk, log: Log, offset: int) -> Scrubbed:
         visit=note,
         visit_hole=note_hole,
     )
-    await scan.run()
+    position = (await scan.run()).position
+    if position < size:
+        # A hole reached to the end of the file, and the offsets that it stood for are good now. The
+        # bytes behind are no part of the log: they must be neither kept nor appended to.
+        found = [each for each in found if each[0].start < last.offset]
+        found.append((Hole(last.offset, end, last.position, size), "bytes behind the log's end"))
     if log.version != version:  # truncated or cut at its start: what was read may be gone
         return Scrubbed(end, size, ())
     if found != [] or segment.holes:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch import iter_batches
-from paceline_node.storage import damage, producer_file, repair, scan, upkeep
+from paceline_node.storage import damage, epoch_file, producer_file, repair, scan, upkeep
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.producers import ProducerTable
+from paceline_node.storage.torn import Ending
 from tests.unit.storage.turns import Turns
 from tests.unit.storage.world import batch, content, flush, new_log, reopen
 
@@ -244,6 +246,33 @@ async def test_the_leaders_epoch_table_decides() -> None:
     other = EpochCache([(1, 0), (2, 4), (3, 20)])
     with pytest.raises(CorruptMessage, match="does not fit offset 4, epoch 2"):
         await upkeep.replace_range(disk, log, damaged, [part(whole, 4, 5)], other)
+    log.abandon()
+
+
+async def test_bytes_behind_the_end_of_a_damaged_log_stay_damage() -> None:
+    """A rotten epoch made all behind it look bad, so the log ended there; read again by a better
+    table it is good. The bytes that nobody counts any more must neither be kept nor appended to."""
+    disk = MemoryDisk()
+    log, whole = await written(disk, replace(SETTINGS, segment_bytes=1 << 20))
+    theirs = EpochCache(log.epochs.entries)
+    spoil(disk, log, 4, at=14)
+    log.abandon()
+    disk.remove(f"{log.path}/{epoch_file.NAME}")
+    log = await reopen(disk, mark=2, ending=Ending.POWER_CUT, settings=log.settings)
+    assert log.log_end_offset == 6
+    log.epochs.lower(3)
+    await upkeep.scrub(disk, log, 4)
+    assert log.damaged
+    while log.damaged:
+        damaged = log.damaged[0]
+        repair = upkeep.begin_repair(disk, log, damaged, theirs)
+        while repair.missing is not None:
+            await repair.fill(part(whole, *repair.missing))
+        await upkeep.finish_repair(disk, log, repair)
+    assert content(log) == bytes(part(whole, 0, 6))
+    log.append_follower(part(whole, 6, 30))
+    assert content(log) == whole
+    assert await scrub_all(disk, log) == []
     log.abandon()
 
 
