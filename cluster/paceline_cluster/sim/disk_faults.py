@@ -27,6 +27,9 @@ _SAME_AGAIN = 0.7
 """How often what is hurt already is hurt again."""
 _ALONE_S = (2.0, 4.0)
 """How long a node waits for a quorum before it goes down again."""
+_ORDERLY = 0.5
+"""How often a node whose files are exchanged was stopped, not killed."""
+_TO_STOP_S = 1.0
 _LOGS = 0.35
 """How often, of all kinds of files, it is a log."""
 _CLIENTS = 0.6
@@ -101,6 +104,7 @@ class DiskFaults:
             "unreadable": self._unreadable,
             "loss": self._loss,
             "age": self._age,
+            "exchange": self._exchange,
         }
 
     # --- time and room ----------------------------------------------------------------------------
@@ -281,6 +285,34 @@ class DiskFaults:
         lives = machine.lives
         self._hurt(machine, path, lambda: machine.lives == lives)
 
+    def _exchange(self, rng: random.Random) -> None:
+        """Two files of the same name, of two partitions, each lie where the other was."""
+        machine = self._victim(rng)
+        if machine is None:
+            return
+        if rng.random() < _ORDERLY:
+            machine.stop()
+            self._hand.later(_TO_STOP_S, lambda: self._exchange_two(machine, rng))
+        else:
+            self._exchange_two(machine, rng)
+
+    def _exchange_two(self, machine: Machine, rng: random.Random) -> None:
+        if not self._budget.may_lose(machine):
+            return
+        disk = machine.disk
+        one = self._choose([path for path, _ in disk.files() if _twins(machine, path)], rng)
+        if one is None:
+            return
+        other = rng.choice(_twins(machine, one))
+        machine.kill()  # unless it has stopped
+        self._hand.note("exchange", machine, about=f"{one} and {other}")
+        mine = disk.content(one)
+        disk.overwrite(one, disk.content(other))
+        disk.overwrite(other, mine)
+        lives = machine.lives
+        for path in (one, other):
+            self._hurt(machine, path, lambda: machine.lives == lives)
+
     # --- whose, which, and when -------------------------------------------------------------------
 
     def _victim(self, rng: random.Random) -> Machine | None:
@@ -392,6 +424,25 @@ class DiskFaults:
                 if partition_path(topic.name, topic.topic_id, number) == directory:
                     return topic.topic_id, number
         return None
+
+
+def _twins(machine: Machine, path: str) -> list[str]:
+    """Files of the same name, and of other content, of other partitions."""
+    disk, name = machine.disk, path.rpartition("/")[2]
+    kind = kind_of(path)
+    is_used = path.startswith(f"{TOPICS}/") and not path.startswith(f"{TOPICS}/stray-")
+    if kind is None or not is_used or "exchange" not in kind.media:
+        return []
+    files = disk.files()
+    content = next(bytes(node.content) for each, node in files if each == path)
+    return [
+        each
+        for each, node in files
+        if each.startswith(f"{TOPICS}/")
+        and not each.startswith(f"{TOPICS}/stray-")
+        and each.endswith(f"/{name}")
+        and node.content != content
+    ]
 
 
 def _in_this_life(machine: Machine, seen: IsThere) -> IsThere:

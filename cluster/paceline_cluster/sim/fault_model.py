@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-MEDIA = ("rot", "unreadable", "loss", "age", "torn")
+MEDIA = ("rot", "unreadable", "loss", "age", "exchange", "torn")
 """What happens to files: bits flip; a range answers EIO; it is gone; it is as it was some time ago;
+it is another partition's of the same name;
 sectors of a write are old or new after a power cut."""
 _LOG = r"topics/[^/]+/\d{20}\.log"
 _IN_LOG = r"topics/[^/]+/"
@@ -53,7 +54,13 @@ FILES = (
     FileKind(
         "partition.metadata", _IN_LOG + r"partition\.metadata", ("storage/partition_file.py",)
     ),
-    FileKind(".log", _LOG, ("storage/segment_files.py", "storage/recovery.py")),
+    # Exchanged, nothing tells it after a power cut (the README of the room of the storage).
+    FileKind(
+        ".log",
+        _LOG,
+        ("storage/segment_files.py", "storage/recovery.py"),
+        media=("rot", "unreadable", "loss", "age", "torn"),
+    ),
     FileKind(".log.cleaned", _LOG + r"\.cleaned", ("storage/cleaner.py",), derived=True),
     FileKind(".log.repair", _LOG + r"\.repair", ("storage/repair.py",), derived=True),
     FileKind(".index", _IN_LOG + r"\d{20}\.index", ("storage/segment.py",), derived=True),

@@ -49,6 +49,7 @@ _DISK_BESIDES = {
     "loss": 8,
     "unreadable": 8,
     "age": 5,
+    "exchange": 3,
     "restart-all": 5,
     "call-error": 4,
     "rename-error": 2,
@@ -223,6 +224,15 @@ STALE = Profile(
     nodes=_FEW,
     pauses_s=_SLOW,
 )
+EXCHANGED = Profile(
+    "exchanged",
+    "files of two partitions of one disk each lie where the other was",
+    {"exchange": 50, "age": 5, "restart-all": 8, "kill": 10, "cut": 5, "move": 10},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+)
 TORN = Profile(
     "torn",
     "the whole cluster goes down and comes back in any order, while calls of one disk fail",
@@ -302,7 +312,7 @@ TROUBLES = Profile(
 )
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 
-HARMED = (ROT, HEADERS, LOSS, UNREADABLE, STALE, TORN, WAITING, DESCRIPTORS)
+HARMED = (ROT, HEADERS, LOSS, UNREADABLE, STALE, EXCHANGED, TORN, WAITING, DESCRIPTORS)
 """Those in which everything that a disk keeps may be harmed."""
 
 PROFILES = {

@@ -18,6 +18,7 @@ from paceline.types import BrokerEpoch, NodeId, PartitionEpoch
 from paceline.wire.peer.control import IsrMember
 from paceline_cluster.sim.profiles import (
     DESCRIPTORS,
+    EXCHANGED,
     FORCED,
     FORGETFUL,
     LOSS,
@@ -44,6 +45,7 @@ from paceline_node.services.stream_index import StreamIndex
 from paceline_node.storage import layout, log_file
 from paceline_node.storage.layout import Offsets
 from paceline_node.storage.log import Log
+from paceline_node.storage.owner import Owner
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.recovery import RecoveryHints
 from paceline_node.storage.torn import Ending, Tail
@@ -296,6 +298,10 @@ def _want_of_descriptors_ends_it() -> Iterator[None]:
         yield
 
 
+def _whosesoever(self: Owner, named: object) -> None:
+    """What another log's file says is believed."""
+
+
 def _patch(target: object, name: str, value: object) -> Any:
     return lambda: mock.patch.object(target, name, value)
 
@@ -333,6 +339,14 @@ MUTANTS: Sequence[NodeMutant] = (
         _patch(force_quorum, "_records", _without_new_ids),
         seed=1,
         guests=True,
+    ),
+    NodeMutant(
+        "files are whosesoever",
+        EXCHANGED,
+        _patch(Owner, "check", _whosesoever),
+        seed=0,
+        whole=True,
+        rare=True,
     ),
     NodeMutant("unreadable bytes end the node", UNREADABLE, _unreadable_bytes_end_it, seed=1),
     NodeMutant("want of descriptors ends it", DESCRIPTORS, _want_of_descriptors_ends_it, seed=0),
