@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline.errors import GroupNotFound, NonEmptyGroup, PacelineError
@@ -55,10 +55,12 @@ class Inspection:
     def __init__(self, engine: GroupEngine) -> None:
         self._engine = engine
 
-    def groups(self, families: Collection[Family], states: Collection[str]) -> Iterator[Listing]:
-        """All groups, those with offsets alone included; empty filters let everything pass."""
-        for key in self._engine.store.all_keys():
-            if families and key.family not in families:
+    def groups(
+        self, keys: Iterable[GroupKey], families: Collection[Family], states: Collection[str]
+    ) -> Iterator[Listing]:
+        """These groups as far as they are there; empty filters let everything pass."""
+        for key in keys:
+            if (families and key.family not in families) or not self._is_known(key):
                 continue
             listing = self._listing(key)
             if not states or listing.state in states:
@@ -102,24 +104,27 @@ class Inspection:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def delete(self, key: GroupKey) -> None:
-        """Forget a group. Raises GroupNotFound, NonEmptyGroup, and what writing raises."""
-        self._check_known(key)
+    def delete_piece(self, key: GroupKey) -> bool:
+        """Forget a batch of what there is of a group; whether that was the last. Raises
+        GroupNotFound, NonEmptyGroup, and what writing raises."""
+        self.check_known(key)
         self.check_empty(key)
-        self._engine.offsets.forget_group(key)
+        return self._engine.offsets.forget_piece(key)
 
     def delete_offsets(
         self, key: GroupKey, partitions: Sequence[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Forget offsets, but none of topics that members read, which are returned. Raises
-        GroupNotFound, and what writing raises."""
-        self._check_known(key)
+        """Forget offsets, but none of topics that members read, which are returned. Raises what
+        writing raises."""
         policy = self._engine.policies[key.family]
-        read = frozenset(each for each in partitions if policy.reads(key, each[0]))
+        named = {topic for topic, _ in partitions}
+        topics = {topic for topic in named if policy.reads(key, topic)}
+        read = frozenset(each for each in partitions if each[0] in topics)
         self._engine.offsets.forget(key, [each for each in partitions if each not in read])
         return read
 
-    def _check_known(self, key: GroupKey) -> None:
+    def check_known(self, key: GroupKey) -> None:
+        """Raise GroupNotFound where there is nothing of the group."""
         if not self._is_known(key):
             raise GroupNotFound(f"group {key} does not exist")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
 from paceline.errors import (
     ErrorCode,
@@ -57,6 +58,8 @@ class KafkaGroups:
         self._barrier = Barrier(context, self._state)
         self._joins = KafkaJoins(context, self._state, self._barrier)
         self._to_compare: set[GroupKey] = set()
+        self._subscribed: tuple[Group | None, frozenset[str]] = (None, frozenset())
+        """What the members of the group that was asked for last read."""
         """Groups whose leaders may not know of partitions that their topics got."""
 
     @property
@@ -299,7 +302,10 @@ class KafkaGroups:
         group = self._state.group(key)
         if group.protocol_type != PROTOCOL_TYPE:
             return bool(group.members)
-        return any(topic in _subscribed(group, each) for each in group.members)
+        if self._subscribed[0] is not group:
+            topics = (_subscribed(group, each) for each in group.members)
+            self._subscribed = (group, frozenset(chain.from_iterable(topics)))
+        return topic in self._subscribed[1]
 
     def resign(self, error: PacelineError) -> None:
         self._state.clear(error)

@@ -107,9 +107,13 @@ class Round:
         return min(self.deadline, self.window_end)
 
 
+_PROTOCOL_BYTES = 64
+
+
 def size_of(protocols: Sequence[Protocol]) -> int:
-    """Bytes of what a member says of itself."""
-    return sum(len(each.name) + len(each.metadata) for each in protocols)
+    """Bytes of what a member says of itself, as they take memory: 32,000 protocols whose names
+    have two bytes are more than 64 KB."""
+    return sum(_PROTOCOL_BYTES + len(each.name) + len(each.metadata) for each in protocols)
 
 
 def common_protocols(members: Sequence[Member]) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
 
@@ -188,18 +189,29 @@ class OffsetBook:
             self._context.write(key, *_tombstones(key, gone))
 
     def forget_group(self, key: GroupKey) -> None:
-        """Forget a group and all its offsets, those of open transactions too: they would bring it
-        back. Raises what writing raises."""
-        pendings = self._context.store.pending.get(key)
-        entries = (
-            [] if pendings is None else [pending_entry(at, None) for at, _ in pendings.items()]
-        )
-        entries += _tombstones(key, sorted(self._context.store.offsets.get(key, {})))
-        entries += [seat_entry(key, each, None) for each in self._context.store.seats.get(key, ())]
+        """Forget a group and all its offsets, however many those are. Raises what writing
+        raises."""
+        while not self.forget_piece(key):
+            pass
+
+    def forget_piece(self, key: GroupKey) -> bool:
+        """Forget a batch of what there is of a group; whether that was the last. Raises what
+        writing raises."""
+        found = list(islice(self._all_of(key), _FORGET_AT_ONCE + 1))
+        if found:
+            self._context.write(key, *found[:_FORGET_AT_ONCE])
+        return len(found) <= _FORGET_AT_ONCE
+
+    def _all_of(self, key: GroupKey) -> Iterator[Entry]:
+        """Tombstones for a group and all its offsets, those of open transactions too: they would
+        bring it back."""
+        store = self._context.store
+        if key in store.pending:
+            yield from (pending_entry(at, None) for at, _ in store.pending[key].items())
+        yield from (offset_entry(key, *at, None) for at in store.offsets.get(key, ()))
+        yield from (seat_entry(key, each, None) for each in store.seats.get(key, ()))
         if self._context.group(key) is not None:
-            entries.append(group_entry(key, None))
-        for start in range(0, len(entries), _FORGET_AT_ONCE):
-            self._context.write(key, *entries[start : start + _FORGET_AT_ONCE])
+            yield group_entry(key, None)
 
 
 def _first(offsets: Mapping[TopicPartition, Offset], wanted: int) -> list[TopicPartition]:

@@ -51,7 +51,12 @@ class KafkaGroups:
                 request.session_timeout_ms,
                 rebalance_timeout_ms,
                 request.protocol_type,
-                tuple(Protocol(each.name, bytes(each.metadata)) for each in request.protocols),
+                tuple(
+                    [
+                        Protocol(each.name, bytes(each.metadata))
+                        async for each in call.pace.each(request.protocols)
+                    ]
+                ),
                 needs_id=call.version >= _WITH_MEMBER_ID_REQUIRED,
                 client_host="/" + call.host.rpartition(":")[0],  # as Kafka writes it
             )
@@ -76,7 +81,12 @@ class KafkaGroups:
                 request.group_instance_id,
                 request.protocol_type or "",
                 request.protocol_name or "",
-                tuple((each.member_id, bytes(each.assignment)) for each in request.assignments),
+                tuple(
+                    [
+                        (each.member_id, bytes(each.assignment))
+                        async for each in call.pace.each(request.assignments)
+                    ]
+                ),
             )
             synced: Synced = await self._groups.perform(
                 asked.key, lambda engine: engine.kafka.sync(asked)
@@ -204,14 +214,11 @@ class KafkaGroups:
             error = 0
             try:
                 key = self._key(call, Operation.DELETE, group)
-                await self._delete(key)
+                await self._groups.delete(key)
             except PacelineError as refusal:
                 error = coordinator_code(refusal, CoordinatorApi.DELETE_GROUPS)
             results.append(wire.DeleteGroupsResponseResult(group_id=group, error_code=error))
         return wire.DeleteGroupsResponse(results=tuple(results))
-
-    async def _delete(self, key: GroupKey) -> None:
-        await self._groups.perform(key, lambda engine: Inspection(engine).delete(key))
 
 
 def _leave(

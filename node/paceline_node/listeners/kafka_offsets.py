@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.kafka import offsets as wire
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset
@@ -362,9 +361,7 @@ class KafkaOffsets:
         try:
             self._groups.permit(call.principal, Operation.ALTER, request.group_id)
             key = GroupKey(Family.KAFKA, request.group_id)
-            kept = await self._groups.perform(
-                key, lambda engine: Inspection(engine).delete_offsets(key, wanted)
-            )
+            kept = await self._groups.delete_offsets(key, wanted)
         except PacelineError as error:
             code = coordinator_code(error, CoordinatorApi.OFFSET_DELETE)
             return wire.OffsetDeleteResponse(error_code=code)

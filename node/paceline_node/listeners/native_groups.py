@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 from paceline.errors import (
     ErrorCode,
     InvalidRequest,
 )
 from paceline.wire.frame import Frame
-from paceline.wire.message import Message
+from paceline.wire.message import Message, Packed
 from paceline.wire.native import groups as wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.transactions import CommitTransactionOffsets
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import DescribedMember, Description, Inspection, Listing
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
-from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset, Protocol
 from paceline_node.security.principals import Operation, Principal
@@ -28,7 +29,7 @@ from paceline_node.transactions.keys import Family as TransactionFamily
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 from paceline_node.turns import Turns
 
-Handler = Callable[[Frame, Principal], Awaitable[Message]]
+Handler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 _LISTENERS = ("native", "http")
 _MAX_OFFSET = 2**63 - 1
 _ASSIGNED_BYTES_PER_UNIT = 1024
@@ -134,7 +135,11 @@ class NativeGroups:
         self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
         key = GroupKey(Family.KAFKA, request.group)
         leavers = [(each.member_id, each.instance_id) for each in request.members]
-        codes = await self._groups.perform(key, lambda engine: engine.kafka.leave(key, leavers))
+
+        def leave(some: Sequence[tuple[str, str | None]], engine: GroupEngine) -> list[ErrorCode]:
+            return list(engine.kafka.leave(key, some))
+
+        codes = await self._groups.in_slices(key, leavers, leave)
         return wire.GroupLeft(
             tuple(
                 wire.MemberLeft(member_id, instance_id, code)
@@ -212,40 +217,43 @@ class NativeGroups:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         return ErrorCode.NONE
 
-    async def _fetch(self, frame: Frame, principal: Principal) -> Message:
+    async def _fetch(self, frame: Frame, principal: Principal) -> Packed:
         request = wire.FetchOffsets.unpack(frame.body)
         self._groups.permit(principal, Operation.DESCRIBE, request.group)
         key = _key(request.family, request.group, request.subject)
 
-        def fetch(engine: GroupEngine) -> list[wire.CommittedOffset]:
-            if request.topics is None:
-                return [_committed(*at, found) for at, found in engine.offsets.fetch_all(key)]
-            found = []
-            for topic, partition in _flat(request.topics):
-                if request.require_stable and engine.transactional.is_pending(
-                    key, topic, partition
-                ):
-                    found.append(
-                        wire.CommittedOffset(topic, partition, ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
-                    )
-                else:
-                    offset = engine.offsets.fetch(key, topic, partition)
-                    found.append(_committed(topic, partition, offset))
-            return found
+        named = None if request.topics is None else list(_flat(request.topics))
 
-        return wire.OffsetsFetched(tuple(await self._groups.perform(key, fetch)))
+        def look_up(engine: GroupEngine, at: TopicPartition) -> wire.CommittedOffset | None:
+            is_waited_for = named is not None and request.require_stable
+            if is_waited_for and engine.transactional.is_pending(key, *at):
+                return wire.CommittedOffset(*at, ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+            offset = engine.offsets.fetch(key, *at)
+            return None if offset is None and named is None else _committed(*at, offset)
+
+        def fetch(some: Sequence[TopicPartition], engine: GroupEngine) -> list[list[Any]]:
+            found = [look_up(engine, at) for at in some]
+            return [each.pack() for each in found if each is not None]
+
+        wanted = await self._groups.stored(key) if named is None else named
+        return Packed([await self._groups.in_slices(key, wanted, fetch)])
 
     # --- administration ---------------------------------------------------------------------------
 
-    async def _list(self, frame: Frame, principal: Principal) -> Message:
+    async def _list(self, frame: Frame, principal: Principal) -> Packed:
         request = wire.ListGroups.unpack(frame.body)
         families = frozenset(_family(name) for name in request.families)
         found = await self._groups.list(families, frozenset(request.states))
-        return wire.GroupsListed(
-            tuple(
-                _listed(each) for each in found if self._groups.may_see(principal, each.key.group)
-            )
-        )
+
+        def packed() -> Work[list[list[Any]]]:
+            listed = []
+            for each in found:
+                yield 1
+                if self._groups.may_see(principal, each.key.group):
+                    listed.append(_listed(each).pack())
+            return listed
+
+        return Packed([await self._turns.run(packed())])
 
     async def _describe(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DescribeGroup.unpack(frame.body)
@@ -259,7 +267,7 @@ class NativeGroups:
         request = wire.DeleteGroup.unpack(frame.body)
         self._groups.permit(principal, Operation.DELETE, request.group)
         key = _key(request.family, request.group, request.subject)
-        await self._groups.perform(key, lambda engine: Inspection(engine).delete(key))
+        await self._groups.delete(key)
         return wire.GroupDone()
 
     async def _delete_offsets(self, frame: Frame, principal: Principal) -> Message:
@@ -267,9 +275,7 @@ class NativeGroups:
         self._groups.permit(principal, Operation.ALTER, request.group)
         key = _key(request.family, request.group, request.subject)
         wanted = list(_flat(request.topics))
-        kept = await self._groups.perform(
-            key, lambda engine: Inspection(engine).delete_offsets(key, wanted)
-        )
+        kept = await self._groups.delete_offsets(key, wanted)
         refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return wire.OffsetResults(
             tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -19,7 +19,13 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection, Listing
-from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey, partition_of
+from paceline_node.groups.keys import (
+    GROUPS_TOPIC,
+    Family,
+    GroupKey,
+    TopicPartition,
+    partition_of,
+)
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
@@ -27,9 +33,14 @@ from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
+from paceline_node.stretches import Work
 from paceline_node.turns import Turns
 
 R = TypeVar("R")
+T = TypeVar("T")
+_AT_A_TIME = 200
+"""Groups, members or offsets in one command."""
+_SORTED_PER_UNIT = 8
 
 
 class GroupService:
@@ -170,6 +181,44 @@ class GroupService:
         :meth:`StateTopic.tell`."""
         return self._machines.tell(number, operation)
 
+    async def in_slices(
+        self,
+        key: GroupKey,
+        items: Sequence[T],
+        operation: Callable[[Sequence[T], GroupEngine], Iterable[R]],
+    ) -> Sequence[R]:
+        """What ``operation`` makes of items, done to some at a time, which take turns with other
+        work. Raises as :meth:`perform`: what came before is done then."""
+        found: list[R] = []
+        for number, some in enumerate(_cut(items) or [items]):
+            if number:
+                await self._turns.next()
+            found += await self.perform(key, partial(operation, some))
+        return found
+
+    async def stored(self, key: GroupKey) -> Sequence[TopicPartition]:
+        """The partitions that the group has committed offsets of, by topic and partition."""
+        known = await self.perform(key, lambda engine: list(engine.store.offsets.get(key, ())))
+        return await self._turns.run(_sorted(known))
+
+    async def delete(self, key: GroupKey) -> None:
+        """Forget a group without members, its offsets in pieces. Raises GroupNotFound,
+        NonEmptyGroup, and as :meth:`perform`: earlier pieces are gone then."""
+        while not await self.perform(key, lambda engine: Inspection(engine).delete_piece(key)):
+            await self._turns.next()
+
+    async def delete_offsets(
+        self, key: GroupKey, partitions: Sequence[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Forget offsets, but none of topics that members read, which are returned. Raises
+        GroupNotFound, and as :meth:`in_slices`."""
+
+        def delete(some: Sequence[TopicPartition], engine: GroupEngine) -> Iterable[TopicPartition]:
+            return Inspection(engine).delete_offsets(key, some)
+
+        await self.perform(key, lambda engine: Inspection(engine).check_known(key))
+        return frozenset(await self.in_slices(key, partitions, delete))
+
     async def list(self, families: frozenset[Family], states: frozenset[str]) -> list[Listing]:
         """All groups that this node coordinates; empty filters let everything pass. Raises
         CoordinatorLoadInProgress while it is still loading some."""
@@ -180,14 +229,23 @@ class GroupService:
         ]
         for _, replica in led:
             replica.check_leading()
+
+        def listed(some: Iterable[GroupKey], engine: GroupEngine) -> list[Listing]:
+            return list(Inspection(engine).groups(some, families, states))
+
+        def begun(engine: GroupEngine) -> tuple[list[GroupKey], list[Listing]]:
+            keys = list(engine.store.all_keys())
+            return keys[_AT_A_TIME:], listed(keys[:_AT_A_TIME], engine)
+
         found: list[Listing] = []
         for number, _ in led:
-            found += await self._machines.perform(
-                number,
-                EVERYTHING,
-                lambda engine: list(Inspection(engine).groups(families, states)),
-                commit_s=self.commit_s,
-            )
+            ask = partial(self._machines.perform, number, EVERYTHING, commit_s=self.commit_s)
+            await self._turns.next()
+            rest, first = await ask(begun)
+            found += first
+            for some in _cut(rest):
+                await self._turns.next()
+                found += await ask(partial(listed, some))
         return found
 
     def listed_topics(self, key: GroupKey) -> tuple[str, ...]:
@@ -224,3 +282,20 @@ class GroupService:
         """Whether the topic has such a partition, as far as this node knows."""
         found = self._store.image.find_topic(topic)
         return found is not None and partition in found.partitions
+
+
+def _cut(items: Sequence[T]) -> list[Sequence[T]]:
+    return [items[at : at + _AT_A_TIME] for at in range(0, len(items), _AT_A_TIME)]
+
+
+def _sorted(partitions: Iterable[TopicPartition]) -> Work[list[TopicPartition]]:
+    topics: dict[str, list[int]] = {}
+    for number, (topic, partition) in enumerate(partitions):
+        if not number % _SORTED_PER_UNIT:
+            yield 1
+        topics.setdefault(topic, []).append(partition)
+    found = []
+    for topic in sorted(topics):
+        yield 1 + len(topics[topic]) // _SORTED_PER_UNIT
+        found += [(topic, partition) for partition in sorted(topics[topic])]
+    return found

@@ -380,7 +380,7 @@ def test_operators_see_the_group_and_cannot_delete_it_while_it_has_consumers() -
     crew, (a, b) = stable("a", "b")
     crew.desk.advance(1.0)
     inspection = Inspection(crew.engine)
-    [listing] = inspection.groups((), ())
+    [listing] = inspection.groups((KEY,), (), ())
     assert (listing.key, listing.state, listing.member_count) == (KEY, "Stable", 2)
     found = inspection.describe(KEY)
     assert [each.assigned for each in found.members] == [
@@ -388,10 +388,10 @@ def test_operators_see_the_group_and_cannot_delete_it_while_it_has_consumers() -
         (("t", (2, 3)),),
     ]
     with pytest.raises(NonEmptyGroup):
-        inspection.delete(KEY)
+        inspection.delete_piece(KEY)
     assert inspection.delete_offsets(KEY, [("t", 0)]) == {("t", 0)}
     for each in (a, b):
         each.close()
     crew.pass_time(1.0)
-    inspection.delete(KEY)
+    inspection.delete_piece(KEY)
     assert KEY not in crew.engine.store.groups

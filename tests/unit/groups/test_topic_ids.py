@@ -148,7 +148,7 @@ def test_a_deleted_group_does_not_come_back_with_a_transaction() -> None:
     desk = Desk()
     commit(desk, KAFKA, 5)
     stage(desk, 1)
-    Inspection(desk.engine).delete(KAFKA)
+    Inspection(desk.engine).delete_piece(KAFKA)
     assert not desk.engine.transactional.is_pending(KAFKA, "t", 0)
     desk.engine.transactional.settle(KAFKA, PRODUCER, 1, (), commits=True)
     assert fetch(desk, KAFKA) is None
