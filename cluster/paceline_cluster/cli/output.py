@@ -114,11 +114,13 @@ class Printer:
 
 
 def print_plain(table: Table, file: TextIO) -> None:
-    """Aligned columns without any decoration."""
-    rows = [[column.upper() for column in table.columns], *table.cells()]
+    """Aligned columns without any decoration. Control characters are escaped as on a terminal: a
+    name with line ends in it would be a row, and whoever reads the pipe would believe it."""
+    cells = [[escaped(cell, one_line=True) for cell in row] for row in table.cells()]
+    rows = [[column.upper() for column in table.columns], *cells]
     widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
     if table.title:
-        print(table.title, file=file)
+        print(escaped(table.title, one_line=True), file=file)
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print(line.rstrip(), file=file)

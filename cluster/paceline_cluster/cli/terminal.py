@@ -1,7 +1,8 @@
 """What others have named or written, shown on a terminal: control characters as escapes.
 
 A terminal obeys what it is sent: sequences in a group's name, a client id or a record could retitle
-the window, hide lines, or type into the shell. A pipe or a file gets every byte as it is.
+the window, hide lines, or type into the shell. A pipe or a file gets every byte of a record as it
+is, but tables escaped (``output.py``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import re
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_LINE_ENDS = re.compile("[\t\n]")
+_LINE_ENDS = re.compile("[\t\n\u2028\u2029]")
 
 
 def escaped(text: str, *, one_line: bool = False) -> str:

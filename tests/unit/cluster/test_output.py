@@ -37,6 +37,16 @@ def test_pipe_gets_aligned_plain_columns() -> None:
     ]
 
 
+def test_a_name_makes_no_rows_in_a_pipe() -> None:
+    """A group's name with line ends in it showed a row of a group that there is not."""
+    out = io.StringIO()
+    name = "a\r\nfalse  Stable\u2028x\x85\x1b[2K"
+    Printer(OutputFormat.TABLE, stdout=out).result(None, Table(("group",), [(name,)], title="t\nu"))
+    told = out.getvalue()
+    assert told == "t\\nu\nGROUP\na\\r\\nfalse  Stable\\u2028x\\x85\\x1b[2K\n"
+    assert len(told.splitlines()) == 3
+
+
 def test_terminal_gets_a_drawn_table_without_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
