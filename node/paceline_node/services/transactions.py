@@ -281,7 +281,9 @@ class TransactionService:
         transaction; the lost one ends with the next commit, or its time-out."""
         self.permit(principal, Operation.TRANSACT, attempt.sink)
         spare = await self._producer_ids.allocate()
-        return await self._perform(lambda engine: engine.sinks.begin(attempt, timeout_ms, spare))
+        return await self._perform(
+            lambda engine: engine.sinks.begin(attempt, timeout_ms, spare, principal.account)
+        )
 
     async def touch_batch(self, principal: Principal, sink: str, run: str, batch: int) -> int:
         """See :meth:`SinkTransactions.touch`."""

@@ -28,6 +28,7 @@ from paceline_node.coordination.machine import Entry
 from paceline_node.transactions.context import TransactionContext, fits_at_once
 from paceline_node.transactions.endings import prepared
 from paceline_node.transactions.eviction import evicted_sinks
+from paceline_node.transactions.id_shares import UNKNOWN
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import (
     FencedRun,
@@ -71,9 +72,11 @@ class SinkTransactions:
     def __init__(self, context: TransactionContext) -> None:
         self._context = context
 
-    def begin(self, attempt: Attempt, timeout_ms: int, spare: int) -> SinkTransaction:
+    def begin(
+        self, attempt: Attempt, timeout_ms: int, spare: int, client: str = UNKNOWN
+    ) -> SinkTransaction:
         """Open a transaction for a task attempt, written by producer ``spare``, which nobody else
-        uses.
+        uses; it counts for ``client``.
 
         A run not seen before takes the sink over: what the former one has open is aborted. Raises
         AlreadyCommitted, SinkFenced, SinkConflict, SinkForgotten, InvalidTransactionTimeout,
@@ -86,7 +89,7 @@ class SinkTransactions:
         sink, entries = self._taken_over(before, attempt)
         name = f"{attempt.sink}/{attempt.batch}/{attempt.partition}.{attempt.number}/{spare}"
         key = TransactionKey(Family.SINK, name)
-        self._context.check_new_id(key)
+        self._context.check_new_id(key, client)
         wall_ms = self._context.wall_ms()
         opened = Transaction(
             spare,
@@ -108,6 +111,7 @@ class SinkTransactions:
             entries.append(sink_entry(attempt.sink, sink))
         self._context.write(*entries, transaction_entry(key, opened))
         self._context.active(key, self._context.now())
+        self._context.shares.use(key, client)
         return SinkTransaction(name, opened.identity)
 
     def _taken_over(self, sink: Sink | None, attempt: Attempt) -> tuple[Sink, list[Entry]]:

@@ -10,6 +10,7 @@ from paceline.errors import ConcurrentTransactions, Throttled, TransactionTooLar
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import GroupRef, TopicPartition
+from paceline_node.transactions.sinks import Attempt
 from tests.unit.transactions.desk import P0, Desk
 
 
@@ -100,3 +101,17 @@ def test_an_id_taken_over_takes_along_what_it_names() -> None:
     desk.finish(TransactionKey(Family.KAFKA, "shared"))
     opened(desk, "shared", "honest", 10)
     opened(desk, "another", "mallory", 10)
+
+
+def test_task_attempts_of_sinks_count_for_their_client() -> None:
+    desk = Desk(TransactionLimits(ids_max=4))
+
+    def begin(client: str, number: int) -> None:
+        attempt = Attempt("sink", "q", "r", 0, number, 0)
+        desk.engine.sinks.begin(attempt, 60_000, next(desk.spares), client)
+
+    for number in range(2):
+        begin("mallory", number)
+    with pytest.raises(TransactionTooLarge, match=r"half of transactions\.ids_max"):
+        begin("mallory", 2)
+    begin("honest", 3)
