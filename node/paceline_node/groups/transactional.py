@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from paceline.errors import InvalidTransactionState, TransactionTooLarge
+from paceline.errors import InvalidTransactionState, NotCoordinator, TransactionTooLarge
 from paceline.wire.message import Utf8
 from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
@@ -30,14 +30,16 @@ _PIECE_RECORDS = 250
 
 
 class Ticket:
-    """``is_valid`` until the producer's transaction is settled, or the leadership ends."""
+    """``is_valid`` until the producer's transaction is settled, or the leadership ends: then it
+    ``is_lost``, and nothing is known against the transaction."""
 
-    __slots__ = ("is_valid", "key", "producer_id")
+    __slots__ = ("is_lost", "is_valid", "key", "producer_id")
 
     def __init__(self, key: GroupKey, producer_id: int) -> None:
         self.key = key
         self.producer_id = producer_id
         self.is_valid = True
+        self.is_lost = False
 
 
 class TransactionalOffsets:
@@ -71,11 +73,13 @@ class TransactionalOffsets:
     ) -> None:
         """Note offsets that transaction ``serial`` of the ticket's producer will commit, the last
         of each partition; those of topics that are no more count for nothing. Raises
-        InvalidTransactionState, TransactionTooLarge and GroupFull (with nothing noted), and what
-        writing raises."""
+        InvalidTransactionState, NotCoordinator (ask again), TransactionTooLarge and GroupFull (with
+        nothing noted), and what writing raises."""
+        if ticket.is_lost:
+            raise NotCoordinator(f"group {ticket.key}: its coordinator moved meanwhile")
         if not ticket.is_valid:
             raise InvalidTransactionState(
-                f"group {ticket.key}: the transaction was ended meanwhile, or the coordinator moved"
+                f"group {ticket.key}: the transaction was ended meanwhile"
             )
         staged: dict[PendingKey, Pending] = {}
         for each in commits:
@@ -243,4 +247,5 @@ class TransactionalOffsets:
     def resign(self) -> None:
         """This node leads no longer: whatever was asked meanwhile is void."""
         for ticket in list(self._tickets):
+            ticket.is_lost = ticket.is_valid
             self.drop(ticket)

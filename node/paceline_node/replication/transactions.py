@@ -2,11 +2,12 @@
 
 The first write of a producer's transaction in a partition needs an :class:`Ticket`: one
 taken before the coordinator was asked, and not voided since. A marker voids the tickets of its
-producer, and so does the end of the leadership; so an answer that was overtaken opens nothing.
+producer, and the end of the leadership loses all; so an answer that was overtaken opens nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from paceline.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
     NotCoordinator,
+    NotLeader,
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
@@ -26,11 +28,13 @@ from paceline_node.storage.producers import ProducerTable
 class Ticket:
     """Says that the coordinator knows of the transaction, if it was asked after this was made and
     has said so, in ``coordinator_epoch``. ``begins_at_0``: the producer has a new epoch for each
-    transaction, so its first batch has sequence 0."""
+    transaction, so its first batch has sequence 0. ``is_lost``: the leadership that it was taken
+    in is over, so another is to be taken; nothing is known against the transaction."""
 
     __slots__ = (
         "begins_at_0",
         "coordinator_epoch",
+        "is_lost",
         "is_valid",
         "producer_epoch",
         "producer_id",
@@ -42,6 +46,7 @@ class Ticket:
         self.begins_at_0 = begins_at_0
         self.coordinator_epoch = -1
         self.is_valid = True
+        self.is_lost = False
 
     def confirm(self, coordinator_epoch: int) -> None:
         """The coordinator has said so."""
@@ -103,14 +108,15 @@ class TransactionGate:
 
     def clear(self) -> None:
         """The leadership is over."""
-        for producer_id in list(self._tickets):
-            self.void(producer_id)
+        for ticket in itertools.chain.from_iterable(self._tickets.values()):
+            ticket.is_valid, ticket.is_lost = False, True
+        self._tickets.clear()
         self._marked.clear()
 
     def check(self, producers: ProducerTable, header: BatchHeader, ticket: Ticket | None) -> None:
         """Whether a new batch fits its producer's transaction here. Raises InvalidTransactionState,
-        OutOfOrderSequence, or NotCoordinator when another coordinator must be asked, with nothing
-        appended."""
+        OutOfOrderSequence, NotCoordinator when another coordinator must be asked, or NotLeader
+        when another ticket must be taken, with nothing appended."""
         state = producers.producer(header.producer_id) if header.producer_id >= 0 else None
         is_open = state is not None and state.is_open
         if not header.is_transactional:
@@ -124,6 +130,11 @@ class TransactionGate:
             raise InvalidTransactionState("a transactional batch without a producer")
         if state is not None and is_open and state.epoch == header.producer_epoch:
             return
+        if ticket is not None and ticket.is_lost and not is_open:
+            raise NotLeader(
+                f"producer {header.producer_id}: the leadership in which its transaction was "
+                "confirmed is over"
+            )
         if (
             is_open
             or ticket is None
@@ -185,7 +196,7 @@ def check_all(
     ticket: Ticket | None,
 ) -> None:
     """:meth:`TransactionGate.check` for the first batch of a request, whose others must be of the
-    same kind. Raises InvalidTransactionState, NotCoordinator."""
+    same kind. Raises as that."""
     first = headers[0]
     gate.check(producers, first, ticket)
     for header in headers[1:]:

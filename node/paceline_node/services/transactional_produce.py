@@ -117,16 +117,18 @@ class TransactionalProduce:
 
     async def _confirm(self, place: _Place, key: TransactionKey, adds: bool) -> None:
         partition, producer_id, epoch = place
+        who = ProducerIdentity(producer_id, epoch)
+        where = TopicPartition(partition.topic, partition.partition)
         ticket = partition.gate.ticket(producer_id, epoch, begins_at_0=adds)
         refusal: PacelineError | None = None
         try:
-            verified = await self._partners.verify(
-                key,
-                ProducerIdentity(producer_id, epoch),
-                TopicPartition(partition.topic, partition.partition),
-                adds=adds,
-            )
-            ticket.confirm(verified.coordinator_epoch)
+            while True:
+                verified = await self._partners.verify(key, who, where, adds=adds)
+                ticket.confirm(verified.coordinator_epoch)
+                if not (ticket.is_lost and partition.is_leader):
+                    break
+                # This node leads again, in a new epoch: nobody need be told that it was otherwise.
+                ticket = partition.gate.ticket(producer_id, epoch, begins_at_0=adds)
         except PacelineError as error:
             refusal = error
         finally:

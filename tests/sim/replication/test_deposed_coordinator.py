@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from paceline.errors import CoordinatorNotAvailable, NotCoordinator
+from paceline.errors import CoordinatorNotAvailable, NotCoordinator, NotLeader
 from paceline.types import Acks, LeaderEpoch
 from paceline.wire.batch import build_batch
 from paceline.wire.batch_header import TRANSACTIONAL, BatchHeader, verify
@@ -26,6 +27,7 @@ from tests.unit.services.test_transaction_partners import HERE, metadata
 
 KEY = TransactionKey(Family.KAFKA, "payments")
 SERIAL, OLD, NEW = 4, 2, 3
+MOVES = 2
 
 
 class Coordinator:
@@ -33,8 +35,13 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.epoch = LeaderEpoch(OLD)
+        self.asked = 0
+        self.meanwhile: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
 
     async def call(self, node: int, api: int, *words: object, **options: object) -> Frame:
+        self.asked += 1
+        await trio.sleep(1.0)
+        await self.meanwhile()
         body = TransactionVerified(SERIAL, self.epoch).pack()
         return Frame(Kind.RESPONSE, api, 1, body, memoryview(b""))
 
@@ -97,6 +104,49 @@ async def test_its_word_opens_nothing_that_its_successor_has_ended(autojump_cloc
         assert partition.last_stable_offset == partition.log_end_offset == marker + 1
         coordinator.epoch = LeaderEpoch(NEW)
         assert await write(produces, partition, 1) == marker + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_write_is_held_up_while_its_leader_gets_a_new_epoch(autojump_clock: object) -> None:
+    """The coordinator's answer came in the epoch before. The transaction is open all the same, so
+    the coordinator is asked again."""
+    async with memory_cluster(2) as cluster, trio.open_nursery() as nursery:
+        partition = await cluster.written(RECORDS[:1], replicas=2)
+        leader, epoch = partition.leader, partition.leader_epoch
+        coordinator = Coordinator()
+
+        async def move_and_return() -> None:
+            if coordinator.asked <= MOVES:
+                for node in (cluster.follower().node_id, leader):
+                    cluster.elect("t", node)
+                    await cluster.wait(lambda: cluster.leader("t") is not None)
+
+        coordinator.meanwhile = move_and_return
+        produces = produces_by(coordinator)
+        await nursery.start(produces.run)
+        nursery.start_soon(write, produces, partition, 0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await write(produces, partition, 1) == 2, "in order"
+        assert partition.leader_epoch == epoch + 2 * MOVES
+        assert coordinator.asked == MOVES + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_write_that_its_leadership_lost_is_sent_to_the_next(autojump_clock: object) -> None:
+    async with memory_cluster(2) as cluster, trio.open_nursery() as nursery:
+        partition = await cluster.written(RECORDS[:1], replicas=2)
+        coordinator = Coordinator()
+
+        async def move() -> None:
+            cluster.elect("t", cluster.follower().node_id)
+            await cluster.wait(lambda: not partition.is_leader)
+
+        coordinator.meanwhile = move
+        produces = produces_by(coordinator)
+        await nursery.start(produces.run)
+        with pytest.raises(NotLeader):
+            await write(produces, partition, 0)
+        assert coordinator.asked == 1
         nursery.cancel_scope.cancel()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.errors import InvalidTransactionState, TransactionTooLarge
+from paceline.errors import InvalidTransactionState, NotCoordinator, TransactionTooLarge
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.v1_groups import v1_key
@@ -89,6 +89,19 @@ def test_an_answer_from_before_the_end_lets_nothing_in() -> None:
     with pytest.raises(InvalidTransactionState):
         offsets.stage(ticket, 0, 1, [Commit("t", 0, 5)])
     assert not offsets.is_pending(KEY, "t", 0)
+
+
+def test_a_coordinator_that_leads_again_wants_to_be_asked_again() -> None:
+    """Nothing is wrong with the transaction: clients must not be told that there is."""
+    desk = Desk()
+    offsets = desk.engine.transactional
+    ended, ticket = offsets.ticket(KEY, PRODUCER + 1), offsets.ticket(KEY, PRODUCER)
+    offsets.drop(ended)
+    offsets.resign()
+    with pytest.raises(NotCoordinator):
+        offsets.stage(ticket, 0, 1, [Commit("t", 0, 5)])
+    with pytest.raises(InvalidTransactionState):
+        offsets.stage(ended, 0, 1, [Commit("t", 0, 5)])
 
 
 def stage_much(desk: Desk, count: int, metadata: str) -> None:

@@ -8,6 +8,7 @@ from paceline.errors import (
     InvalidProducerEpoch,
     InvalidTransactionState,
     NotCoordinator,
+    NotLeader,
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
@@ -96,21 +97,34 @@ def test_a_coordinator_that_lost_its_power_before_the_last_end_opens_nothing() -
     gate.check(table, header(sequence=1), ticket)
 
 
-@pytest.mark.parametrize("end", ["dropped", "void", "clear"])
+@pytest.mark.parametrize("end", ["dropped", "void"])
 def test_a_ticket_that_was_overtaken_opens_nothing(end: str) -> None:
     gate = TransactionGate()
     ticket, other = gate.ticket(7, 0), gate.ticket(7, 0)
     if end == "dropped":
         gate.drop(ticket)
         assert other.is_valid
-    elif end == "void":
+    else:
         gate.void(8)  # another producer's
         gate.void(7)
         assert not other.is_valid
-    else:
-        gate.clear()
     with pytest.raises(InvalidTransactionState, match="has not confirmed"):
         gate.check(ProducerTable(), header(), ticket)
+
+
+def test_a_ticket_of_a_leadership_that_is_over_is_to_be_taken_again() -> None:
+    """Nothing is wrong with the transaction: clients must not be told that there is."""
+    gate = TransactionGate()
+    ticket, ended = gate.ticket(7, 0), gate.ticket(8, 0)
+    gate.void(8)
+    gate.clear()
+    assert ticket.is_lost
+    assert not ticket.is_valid
+    assert not ended.is_lost
+    with pytest.raises(NotLeader, match="leadership"):
+        gate.check(ProducerTable(), header(), ticket)
+    with pytest.raises(InvalidTransactionState, match="has not confirmed"):
+        gate.check(ProducerTable(), header(producer=8), ended)
 
 
 @pytest.mark.parametrize(("producer", "epoch"), [(8, 0), (7, 1)])
