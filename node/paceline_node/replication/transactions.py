@@ -166,6 +166,11 @@ class TransactionGate:
         state = producers.producer(header.producer_id) if header.producer_id >= 0 else None
         return state is not None and state.is_open and state.epoch == header.producer_epoch
 
+    def has_open(self, producers: ProducerTable, producer_id: int) -> bool:
+        """Whether the producer has a transaction open here."""
+        state = producers.producer(producer_id)
+        return state is not None and state.is_open
+
     def marked(self, order: MarkerOrder, offset: int) -> None:
         """The order was carried out at ``offset``."""
         if order.noted is None:

@@ -22,11 +22,13 @@ process (``Host.buggify``)::
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import TypeVar
+from uuid import UUID
 
 import structlog
 import trio
@@ -61,6 +63,7 @@ _LAST_PAUSE_S = 1.0
 _SAY_AFTER = 8
 """Rounds after which it is worth a line in the log that something cannot be told."""
 _SLOW_S = 0.05
+_ANY: Mapping[str, UUID] = MappingProxyType({})
 R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
 
@@ -230,7 +233,9 @@ class TransactionEndings:
         """In each partition what was staged for it, then a marker, committed. Raises
         TransactionCoordinatorFenced, or whatever has kept the node from coordinating on."""
         staged = {TopicPartition(each.topic, each.partition) for each in ending.staged}
-        unstored = {where: 0 for where in partitions if where in staged}
+        meant = ending.topic_ids
+        there = _still_there(self._store.image, partitions, meant)
+        unstored = {where: 0 for where in there if where in staged}
         had_staged = bool(unstored)
 
         async def once(left: Sequence[TopicPartition]) -> dict[TopicPartition, PacelineError]:
@@ -244,7 +249,7 @@ class TransactionEndings:
             async with self._lanes.enter(len(ready)):
                 refusals |= await self._mark_once(ending, ready, coordinator_epoch)
             there = _still_there(self._store.image, refusals)
-            for gone in unstored.keys() - set(there):
+            for gone in unstored.keys() - set(_still_there(self._store.image, unstored, meant)):
                 del unstored[gone]
             return {where: refusals[where] for where in there}
 
@@ -294,8 +299,9 @@ class TransactionEndings:
         async def store(where: TopicPartition) -> None:
             try:
                 batches = staged_batches(ending.staged, where, ending.identity)
+                topic_id = ending.topic_ids.get(where.topic)
                 for batch in islice(batches, unstored[where], None):
-                    await self._append_batch(where, batch, coordinator_epoch)
+                    await self._append_batch(where, batch, coordinator_epoch, topic_id)
                     unstored[where] += 1
                 del unstored[where]
             except PacelineError as error:
@@ -307,7 +313,11 @@ class TransactionEndings:
         return refusals
 
     async def _append_batch(
-        self, where: TopicPartition, batch: bytearray, coordinator_epoch: LeaderEpoch
+        self,
+        where: TopicPartition,
+        batch: bytearray,
+        coordinator_epoch: LeaderEpoch,
+        topic_id: UUID | None,
     ) -> None:
         """One batch committed in its partition. Raises PacelineError."""
         known = self._store.image.partition(where.topic, where.partition)
@@ -319,6 +329,7 @@ class TransactionEndings:
             known.leader_epoch,
             coordinator_epoch,
             int(_WORK_S * 1000),
+            topic_id,
         )
         with suppress(DuplicateSequence):  # stored, and so long ago that the log forgot where
             await self.partners.append_staged(known.leader, order, batch)
@@ -327,7 +338,7 @@ class TransactionEndings:
         self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
     ) -> dict[TopicPartition, PacelineError]:
         """Ask every leader once, all at a time; those that failed."""
-        image = self._store.image
+        image, meant = self._store.image, ending.topic_ids
         refusals: dict[TopicPartition, PacelineError] = {}
         by_leader: dict[NodeId, list[wire.MarkedPartition]] = {}
         for where in partitions:
@@ -335,7 +346,9 @@ class TransactionEndings:
             if known.leader < 0:
                 refusals[where] = NotLeader(f"{where.topic}/{where.partition} has no leader")
                 continue
-            marked = wire.MarkedPartition(where.topic, where.partition, known.leader_epoch)
+            marked = wire.MarkedPartition(
+                where.topic, where.partition, known.leader_epoch, meant.get(where.topic)
+            )
             by_leader.setdefault(known.leader, []).append(marked)
 
         async def ask(node: NodeId, there: list[wire.MarkedPartition]) -> None:
@@ -412,11 +425,16 @@ class TransactionEndings:
         await self._until_told(ending, list(held), once)
 
 
-def _still_there(image: Image, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Those of ``partitions`` that have not been deleted, with their topic, since."""
+def _still_there(
+    image: Image, partitions: Iterable[TopicPartition], meant: Mapping[str, UUID] = _ANY
+) -> list[TopicPartition]:
+    """Those of ``partitions`` that have not been deleted, with their topic, since; where a topic is
+    ``meant``, in that one."""
     found = []
     for where in partitions:
         topic = image.find_topic(where.topic)
-        if topic is not None and where.partition in topic.partitions:
+        if topic is None or where.partition not in topic.partitions:
+            continue
+        if meant.get(where.topic, topic.topic_id) == topic.topic_id:
             found.append(where)
     return found

@@ -56,7 +56,7 @@ from paceline_node.transactions.keys import (
     ProducerIdentity,
     TransactionKey,
 )
-from paceline_node.transactions.records import GroupRef, TopicPartition
+from paceline_node.transactions.records import GroupRef, KnownTopic, TopicPartition
 
 _MARKERS_AT_ONCE = 100
 """Markers that are appended before others have their turn."""
@@ -154,7 +154,8 @@ class TransactionPartners:
 
         def command(engine: TransactionEngine) -> wire.TransactionVerified:
             if request.adds and isinstance(member, TopicPartition):
-                engine.producers.add_partitions(key, who, [member], image.offset)
+                topics = topics_of(image, [member.topic])
+                engine.producers.add_partitions(key, who, [member], image.offset, topics)
             elif request.adds and isinstance(member, GroupRef):
                 engine.producers.add_group(key, who, member)
             serial = engine.producers.verify(key, who, member)
@@ -222,7 +223,8 @@ class TransactionPartners:
         errors, messages = [], []
         for answer in answers:
             try:
-                await answer.wait()
+                if answer is not None:
+                    await answer.wait()
             except PacelineError as error:
                 errors.append(int(error.code))
                 messages.append(str(error))
@@ -233,13 +235,22 @@ class TransactionPartners:
 
     def _begin_marker(
         self, order: wire.WriteMarkers, where: wire.MarkedPartition
-    ) -> Answer[ProduceResult]:
+    ) -> Answer[ProduceResult] | None:
+        """None: there is nothing to end."""
         answer: Answer[ProduceResult] = Answer()
         found = self._table.get(where.topic, where.partition)
         try:
             if found is None:
                 raise NotLeader(f"{where.topic}/{where.partition}: not hosted on this node")
             found.check_epoch(where.leader_epoch)
+            if where.topic_id not in (None, found.topic_id) and not found.gate.has_open(
+                found.log.producers, order.producer_id
+            ):
+                # The topic that it wrote to is gone. A marker here would make the producer known,
+                # and its next batch, which goes on counting, be out of order.
+                found.check_serving()
+                found.gate.void(order.producer_id)
+                return None
             found.end_transaction(
                 MarkerOrder(
                     order.producer_id,
@@ -398,6 +409,8 @@ class TransactionPartners:
         if found is None:
             raise NotLeader(f"{order.topic}/{order.partition}: not hosted on this node")
         found.check_epoch(order.leader_epoch)
+        if order.topic_id not in (None, found.topic_id):
+            raise NotLeader(f"{order.topic}/{order.partition}: another topic has the name now")
         headers = [header for _, header in iter_batches(batches)]
         # The coordinator itself asks: nobody else has to confirm the transaction.
         ticket = found.gate.ticket(
@@ -459,6 +472,12 @@ def _led_by(node: NodeId, *partitions: TopicPartition) -> Callable[[Image], bool
         return True
 
     return is_led
+
+
+def topics_of(image: Image, names: Iterable[str]) -> list[KnownTopic]:
+    """Which topics these names mean, but for those that are no more."""
+    found = {name: image.find_topic(name) for name in names}
+    return [KnownTopic(name, topic.topic_id) for name, topic in found.items() if topic is not None]
 
 
 def _commits(offsets: Iterable[wire.SettledOffset]) -> list[Commit]:

@@ -34,6 +34,7 @@ from paceline_node.security.principals import Operation, Principal, Resource, Re
 from paceline_node.services.access import Access
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.services.transaction_partners import topics_of
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.inspection import Listed
 from paceline_node.transactions.keys import (
@@ -145,7 +146,13 @@ class TransactionService:
         image = self._store.image
         members = [_member(image, topic, number) for topic, number in partitions]
         await self._perform(
-            lambda engine: engine.producers.add_partitions(key, who, members, image.offset)
+            lambda engine: engine.producers.add_partitions(
+                key,
+                who,
+                members,
+                image.offset,
+                topics_of(image, [topic for topic, _ in partitions]),
+            )
         )
 
     async def add_group(
@@ -208,7 +215,13 @@ class TransactionService:
         for record in records:
             _member(image, record.topic, record.partition)
         return await self._perform(
-            lambda engine: engine.staging.stage(key, wire_epoch, records, image.offset)
+            lambda engine: engine.staging.stage(
+                key,
+                wire_epoch,
+                records,
+                image.offset,
+                topics_of(image, [record.topic for record in records]),
+            )
         )
 
     async def stage_offsets(

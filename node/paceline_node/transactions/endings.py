@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
+from uuid import UUID
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import (
     GroupRef,
+    KnownTopic,
     Staged,
     StagedOffset,
     State,
@@ -36,6 +38,12 @@ class Ending(NamedTuple):
     groups: tuple[GroupRef, ...]
     offsets: tuple[StagedOffset, ...]
     metadata_offset: int
+    topics: tuple[KnownTopic, ...] = ()
+
+    @property
+    def topic_ids(self) -> dict[str, UUID]:
+        """Which topics are meant, where that is known."""
+        return {each.name: each.topic_id for each in self.topics}
 
 
 def prepared(
@@ -82,6 +90,7 @@ def completed(found: Transaction, wall_ms: int, *, overtaken: bool = False) -> T
         partitions=(),
         groups=(),
         offsets=(),
+        topics=(),
         changed_ms=wall_ms,
     )
 
@@ -141,4 +150,5 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
         found.groups,
         found.offsets if found.commits else (),
         found.metadata_offset,
+        found.topics,
     )

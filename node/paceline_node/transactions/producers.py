@@ -30,7 +30,13 @@ from paceline_node.transactions.endings import (
 )
 from paceline_node.transactions.id_shares import UNKNOWN
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import GroupRef, State, TopicPartition, Transaction
+from paceline_node.transactions.records import (
+    GroupRef,
+    KnownTopic,
+    State,
+    TopicPartition,
+    Transaction,
+)
 
 
 class Ended(NamedTuple):
@@ -118,18 +124,26 @@ class ProducerTransactions:
         who: ProducerIdentity,
         partitions: Sequence[TopicPartition],
         metadata_offset: int = 0,
+        topics: Sequence[KnownTopic] = (),
     ) -> None:
-        """Let the transaction write to ``partitions``, which metadata of that offset show; begins
-        one if none is open. Raises ProducerFenced, InvalidProducerMapping, InvalidProducerEpoch,
-        ConcurrentTransactions, InvalidTransactionState, TransactionTooLarge."""
+        """Let the transaction write to ``partitions``, which metadata of that offset show, in
+        these ``topics``; begins one if none is open. Raises ProducerFenced,
+        InvalidProducerMapping, InvalidProducerEpoch, ConcurrentTransactions,
+        InvalidTransactionState, TransactionTooLarge."""
         found = self._writable(key, who)
         wanted = {*found.partitions, *partitions}
         if len(wanted) > self._context.limits.partitions_max:
             raise TransactionTooLarge(f"{key}: {len(wanted)} partitions in one transaction")
-        if found.state is not State.ONGOING or len(wanted) > len(found.partitions):
+        known = known_topics(found.topics, topics)
+        is_new = len(wanted) > len(found.partitions) or known != found.topics
+        if found.state is not State.ONGOING or is_new:
             seen = max(found.metadata_offset, metadata_offset)
-            grown = replace(found, partitions=tuple(sorted(wanted)), metadata_offset=seen)
-            self._context.put(key, grown)
+            self._context.put(
+                key,
+                replace(
+                    found, partitions=tuple(sorted(wanted)), metadata_offset=seen, topics=known
+                ),
+            )
 
     def add_group(self, key: TransactionKey, who: ProducerIdentity, group: GroupRef) -> None:
         """Let the transaction commit offsets of ``group``. Raises as :meth:`add_partitions`."""
@@ -293,10 +307,17 @@ def begun(found: Transaction, wall_ms: int) -> Transaction:
         partitions=(),
         groups=(),
         offsets=(),
+        topics=(),
         staged=0,
         offset_count=0,
         reason="",
     )
+
+
+def known_topics(before: Sequence[KnownTopic], now: Sequence[KnownTopic]) -> tuple[KnownTopic, ...]:
+    """Both; a topic that was made anew replaces the one before, of which nothing is left."""
+    merged = {each.name: each for each in (*before, *now)}
+    return tuple(merged[name] for name in sorted(merged))
 
 
 def check_identity(key: TransactionKey, known: ProducerIdentity, who: ProducerIdentity) -> None:

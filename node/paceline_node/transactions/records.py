@@ -75,6 +75,15 @@ class TopicPartition(Message):
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class KnownTopic(Message):
+    """Which topic a name means in a transaction. One that is deleted and made anew under its name
+    is another: nothing of the transaction is in it."""
+
+    name: str
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class GroupRef(Message):
     """A consumer group with offsets in the transaction, as ``groups.keys.GroupKey`` names it."""
 
@@ -111,7 +120,8 @@ class Transaction(Message):
     transaction ``serial``, ``offset_count`` its offsets, also when it is complete. ``sink``,
     ``batch``, ``run`` say whose task attempt this is.
     ``reason`` says why the coordinator itself ended it. ``metadata_offset``: in metadata as new as
-    this all ``partitions`` exist; one that a newer image lacks was deleted.
+    this all ``partitions`` exist; one that a newer image lacks was deleted. ``topics``: those of
+    ``partitions`` and of what is staged, as they were when last written to, where that is known.
     """
 
     producer_id: int
@@ -136,6 +146,7 @@ class Transaction(Message):
     reason: str = ""
     metadata_offset: int = 0
     offset_count: int = 0
+    topics: tuple[KnownTopic, ...] = ()
 
     @property
     def identity(self) -> ProducerIdentity:

@@ -19,8 +19,9 @@ from paceline.errors import (
 )
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.keys import LAST_EPOCH, TransactionKey
-from paceline_node.transactions.producers import Ended, ProducerTransactions, begun
+from paceline_node.transactions.producers import Ended, ProducerTransactions, begun, known_topics
 from paceline_node.transactions.records import (
+    KnownTopic,
     Staged,
     StagedOffset,
     State,
@@ -60,17 +61,24 @@ class StagedTransactions:
         wire_epoch: int,
         records: Sequence[Staged],
         metadata_offset: int = 0,
+        topics: Sequence[KnownTopic] = (),
     ) -> Transaction:
         """Add records to the open transaction; those whose sequence is staged already are passed
-        over. Metadata of that offset show their partitions. Raises InvalidTransactionState,
-        TransactionTooLarge too."""
+        over. Metadata of that offset show their partitions, in these ``topics``. Raises
+        InvalidTransactionState, TransactionTooLarge too."""
         found = self._open(key, wire_epoch)
-        known = self._context.store.sequences.get(key, set())
+        known = known_topics(topics, found.topics)
+        if anew := [each.name for each in topics if each not in known]:
+            raise InvalidTransactionState(
+                f"{key}: {anew[0]} was deleted and made anew, and what the transaction has staged "
+                "for it went with it: abort it"
+            )
+        stored = self._context.store.sequences.get(key, set())
         new: dict[int, Staged] = {}
         for number, record in enumerate(records):
             if record.sequence < 0:
                 new[-1 - number] = record
-            elif (found.serial, record.sequence) not in known:
+            elif (found.serial, record.sequence) not in stored:
                 new.setdefault(record.sequence, record)
         if not new:
             return found
@@ -83,6 +91,7 @@ class StagedTransactions:
             found,
             staged=found.staged + len(new),
             metadata_offset=max(found.metadata_offset, metadata_offset),
+            topics=known,
         )
         self._context.write(transaction_entry(key, grown), *entries)
         return grown

@@ -50,11 +50,14 @@ class TransactionVerified(Message):
 
 @dataclass(frozen=True, slots=True)
 class MarkedPartition(Message):
-    """``leader_epoch``: the leadership that the order is for, so that a late one is refused."""
+    """``leader_epoch``: the leadership that the order is for, so that a late one is refused.
+    ``topic_id``: which topic the transaction has written to, where that is known; in another of its
+    name there is nothing to end."""
 
     topic: str
     partition: int
     leader_epoch: LeaderEpoch
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +133,15 @@ class OffsetsStaged(Message):
 @dataclass(frozen=True, slots=True)
 class AppendStaged(Message):
     """Append a committed transaction's staged batches, which are the payload, to a partition that
-    the receiver leads. Repeated it is recognised by the batches' sequences."""
+    the receiver leads, of the topic ``topic_id`` if that is known. Repeated it is recognised by the
+    batches' sequences."""
 
     topic: str
     partition: int
     leader_epoch: LeaderEpoch
     coordinator_epoch: LeaderEpoch
     timeout_ms: int
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import trio
 import trio.testing
@@ -94,7 +95,7 @@ class Nodes:
         return self
 
     def find_topic(self, topic: str) -> Any:
-        return SimpleNamespace(partitions={0: self, 1: self})
+        return SimpleNamespace(topic_id=UUID(int=1), partitions={0: self, 1: self})
 
     async def wait_offset(self, offset: int, timeout_s: float) -> Nodes:
         return self
