@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -190,9 +190,7 @@ class GroupConsumer(SharedConsumer):
         """Its topic was deleted: no reason to end a reader of others."""
         Consumer.unassign(self, [at])
         self._progress.end([at])
-        self._starts.waiting.add(at)
-        assert self._nursery is not None
-        self._nursery.start_soon(self._begin_again, at, self.moves)
+        self._begin_later([at])
 
     async def _commit(self, offsets: Offsets) -> None:
         async with self._committing:
@@ -259,9 +257,16 @@ class GroupConsumer(SharedConsumer):
         self._resume()
 
     async def _begin_reading(self, partitions: Sequence[TopicPartition]) -> None:
-        committed = await self._fetch_committed(partitions)
+        """Those of which an open transaction may yet commit offsets are asked for again."""
+        committed = await self._ask_committed(partitions)
+        self._begin_known(committed)
+        unstable = [at for at in partitions if at not in committed]
+        if unstable:
+            self._begin_later(unstable)
+
+    def _begin_known(self, committed: Mapping[TopicPartition, int | None]) -> None:
         starts = {at: offset for at, offset in committed.items() if offset is not None}
-        rest = [at for at in partitions if at not in starts]
+        rest = [at for at, offset in committed.items() if offset is None]
         if rest and self._reset is OutOfRange.FAIL:
             named = ", ".join(map(str, rest))
             raise OffsetOutOfRange(f"group {self.group} has committed nothing of {named}")
@@ -273,22 +278,33 @@ class GroupConsumer(SharedConsumer):
             self._starts.expect(rest)
             self._nursery.start_soon(self._starts.run, rest, self._started)
 
+    def _begin_later(self, partitions: Sequence[TopicPartition]) -> None:
+        assert self._nursery is not None
+        self._starts.expect(partitions)
+        self._nursery.start_soon(self._begin_again, partitions, self.moves)
+
     def _started(self, at: TopicPartition, offset: int) -> None:
         is_last = self._reset is OutOfRange.LATEST
         self._begin_at({at: offset}, are_committed=not is_last)
 
-    async def _begin_again(self, at: TopicPartition, moves: int) -> None:
-        """A partition of a topic that was deleted: it may be made anew."""
-        while self.moves == moves:
-            await trio.sleep(self._backoff.pause_s(3))
-            try:
-                if self.moves == moves and not self._moving:
-                    await self._begin_reading([at])
-            except PacelineError as error:
-                if not (error.retriable or self._membership.lost_by(error)):
-                    raise
-            else:
-                return
+    async def _begin_again(self, partitions: Sequence[TopicPartition], moves: int) -> None:
+        """Ask until the group can say where these begin: their transactions end, and a topic that
+        was deleted may be made anew. Each begins as soon as that is known."""
+        rest, attempts = list(partitions), 0
+        while rest:
+            await trio.sleep(self._backoff.pause_s(attempts))
+            attempts += 1
+            committed: Mapping[TopicPartition, int | None] = {}
+            if self.moves == moves:
+                try:
+                    committed = await self._ask_committed(rest)
+                except PacelineError as error:
+                    if not (error.retriable or self._membership.lost_by(error)):
+                        raise
+            # Meanwhile they may have moved, or the program may have said where to go on.
+            rest = [at for at in rest if at in self._starts.waiting] if self.moves == moves else []
+            self._begin_known({at: committed[at] for at in rest if at in committed})
+            rest = [at for at in rest if at not in committed]
 
     async def seek(self, at: TopicPartition, to: Position) -> None:
         if at in self._starts.waiting:

@@ -26,7 +26,6 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
     UnknownTopicOrPartition,
-    UnstableOffsetCommit,
     error_for,
 )
 from paceline.types import TopicPartition
@@ -63,8 +62,7 @@ class Owner(Protocol):
         """What is read now."""
 
     async def take(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read these, and nothing else, from now on. Raises UnstableOffsetCommit, with nothing
-        done, while open transactions may yet say where."""
+        """Read these, and nothing else, from now on."""
 
     async def give_up(self, *, lost: bool) -> None:
         """Stop reading; ``lost``: others may read already, so commit nothing any more."""
@@ -313,7 +311,7 @@ class Membership:
         end = _End()
         async with open_scope() as nursery:
             nursery.start_soon(self._watch, end)
-            await self._take(partitions, end)
+            await self._owner.take(partitions)
             await end.came.wait()
         if end.error is not None:
             raise end.error
@@ -327,19 +325,6 @@ class Membership:
         end.came.set()
         if end.reason is _Next.REJOIN and end.error is None:
             await self._keep()  # until its callbacks have ended
-
-    async def _take(self, partitions: Sequence[TopicPartition], end: _End) -> None:
-        """Begin to read, once no transaction that others left open keeps it waiting."""
-        attempts = 0
-        while not end.came.is_set():
-            try:
-                await self._owner.take(partitions)
-            except UnstableOffsetCommit:
-                with trio.move_on_after(self._backoff.pause_s(attempts)):
-                    await end.came.wait()
-                attempts += 1
-            else:
-                return
 
     async def _stay(self) -> _Next:
         """Send heartbeats until the member must join again; why. Raises what ends it."""

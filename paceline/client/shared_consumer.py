@@ -16,7 +16,7 @@ from paceline.client.position import Position
 from paceline.client.progress import Progress
 from paceline.client.retry import Backoff, retrying
 from paceline.client.settings import ConsumerSettings
-from paceline.errors import InvalidRequest, UnstableOffsetCommit, error_for
+from paceline.errors import ErrorCode, InvalidRequest, UnstableOffsetCommit, error_for
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import FetchOffsets, OffsetsFetched, TopicPartitions
@@ -162,7 +162,7 @@ class SharedConsumer(Consumer):
         """What the group has committed of these, or of the assigned partitions; None: nothing. With
         isolation READ_COMMITTED, the default, it waits for open transactions that may yet commit
         offsets of them; raises UnstableOffsetCommit when that takes long."""
-        wanted = sorted(self._readers if partitions is None else partitions)
+        wanted = self.assignment if partitions is None else sorted(partitions)
         return await retrying(
             lambda: self._fetch_committed(wanted),
             timeout_s=self._timeout_s,
@@ -174,6 +174,16 @@ class SharedConsumer(Consumer):
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | None]:
         """As :meth:`committed`, without waiting."""
+        found = await self._ask_committed(partitions)
+        if len(found) < len(partitions):
+            pending = ", ".join(str(at) for at in partitions if at not in found)
+            raise UnstableOffsetCommit(f"offset of {pending}: a transaction is open")
+        return found
+
+    async def _ask_committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """What the group has committed, without those of which an open transaction may yet say."""
         by_topic: dict[str, list[int]] = {}
         for at in partitions:
             by_topic.setdefault(at.topic, []).append(at.partition)
@@ -193,8 +203,11 @@ class SharedConsumer(Consumer):
         )
         found: dict[TopicPartition, int | None] = dict.fromkeys(partitions)
         for each in fetched.partitions:
-            if each.error:
-                raise error_for(each.error, f"offset of {each.topic}/{each.partition}")
-            if each.offset >= 0:
-                found[TopicPartition(each.topic, each.partition)] = each.offset
+            at = TopicPartition(each.topic, each.partition)
+            if each.error == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                del found[at]
+            elif each.error:
+                raise error_for(each.error, f"offset of {at}")
+            elif each.offset >= 0:
+                found[at] = each.offset
         return found

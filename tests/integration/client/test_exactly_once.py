@@ -95,6 +95,39 @@ async def test_the_next_reader_waits_for_offsets_of_an_open_transaction(
     assert firsts == [end if commits else 0]
 
 
+async def test_one_pending_offset_keeps_no_other_partition_waiting(tmp_path: Path) -> None:
+    """The partition it is of begins when the transaction has ended; the member stays one."""
+    seen: list[tuple[int, int]] = []
+    async with (
+        lone_node(tmp_path, FLAGS) as node,
+        connect(node.native) as client,
+        client.transactional_producer("copier") as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await client.admin.create_topic("in", partitions=4, replication_factor=1)
+        async with client.producer() as plain:
+            for partition in range(4):
+                await plain.send_many("in", [b"a", b"b"], partition=partition)
+        await producer.begin()
+        await producer.send_offsets({AT: 1}, "copiers")
+        async with joined(client) as consumer:
+
+            async def read() -> None:
+                async for record in consumer:
+                    seen.append((record.partition, record.offset))
+
+            nursery.start_soon(read)
+            await until(lambda: len(seen) == 6)
+            assert 0 not in {partition for partition, _ in seen}
+            assert len(consumer.assignment) == 4
+            generation = consumer.generation
+            await producer.commit()
+            await until(lambda: (0, 1) in seen)
+            assert (0, 0) not in seen
+            assert consumer.generation == generation
+            nursery.cancel_scope.cancel()
+
+
 async def test_asking_for_committed_offsets_waits_too(tmp_path: Path) -> None:
     async with (
         ten_to_read(tmp_path) as (_, client),
