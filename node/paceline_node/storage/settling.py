@@ -4,18 +4,26 @@ flusher does."""
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paceline.errors import StorageFull
+import trio
+
+from paceline.errors import CorruptMessage, StorageFull
+from paceline.wire.batch_header import HEADER_BYTES, read_header
 from paceline_node.env import Disk
 from paceline_node.storage import compaction_file, damage, epoch_file
 from paceline_node.storage.partition_file import VERSION, write_identity
 from paceline_node.storage.recovery import Recovered, RecoveryHints
+from paceline_node.storage.transactions import AbortedTransaction
 
 if TYPE_CHECKING:
     from paceline_node.storage.durability import Durability
     from paceline_node.storage.log import Log
+
+_LOOKED_AT_ONCE = 20
+"""Markers that are looked for without a pause."""
 
 
 async def settle(
@@ -49,6 +57,7 @@ async def settle(
     if parts.scanned:
         await damage.write(disk, log.path, log.identity.owner, log.damaged)
     await _settle_removals(disk, log)
+    await _forget_removed(log)
 
 
 async def _settle_removals(disk: Disk, log: Log) -> None:
@@ -61,6 +70,34 @@ async def _settle_removals(disk: Disk, log: Log) -> None:
         log.compaction = replace(state, removals=removals)
         if is_compacted:
             await compaction_file.write(disk, log.path, log.identity.owner, log.compaction)
+
+
+async def _forget_removed(log: Log) -> None:
+    """The table may come from a snapshot older than a compaction, and list aborted transactions
+    whose markers have gone since. Their records went before; but who is told of one waits for its
+    marker, and drops what its producer has committed behind it. Raises OSError."""
+    index, removed_to = log.producers.transactions, log.compaction.removals.removed_to
+    kept = []
+    for number, each in enumerate(index.aborted):
+        if number % _LOOKED_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+        if each.last_offset >= removed_to or _has_marker(log, each):
+            kept.append(each)
+    if len(kept) < len(index.aborted):
+        index.replace_aborted(kept)
+
+
+def _has_marker(log: Log, aborted: AbortedTransaction) -> bool:
+    """Whether the log still says that it ended; where it cannot be read, it may."""
+    at = bisect_right(log.segments, aborted.last_offset, key=lambda each: each.base_offset) - 1
+    try:
+        step = None if at < 0 else log.segments[at].find(aborted.last_offset)
+        if step is None or step.base_offset > aborted.last_offset:
+            return step is not None  # behind a hole
+        header = read_header(log.segments[at].file.pread(HEADER_BYTES, step.position))
+    except CorruptMessage:
+        return True
+    return header.is_control and header.producer_id == aborted.producer_id
 
 
 async def raise_version(disk: Disk, log: Log, version: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import takewhile
 
 import msgpack
@@ -19,9 +20,18 @@ from paceline_node.storage.numbered_batches import expire_batch
 from paceline_node.storage.producers import ProducerNamespace, ProducerTable, read_detail
 from paceline_node.storage.transactions import is_aborted
 from paceline_node.storage.verify import verify_log
-from tests.unit.storage.keyed import compact, keyed
+from tests.unit.storage.keyed import RULES, compact, keyed
 from tests.unit.storage.test_transactions import marker
-from tests.unit.storage.world import IDENTITY, PATH, StillHost, content, flush, new_log, reopen
+from tests.unit.storage.world import (
+    IDENTITY,
+    PATH,
+    SMALL,
+    StillHost,
+    content,
+    flush,
+    new_log,
+    reopen,
+)
 
 Values = dict[bytes, bytes]
 Pair = tuple[bytes | None, bytes | None]
@@ -209,6 +219,67 @@ async def test_a_log_that_was_compacted_without_its_transactions_is_looked_at_ag
         assert committed(log) == {}
         host.wall += 2_000
     assert counts(log)[0] == 0
+    log.abandon()
+
+
+async def stale(disk: MemoryDisk, host: StillHost) -> tuple[Log, Values]:
+    """A log whose first aborted transaction is compacted away, marker and all, while every snapshot
+    on disk is older than that. A second one is still there."""
+    log = await new_log(disk, host=host)
+    writer = Writer(log)
+    writer.write((b"a", b"aborted"))
+    writer.end(commits=False)
+    for number in range(8):
+        writer.write((b"precious%d" % number, b"x"))
+        writer.end(commits=True)
+    log.seal()
+    other = Writer(log, 2)
+    other.write((b"b", b"aborted"))
+    other.end(commits=False)
+    log.take_snapshot()
+    await flush(log, disk)
+    await log.write_epochs()
+    wanted = committed(log)
+    assert len(wanted) == 8
+    for _ in range(3):
+        await compact(disk, log, host)
+        host.wall += 2_000
+    first = next(header for _, header in iter_batches(content(log)))
+    assert first.next_offset >= 2, "the marker is gone"
+    return log, wanted
+
+
+@pytest.mark.parametrize("clean", [False, True])
+async def test_a_snapshot_older_than_the_compaction_hides_nothing(clean: bool) -> None:
+    """It still lists the aborted transaction: a client told of it waits for the marker, which is
+    gone, and drops what the producer committed behind it."""
+    disk, host = MemoryDisk(), StillHost()
+    log, wanted = await stale(disk, host)
+    end = log.log_end_offset
+    if clean:
+        await log.close()
+    else:
+        disk.kill()
+        log.abandon()
+    for _ in range(2):
+        log = await reopen(disk, mark=end, clean=clean, host=host)
+        assert [each.producer_id for each in log.producers.transactions.aborted] == [2]
+        assert committed(log) == wanted
+        await log.close()
+
+
+async def test_nor_does_it_where_nobody_knows_how_far_the_log_was_compacted() -> None:
+    disk, host = MemoryDisk(), StillHost()
+    log, wanted = await stale(disk, host)
+    end = log.log_end_offset
+    await log.close()
+    for name in disk.list(PATH):
+        if name.startswith("compaction"):
+            disk.remove(f"{PATH}/{name}")
+    settings = replace(SMALL, compaction=RULES)
+    log = await reopen(disk, mark=end, clean=True, host=host, settings=settings)
+    assert [each.producer_id for each in log.producers.transactions.aborted] == [2]
+    assert committed(log) == wanted
     log.abandon()
 
 
