@@ -7,7 +7,7 @@ where the log has changed meanwhile. The loop is never held longer than one piec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +17,7 @@ from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Bytes, Env, File
-from paceline_node.storage import compaction_file
+from paceline_node.storage import compaction_file, producer_file
 from paceline_node.storage.compaction import (
     Check,
     Cleanable,
@@ -120,7 +120,13 @@ class Cleaning:
         for segment in segments:
             if segment.next_offset > found.dirty_from and not first.is_full:
                 await self._note_keys(segment, first)
-        second = SecondPass(first, self._rules, now_ms, is_superseded=self._is_superseded)
+        second = SecondPass(
+            first,
+            self._rules,
+            now_ms,
+            is_superseded=self._is_superseded,
+            still_open=await self._open_at_anchor(),
+        )
         covered = [each for each in segments if each.base_offset < first.end]
         last: list[Segment] = []
         while covered:
@@ -139,6 +145,19 @@ class Cleaning:
         self._statistics.dropped_records += second.dropped_count
         self._statistics.opaque_batches += second.opaque_count
         return first.is_full
+
+    async def _open_at_anchor(self) -> Collection[int]:
+        """Producers that a replica which begins at the anchor takes to have transactions open, by
+        batches that are gone: their markers are all that ends those."""
+        log = self._log
+        offset = log.state_offset
+        if not offset:
+            return ()
+        try:
+            kept = await producer_file.read(self._env.disk, log.path, offset, log.identity.owner)
+        except CorruptMessage:  # nobody can begin there
+            return ()
+        return () if kept is None else kept.table.open.keys()
 
     def _is_superseded(self, marker: BatchHeader) -> bool:
         """Whether what a marker tells of its producer is told by a later batch of it that is

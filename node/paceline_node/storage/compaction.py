@@ -193,8 +193,9 @@ class SecondPass:
     ``next_horizon_ms``: when the first tombstone or marker that it kept may go; -1: it kept none.
     ``set_horizon_ms``: the one that it gave; -1: none. Below ``removed_to`` it has removed
     tombstones or markers, of batches with the horizons ``expired``.
-    ``is_superseded``: whether the log says more of a marker's producer behind it. The output goes
-    to one file after the other: :meth:`begin`, :meth:`feed` ..., :meth:`finish`.
+    ``is_superseded``: whether the log says more of a marker's producer behind it; ``still_open``:
+    producers whose transactions the state at the log's start says to be open. The output goes to
+    one file after the other: :meth:`begin`, :meth:`feed` ..., :meth:`finish`.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class SecondPass:
         now_ms: int,
         *,
         is_superseded: Callable[[BatchHeader], bool] = _never,
+        still_open: Iterable[int] = (),
     ) -> None:
         self._first = first
         self._is_superseded = is_superseded
@@ -212,7 +214,7 @@ class SecondPass:
         self._empty: BatchHeader | None = None  # placeholders joined so far, not given out yet
         self._empty_count = 0
         self._seen_opaque = False
-        self._with_batches: set[int] = set()  # producers, since their last marker
+        self._with_batches = set(still_open)  # producers, since their last marker
         self.next_horizon_ms = -1
         self.set_horizon_ms = -1
         self.removed_to = 0

@@ -11,7 +11,7 @@ import pytest
 
 from paceline.wire.batch import TRANSACTIONAL, iter_batches
 from paceline.wire.records import decode_records
-from paceline_node.storage import checkpoint, compaction_file
+from paceline_node.storage import checkpoint, compaction_file, producer_file
 from paceline_node.storage.compaction_file import NAME
 from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.log import Log
@@ -287,6 +287,40 @@ async def test_nor_does_it_where_nobody_knows_how_far_the_log_was_compacted() ->
     log = await reopen(disk, mark=end, clean=True, host=host, settings=settings)
     assert [each.producer_id for each in log.producers.transactions.aborted] == [2]
     assert committed(log) == wanted
+    log.abandon()
+
+
+async def test_the_marker_of_a_transaction_that_is_open_at_the_logs_anchor_stays() -> None:
+    """A replica that begins there is told that it is open: only the marker says that it ended."""
+    disk, host = MemoryDisk(), StillHost()
+    log = await new_log(disk, host=host)
+    writer = Writer(log)
+    writer.write((b"a", b"old"))
+    log.seal()
+    await flush(log, disk)
+    begin = log.log_end_offset
+    writer.end(commits=True)
+    log.append_leader(keyed([(b"b", b"plain")]), 1, 1_000)
+    log.append_leader(expire_batch(log.log_end_offset, 5, ProducerNamespace.NONE), 1, 1_000)
+    assert log.producers.producer(1) is None
+    log.seal()
+    await flush(log, disk)
+    log.advance_start(begin)
+    log.start_written(begin)
+    assert log.oldest_offset == log.state_offset == begin
+    for _ in range(4):
+        await compact(disk, log, host)
+        host.wall += 2_000
+    kept = await producer_file.read(disk, PATH, begin, IDENTITY.owner)
+    assert kept is not None
+    table = ProducerTable()
+    table.load(kept.table)
+    assert table.transactions.open
+    data = content(log)
+    for position, header in iter_batches(data):
+        table.note(header, read_detail(data, position, header), header.base_offset)
+    assert not table.transactions.open
+    assert committed(log, table) == committed(log) == {b"b": b"plain"}
     log.abandon()
 
 
