@@ -214,6 +214,17 @@ class GroupConsumer(_SharedConsumer):
         """As :attr:`paceline.client.GroupConsumer.member`."""
         return self._member.member
 
+    def __next__(self) -> ConsumedRecord:
+        record = super().__next__()
+        self._member.note(TopicPartition(record.topic, record.partition), self._moves)
+        return record
+
+    def rewind(self) -> None:
+        """As :meth:`paceline.client.GroupConsumer.rewind`."""
+        self._loop.call(self._member.rewind)
+        self._batch = None
+        self._records = iter(())
+
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """As :meth:`paceline.client.GroupConsumer.commit`."""
         offsets = self.positions() if offsets is None else offsets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -12,6 +12,7 @@ from paceline.client.consumer import Consumer
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
+from paceline.client.hands import Hands
 from paceline.client.membership import Membership
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
@@ -24,6 +25,7 @@ from paceline.client.shared_consumer import SharedConsumer
 from paceline.client.starts import Starts
 from paceline.errors import (
     IllegalGeneration,
+    InvalidRequest,
     OffsetOutOfRange,
     PacelineError,
     UnknownTopicOrPartition,
@@ -46,6 +48,19 @@ CLOSE_S = 5.0
 """How long closing may take, callbacks and the last commit included."""
 
 
+class Holder(Protocol):
+    """Who knows which records a program has taken."""
+
+    def check_held(self, offsets: Offsets) -> None:
+        """Raises IllegalGeneration for what others may read by now, or will read again."""
+
+    def offsets_sent(self, offsets: Offsets) -> None:
+        """A transaction has these."""
+
+    def offsets_refused(self, offsets: Offsets) -> None:
+        """The transaction that should have had these is lost."""
+
+
 class GroupMember(NamedTuple):
     """Who commits offsets in a group; ``generation`` -1 and no id: nobody in particular."""
 
@@ -53,6 +68,7 @@ class GroupMember(NamedTuple):
     generation: int = NO_GENERATION
     member_id: str = ""
     instance_id: str | None = None
+    holder: Holder | None = None
 
 
 class GroupConsumer(SharedConsumer):
@@ -94,6 +110,7 @@ class GroupConsumer(SharedConsumer):
         self._settings = membership
         self._listener = listener
         self._taken_as: GroupMember | None = None
+        self._hands = Hands()
         self._starts = Starts(
             self._finder,
             backoff,
@@ -144,25 +161,68 @@ class GroupConsumer(SharedConsumer):
             if foreign:
                 raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
         await self._commit(offsets)
+        self._hands.sent(offsets)
 
     @property
     def member(self) -> GroupMember:
         """Who this member was when it was given what it has in hand, for offsets that a transaction
         commits (:meth:`TransactionalProducer.send_offsets`); turn ``GroupSettings.auto_commit_s``
         off then. The group may have moved on since, and others may read the same: then the
-        coordinator refuses the offsets."""
+        offsets are refused, also when only the first of many records was taken before."""
         return self._now() if self._taken_as is None else self._taken_as
 
     def _now(self) -> GroupMember:
-        return GroupMember(self.group, self.generation, self.member_id, self._settings.instance_id)
+        return GroupMember(
+            self.group, self.generation, self.member_id, self._settings.instance_id, self
+        )
+
+    def check_held(self, offsets: Offsets) -> None:
+        stale = self._hands.stale(offsets, self.moves)
+        lost = {at for at in offsets if at not in self._readers}
+        if stale or lost:
+            named = ", ".join(map(str, sorted(lost.union(stale))))
+            raise IllegalGeneration(
+                f"{named}: given up since records were taken; abort, and drop or rewind what is "
+                f"in hand"
+            )
+
+    def offsets_sent(self, offsets: Offsets) -> None:
+        self._hands.sent(offsets)
+
+    def offsets_refused(self, offsets: Offsets) -> None:
+        self._hands.refused(offsets)
+
+    def note(self, at: TopicPartition, moves: int) -> None:
+        """A record that was taken after so many ``moves`` is handed out."""
+        self._hands.take(at, moves)
+
+    async def rewind(self) -> None:
+        """Go back to what the group has committed, as after a transaction that was aborted: what
+        was taken and not committed is read again. Raises as :meth:`committed`."""
+        self._hands.drop_all()
+        moves = self.moves
+        for at, offset in (await self.committed()).items():
+            if self.moves != moves:
+                return  # whatever is assigned now begins there anyway
+            try:
+                await self.seek(at, self._first if offset is None else Position.at(offset))
+            except InvalidRequest:
+                if self.moves == moves:
+                    raise
+
+    @property
+    def _first(self) -> Position:
+        return Position.LATEST if self._reset is OutOfRange.LATEST else Position.EARLIEST
 
     async def __anext__(self) -> ConsumedRecord:
         """The next record; the one before counts as done. Never ends."""
         self._ask()
         try:
-            return await super().__anext__()
+            record = await super().__anext__()
         finally:
             self._waiting -= 1
+        self.note(TopicPartition(record.topic, record.partition), self.moves)
+        return record
 
     async def next_batch(self) -> ConsumedBatch | None:
         """The next batch; the one before, or the last record, counts as done."""
@@ -184,12 +244,14 @@ class GroupConsumer(SharedConsumer):
         batch = super()._take()
         if batch is not None:
             self._taken_as = self._now()
+            self.note(batch.at, self.moves)
         return batch
 
     def _put_off(self, at: TopicPartition) -> None:
         """Its topic was deleted: no reason to end a reader of others."""
         Consumer.unassign(self, [at])
         self._progress.end([at])
+        self._hands.lose(at)
         self._begin_later([at])
 
     async def _commit(self, offsets: Offsets) -> None:
@@ -307,6 +369,7 @@ class GroupConsumer(SharedConsumer):
             rest = [at for at in rest if at not in committed]
 
     async def seek(self, at: TopicPartition, to: Position) -> None:
+        self._hands.drop(at)
         if at in self._starts.waiting:
             offsets = await self._finder.resolve({at: to}, self.isolation)
             if self._starts.forget(at):

@@ -218,10 +218,29 @@ class TransactionalProducer(Producer):
         """Commit consumed offsets (the next to read) with the transaction. ``group``: a
         ``GroupConsumer.member``, whose generation fences it, or the name of a group that has none.
 
-        Raises IllegalGeneration, UnknownMember, RebalanceInProgress: abort and begin anew.
+        Raises IllegalGeneration, UnknownMember, RebalanceInProgress: others may read by now what
+        the transaction is made from, or the consumer reads it again. Abort and begin anew.
         """
         self._require(_State.OPEN)
         member = GroupMember(group) if isinstance(group, str) else group
+        holder = member.holder
+        try:
+            if holder is not None:
+                holder.check_held(offsets)
+            await self._send_offsets(offsets, member)
+            if holder is not None:  # nothing has moved while it was on its way
+                holder.check_held(offsets)
+        except PacelineError as error:
+            self._fail(error)
+            if holder is not None:
+                holder.offsets_refused(offsets)
+            raise
+        if holder is not None:
+            holder.offsets_sent(offsets)
+
+    async def _send_offsets(
+        self, offsets: Mapping[TopicPartition, int], member: GroupMember
+    ) -> None:
         coordinator = Coordinator(self._pool, self._metadata, self._backoff, member.group)
         request = CommitTransactionOffsets(
             self.transactional_id,
@@ -232,19 +251,15 @@ class TransactionalProducer(Producer):
             tuple(OffsetToCommit(at.topic, at.partition, offset) for at, offset in offsets.items()),
             member.instance_id,
         )
-        try:
-            results = await coordinator.call(
-                NativeApi.COMMIT_TRANSACTION_OFFSETS,
-                request,
-                OffsetResults,
-                timeout_s=self._client.operation_timeout_s,
-            )
-            for each in results.partitions:
-                if each.error:
-                    raise error_for(each.error, f"{each.topic}/{each.partition}")
-        except PacelineError as error:
-            self._fail(error)
-            raise
+        results = await coordinator.call(
+            NativeApi.COMMIT_TRANSACTION_OFFSETS,
+            request,
+            OffsetResults,
+            timeout_s=self._client.operation_timeout_s,
+        )
+        for each in results.partitions:
+            if each.error:
+                raise error_for(each.error, f"{each.topic}/{each.partition}")
 
     # --- inside -----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from paceline.client import (
     Client,
     GroupConsumer,
     GroupSettings,
+    Position,
     TransactionalProducer,
     blocking,
     connect,
@@ -165,6 +166,46 @@ async def test_offsets_of_a_batch_are_refused_once_another_may_read_it(tmp_path:
         with pytest.raises(InvalidTransactionState):
             await producer.commit()
         await producer.abort()
+
+
+async def test_many_records_of_one_transaction_are_copied_once_over_a_rebalance(
+    tmp_path: Path,
+) -> None:
+    """The last of them was taken after it, by a member that won its partition back."""
+    copied: list[bytes | None] = []
+    async with (
+        ten_to_read(tmp_path) as (_, client),
+        client.transactional_producer("copier") as producer,
+        joined(client) as consumer,
+    ):
+        await client.admin.create_topic("out", partitions=1, replication_factor=1)
+        await producer.begin()
+        taken = [await anext(consumer) for _ in range(7)]
+        generation = consumer.generation
+        async with joined(client):
+            await until(lambda: consumer.generation > generation)
+            generation = consumer.generation
+        await until(lambda: consumer.generation > generation)  # and has left
+        taken.append(await anext(consumer))
+        assert taken[-1].offset == 0, "it is read again"
+        await producer.send_many("out", [each.value for each in taken])
+        with pytest.raises(IllegalGeneration):
+            await producer.send_offsets({AT: 7}, consumer.member)
+        await producer.abort()
+        await producer.begin()  # the same once more is no better
+        with pytest.raises(IllegalGeneration):
+            await producer.send_offsets({AT: 7}, consumer.member)
+        await producer.abort()
+        await consumer.rewind()
+        for count in (1, 1, 6, 2):
+            async with producer.transaction():
+                taken = [await anext(consumer) for _ in range(count)]
+                await producer.send_many("out", [each.value for each in taken])
+                await producer.send_offsets({AT: taken[-1].offset + 1}, consumer.member)
+        async with client.consumer("out", stop=Position.LATEST) as output:
+            async for record in output:
+                copied.append(record.value)
+    assert copied == [b"%d" % number for number in range(10)]
 
 
 async def test_blocking_members_commit_with_transactions_too(tmp_path: Path) -> None:
