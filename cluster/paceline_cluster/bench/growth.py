@@ -151,11 +151,14 @@ def members(count: int) -> Iterator[Figure]:
             return join(answer.member_id)
         return known, answer
 
+    def wake() -> None:
+        while engine.next_alarm() <= desk.time:
+            with meter.step():
+                engine.on_alarm()
+
     waiting = [join() for _ in range(count)]
     desk.time += _DELAY_S + 0.01
-    while engine.next_alarm() <= desk.time:
-        with meter.step():
-            engine.on_alarm()
+    wake()
     for _, answer in waiting:
         found = answer.value if isinstance(answer, Deferred) else answer
         assert isinstance(found, Joined), found
@@ -167,6 +170,7 @@ def members(count: int) -> Iterator[Figure]:
             engine.kafka.sync(
                 SyncRequest(key, each.generation, each.member_id, None, "", "", tuple(assigned))
             )
+    wake()
     for each in joined:
         with meter.step():
             engine.kafka.heartbeat(key, each.generation, each.member_id, None)

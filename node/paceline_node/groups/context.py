@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from paceline_node.groups.growth import CountOf
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Group, Member, group_entry
-from paceline_node.groups.seating import records_of
+from paceline_node.groups.seating import NONE_READY, ReadyMembers, records_of
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import TopicIds
@@ -103,34 +104,34 @@ class GroupContext:
         """Change ``key`` by these records; nothing changed when this raises."""
         self.journal.write(key, entries)
 
-    def write_group(self, key: GroupKey, group: Group) -> None:
+    def write_group(self, key: GroupKey, group: Group, ready: ReadyMembers = NONE_READY) -> None:
         """Store a group's new state, stamped with the time; those of its members that changed, with
-        when they were last heard of."""
-        wall_ms = self.wall_ms()
-        members = tuple([self._stamped(key, member) for member in group.members])
-        self.put_group(key, replace(group, members=members, changed_ms=wall_ms))
+        when they were last heard of. ``ready`` are records that were made before."""
+        self.put_group(key, replace(group, changed_ms=self.wall_ms()), ready)
 
-    def put_group(self, key: GroupKey, group: Group) -> None:
-        """Store a group's new state as it is."""
+    def put_group(self, key: GroupKey, group: Group, ready: ReadyMembers = NONE_READY) -> None:
+        """As :meth:`write_group`, without the time."""
         known = self.group(key)
         assert (
             known is None
             or group.generation >= known.generation
             or group.topic_id != known.topic_id
         ), (key, known, group)
-        written = records_of(key, group, self.store.seats.get(key))
+        stamped = partial(self.stamped, key)
+        written = records_of(key, group, self.store.seats.get(key), ready, stamped)
         self.store.wrote(written)
         self.write(key, *[entry for entry, _ in written])
 
-    def _stamped(self, key: GroupKey, member: Member) -> Member:
+    def stamped(self, key: GroupKey, member: Member) -> Member:
+        """The member with when it was last heard of."""
         heard_ms = self.sessions.heard_ms(key, member.member_id)
         if heard_ms is None or heard_ms == member.heard_ms:
             return member
         return replace(member, heard_ms=heard_ms)
 
-    def heard(self, key: GroupKey, member_id: str) -> None:
-        """The member showed that it lives."""
-        self.sessions.heard(key, member_id, self.now(), self.wall_ms())
+    def heard(self, key: GroupKey, *member_ids: str) -> None:
+        """These members showed that they live."""
+        self.sessions.heard(key, member_ids, self.now(), self.wall_ms())
 
     # --- limits -----------------------------------------------------------------------------------
 

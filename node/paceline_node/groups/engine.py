@@ -155,6 +155,7 @@ class GroupEngine:
     def on_alarm(self) -> None:
         """Some of what is due; what cannot be stored now is tried again in a second."""
         now = self._context.now()
+        asked: list[tuple[GroupKey, float]] = []
         for _ in range(_ALARMS_AT_ONCE):
             key = self._context.alarms.pop_due(now)
             if key is None:
@@ -164,7 +165,9 @@ class GroupEngine:
             except PacelineError:
                 again = now + _RETRY_S
             if again != math.inf:
-                self._context.alarms.ask(key, max(again, now))
+                asked.append((key, max(again, now)))
+        for key, again in asked:  # after the others: who has more to do waits for its turn
+            self._context.alarms.ask(key, again)
         if self._sweep.next_at() <= now:
             self._sweep.look()
         if self._retention.next_at() <= now:

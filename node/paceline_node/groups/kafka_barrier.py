@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 from paceline.errors import PacelineError, RebalanceInProgress
 from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
+from paceline_node.groups.kafka_answers import Answers
 from paceline_node.groups.kafka_rounds import (
     Joined,
     JoinRequest,
@@ -18,15 +20,17 @@ from paceline_node.groups.kafka_rounds import (
 )
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
-from paceline_node.groups.records import Group, Member, Phase
+from paceline_node.groups.records import Group, Member, Phase, Seat
+from paceline_node.groups.seating import is_same, make_ready
 
 
 class Barrier:
     """Begins, fills and ends rounds. ``rebalances`` counts those begun."""
 
-    def __init__(self, context: GroupContext, state: KafkaState) -> None:
+    def __init__(self, context: GroupContext, state: KafkaState, answers: Answers) -> None:
         self._context = context
         self._state = state
+        self._answers = answers
         self.rebalances = 0
 
     def prepare(self, key: GroupKey, rebalance_timeout_ms: int = 0, *, first: bool) -> None:
@@ -35,10 +39,12 @@ class Barrier:
         context, state = self._context, self._state
         before = state.rounds.get(key)
         if before is not None:
-            for answer in before.syncing.values():
-                answer.deliver(RebalanceInProgress(f"group {key}: the members join again"))
+            again = RebalanceInProgress(f"group {key}: the members join again")
+            self._answers.give(key, before.syncing.items(), lambda _: again)
         now = context.now()
         round_ = Round(Phase.PREPARING, now + self._slowest_s(key, rebalance_timeout_ms))
+        seats = context.store.seats.get(key, {})
+        round_.next_place = 1 + max((each.place for each in seats.values()), default=-1)
         if first:
             round_.window_end = now + context.limits.initial_delay_s
         state.rounds[key] = round_
@@ -60,12 +66,24 @@ class Barrier:
         answer: Deferred[Joined] = Deferred()
         member = request.as_member(member_id, context.wall_ms())
         self._state.join(key, Waiting(member, answer))
+        self._make_ready(key, round_, member)
         round_.protocol_type = request.protocol_type
         if round_.is_first and not again:
             round_.window_end = context.now() + context.limits.initial_delay_s
         context.alarms.ask(key, round_.ends_at())
         self.complete_if_all_joined(key)
         return answer
+
+    def _make_ready(self, key: GroupKey, round_: Round, member: Member) -> None:
+        """Make the member's record now: at the end of a large round there is no time for all."""
+        seat = self._context.store.seats.get(key, {}).get(member.member_id)
+        if seat is None:
+            place, round_.next_place = round_.next_place, round_.next_place + 1
+        elif is_same(seat.member, member):
+            return
+        else:
+            place = seat.place
+        round_.ready[member.member_id] = make_ready(key, Seat(place, member))
 
     def complete_if_all_joined(self, key: GroupKey) -> None:
         """End the joining if nobody is missing; new members who were given an id are missing."""
@@ -88,7 +106,8 @@ class Barrier:
             return
         members = _in_order(group, round_, kept)
         try:
-            self._context.write_group(key, _next_generation(group, members, round_))
+            after = _next_generation(group, members, round_)
+            self._context.write_group(key, after, round_.ready)
         except PacelineError as error:
             self._prolong(key, round_)
             self._give_back(key, round_, error)
@@ -117,14 +136,16 @@ class Barrier:
     def _begin_syncing(self, key: GroupKey, round_: Round) -> None:
         context = self._context
         group = self._state.group(key)
+        joining = _taken(round_)
+        round_.ready = {}
         self._state.told[key] = group.leader
         round_.phase = Phase.COMPLETING
         round_.window_end = math.inf
         round_.deadline = context.now() + self._slowest_s(key)
-        for member_id, waiting in _taken(round_).items():
-            context.heard(key, member_id)
-            waiting.answer.deliver(joined(group, member_id))
+        context.heard(key, *joining)
         context.alarms.ask(key, self._state.next_alarm(key))
+        waiting = [(member_id, each.answer) for member_id, each in joining.items()]
+        self._answers.give(key, waiting, partial(joined, group))
 
     def remove(self, key: GroupKey, gone: Collection[str], error: PacelineError) -> None:
         """Take members out of the group, telling those of them who wait ``error``, and have the
@@ -168,7 +189,7 @@ def _in_order(group: Group, round_: Round, kept: list[Member]) -> tuple[Member, 
     order = {each.member_id: at for at, each in enumerate(group.members)}
     members = kept + [waiting.member for waiting in round_.joined.values()]
     members.sort(key=lambda each: order.get(each.member_id, len(order)))
-    return tuple([replace(each, assignment=b"") for each in members])
+    return tuple([replace(each, assignment=b"") if each.assignment else each for each in members])
 
 
 def _next_generation(group: Group, members: tuple[Member, ...], round_: Round) -> Group:

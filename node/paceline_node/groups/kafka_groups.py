@@ -16,7 +16,7 @@ Facts about the protocol: KIP-62, 134, 345, 394, 814 and the coordinator of Kafk
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from paceline.errors import (
@@ -33,13 +33,17 @@ from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Subscription
 from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.growth import is_outgrown
+from paceline_node.groups.kafka_answers import Answers
 from paceline_node.groups.kafka_barrier import Barrier
 from paceline_node.groups.kafka_joins import KafkaJoins
-from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
+from paceline_node.groups.kafka_roster import Roster
+from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Round, Synced, SyncRequest
+from paceline_node.groups.kafka_settling import Assigned, Settling, assigning
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.read_topics import made_anew, topics_read
+from paceline_node.groups.read_topics import made_anew
 from paceline_node.groups.records import Group, Member, Phase
+from paceline_node.stretches import Work
 
 _STATES = {
     Phase.EMPTY: "Empty",
@@ -55,12 +59,13 @@ class KafkaGroups:
     def __init__(self, context: GroupContext) -> None:
         self._context = context
         self._state = KafkaState(context)
-        self._barrier = Barrier(context, self._state)
+        self._answers = Answers(context)
+        self._barrier = Barrier(context, self._state, self._answers)
         self._joins = KafkaJoins(context, self._state, self._barrier)
         self._to_compare: set[GroupKey] = set()
+        """Groups whose leaders may not know of partitions that their topics got."""
         self._subscribed: tuple[Group | None, frozenset[str]] = (None, frozenset())
         """What the members of the group that was asked for last read."""
-        """Groups whose leaders may not know of partitions that their topics got."""
 
     @property
     def rebalances(self) -> int:
@@ -92,23 +97,52 @@ class KafkaGroups:
             return self._settle(request, group)
         return self._await_leader(key, request.member_id)
 
-    def _settle(self, request: SyncRequest, group: Group) -> Synced:
-        """The leader has assigned: store it, and tell all."""
+    def _settle(self, request: SyncRequest, group: Group) -> Synced | Deferred[Synced]:
+        """The leader has assigned: store it, and tell all, which takes several steps in a large
+        group."""
         key = request.key
-        self._context.write_group(key, self._assigned(request, group))
+        settling = Settling(group, self._assigning(request, group))
+        assigned = settling.go_on()
+        if assigned is not None:
+            self._store(key, assigned)
+            return self._synced(key, request.member_id)
+        answer = self._await_leader(key, request.member_id)
+        self._state.rounds[key].settling = settling
+        self._context.alarms.ask(key, self._context.now())
+        return answer
+
+    def _go_on_settling(self, key: GroupKey, round_: Round) -> bool:
+        """Whether there is nothing left to do of it."""
+        settling = round_.settling
+        if settling is None:
+            return True
+        try:
+            if self._state.group(key) is not settling.group:
+                raise RebalanceInProgress(f"group {key}: its members changed meanwhile")
+            assigned = settling.go_on()
+            if assigned is None:
+                return False
+            self._store(key, assigned)
+        except PacelineError as error:
+            round_.settling = None
+            answer = round_.syncing.pop(settling.group.leader, None)
+            if answer is not None:
+                answer.deliver(error)
+        return True
+
+    def _store(self, key: GroupKey, assigned: Assigned) -> None:
+        self._context.write_group(key, assigned.group, assigned.ready)
         round_ = self._state.rounds.pop(key)
-        for member_id, answer in round_.syncing.items():
-            self._context.heard(key, member_id)
-            answer.deliver(self._synced(key, member_id))
-        return self._synced(key, request.member_id)
+        self._context.heard(key, *round_.syncing)
+        roster = self._state.roster(key)
+        self._answers.give(key, round_.syncing.items(), partial(_synced, roster))
 
     def _synced(self, key: GroupKey, member_id: str) -> Synced:
-        roster = self._state.roster(key)
-        assignment = roster.stored[member_id].assignment
-        return Synced(assignment, roster.group.protocol_type, roster.group.protocol)
+        return _synced(self._state.roster(key), member_id)
 
-    def _assigned(self, request: SyncRequest, group: Group) -> Group:
-        limit = self._context.limits.group_bytes_max
+    def _assigning(self, request: SyncRequest, group: Group) -> Work[Assigned]:
+        context = self._context
+        limit = context.limits.group_bytes_max
         assignments = dict(request.assignments)
         total = sum(map(len, assignments.values()))
         if total > limit:
@@ -116,12 +150,10 @@ class KafkaGroups:
                 f"group {request.key}: {total} bytes of assignments, at most {limit} "
                 "(groups.group_bytes_max)"
             )
-        members = [
-            replace(each, assignment=assignments.get(each.member_id, b"")) for each in group.members
-        ]
-        is_known = group.protocol_type == PROTOCOL_TYPE
-        read = topics_read(assignments.values(), self._context.topics) if is_known else ()
-        return replace(group, phase=Phase.STABLE, members=tuple(members), read=read)
+        key = request.key
+        seats = context.store.seats.get(key, {})
+        stamped = partial(context.stamped, key)
+        return assigning(key, group, seats, assignments, context.topics, stamped)
 
     def _await_leader(self, key: GroupKey, member_id: str) -> Deferred[Synced]:
         again = RebalanceInProgress(f"{member_id} asked once more")
@@ -260,6 +292,11 @@ class KafkaGroups:
     def on_alarm(self, key: GroupKey) -> float:
         """Expire ids and sessions, end what has waited long enough."""
         now = self._context.now()
+        if self._answers.go_on(key):
+            return now
+        round_ = self._state.rounds.get(key)
+        if round_ is not None and not self._go_on_settling(key, round_):
+            return now
         if key in self._to_compare:
             self._compare(key)
         self._state.void_ids(key, now)
@@ -309,7 +346,13 @@ class KafkaGroups:
 
     def resign(self, error: PacelineError) -> None:
         self._state.clear(error)
+        self._answers.clear(error)
         self._to_compare.clear()
+
+
+def _synced(roster: Roster, member_id: str) -> Synced:
+    assignment = roster.stored[member_id].assignment
+    return Synced(assignment, roster.group.protocol_type, roster.group.protocol)
 
 
 def _subscribed(group: Group, member: Member) -> tuple[str, ...]:

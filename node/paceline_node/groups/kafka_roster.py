@@ -80,7 +80,8 @@ class Roster:
 
     def _add(self, member: Member) -> None:
         self._members[member.member_id] = member
-        self._names.update({each.name for each in member.protocols})
+        for name in {each.name for each in member.protocols}:
+            self._names[name] += 1
         self.size += size_of(member.protocols)
         if member.instance_id is not None:
             self._holders[member.instance_id] = member

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 from paceline.errors import ErrorCode, InconsistentGroupProtocol
 from paceline_node.coordination.machine import Deferred
+from paceline_node.groups.kafka_settling import Settling
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Member, Phase, Protocol
+from paceline_node.groups.seating import Ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ class Waiting:
 @dataclass(slots=True)
 class Round:
     """``deadline`` ends the joining, then the syncing. ``window_end`` is the end of the first join
-    of an empty group, which every newcomer puts off until ``deadline``; inf otherwise."""
+    of an empty group, which every newcomer puts off until ``deadline``; inf otherwise.
+    ``next_place`` is the seat of the next newcomer; ``ready`` are the records of those who joined.
+    ``settling`` is what the leader has assigned, on its way into records."""
 
     phase: Phase
     deadline: float
@@ -97,6 +101,9 @@ class Round:
     window_end: float = math.inf
     joined: dict[str, Waiting] = field(default_factory=dict)
     syncing: dict[str, Deferred[Synced]] = field(default_factory=dict)
+    next_place: int = 0
+    ready: dict[str, Ready] = field(default_factory=dict)
+    settling: Settling | None = None
 
     @property
     def is_first(self) -> bool:
@@ -113,7 +120,10 @@ _PROTOCOL_BYTES = 64
 def size_of(protocols: Sequence[Protocol]) -> int:
     """Bytes of what a member says of itself, as they take memory: 32,000 protocols whose names
     have two bytes are more than 64 KB."""
-    return sum(_PROTOCOL_BYTES + len(each.name) + len(each.metadata) for each in protocols)
+    size = _PROTOCOL_BYTES * len(protocols)
+    for each in protocols:
+        size += len(each.name) + len(each.metadata)
+    return size
 
 
 def common_protocols(members: Sequence[Member]) -> set[str]:

@@ -19,6 +19,9 @@ class Family(enum.Enum):
     COORDINATOR = "coordinator"
     KAFKA = "kafka"
 
+    __hash__ = object.__hash__
+    """Each look-up of a group asks for it, and that of enumerations is not built in."""
+
 
 class GroupKey(NamedTuple):
     """A group. ``subject`` is the topic of a group that exists once for each topic (``cursus``),

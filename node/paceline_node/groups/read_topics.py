@@ -14,15 +14,17 @@ from paceline.errors import PacelineError
 from paceline.wire.consumer_protocol import assigned_topics
 from paceline_node.groups.records import Group, ReadTopic
 from paceline_node.groups.topic_ids import TopicIds
+from paceline_node.stretches import Work
 
 _NOTED_MAX = 1000
 """More would make every record of the group large."""
 
 
-def topics_read(assignments: Iterable[bytes], topics: TopicIds) -> tuple[ReadTopic, ...]:
+def reading(assignments: Iterable[bytes], topics: TopicIds) -> Work[tuple[ReadTopic, ...]]:
     """The topics that are assigned, as far as this node knows them and can read that."""
     names: set[str] = set()
     for each in dict.fromkeys(assignments):
+        yield 1
         try:
             names.update(assigned_topics(each))
         except PacelineError:

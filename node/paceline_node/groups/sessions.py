@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping
+
 from paceline_node.groups.keys import GroupKey
+
+_NOBODY: Mapping[str, tuple[float, int]] = {}
 
 
 class Sessions:
@@ -12,10 +17,11 @@ class Sessions:
         self._heard: dict[GroupKey, dict[str, tuple[float, int]]] = {}
         self.beats = 0
 
-    def heard(self, key: GroupKey, member_id: str, now: float, wall_ms: int) -> None:
-        """The member showed that it lives."""
-        self._heard.setdefault(key, {})[member_id] = (now, wall_ms)
-        self.beats += 1
+    def heard(self, key: GroupKey, member_ids: Collection[str], now: float, wall_ms: int) -> None:
+        """These members showed that they live."""
+        if member_ids:
+            self._heard.setdefault(key, {}).update(dict.fromkeys(member_ids, (now, wall_ms)))
+        self.beats += len(member_ids)
 
     def resume(self, key: GroupKey, member_id: str, now: float, wall_ms: int) -> None:
         """A new coordinator gives the member a fresh session; ``wall_ms`` is the last real word
@@ -32,12 +38,12 @@ class Sessions:
 
     def heard_at(self, key: GroupKey, member_id: str) -> float:
         """Monotonic seconds; -inf for one never heard of."""
-        found = self._heard.get(key, {}).get(member_id)
-        return float("-inf") if found is None else found[0]
+        found = self._heard.get(key, _NOBODY).get(member_id)
+        return -math.inf if found is None else found[0]
 
     def heard_ms(self, key: GroupKey, member_id: str) -> int | None:
         """Wall-clock ms; None for one never heard of by this coordinator."""
-        found = self._heard.get(key, {}).get(member_id)
+        found = self._heard.get(key, _NOBODY).get(member_id)
         return None if found is None else found[1]
 
     def clear(self) -> None:

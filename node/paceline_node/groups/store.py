@@ -56,14 +56,14 @@ class GroupStore:
         is_known = written is not None and written[0] is entry
         change = written[1] if written is not None and is_known else decode(entry)
         match change:
+            case Change(SeatKey() as key, value):
+                self._change_seat(key, value)
             case Change(GroupKey() as key, value):
                 self._change_group(key, value)
             case Change(OffsetKey() as key, value):
                 self._change_offset(key, value)
             case Change(PendingKey() as key, value):
                 self._change_pending(key, value)
-            case Change(SeatKey() as key, value):
-                self._change_seat(key, value)
             case Change(None, Begun() as begun):
                 self.begun = begun
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from paceline.errors import ErrorCode, PacelineError
@@ -69,7 +69,7 @@ class KafkaGroups:
                 member_id=request.member_id,
                 protocol_name="",
             )
-        return _joined(joined)
+        return _joined(joined, [each async for each in call.pace.each(_told(joined))])
 
     async def sync(self, request: wire.SyncGroupRequest, call: Call) -> wire.SyncGroupResponse:
         """The leader hands in the assignments; everybody gets their own."""
@@ -227,7 +227,19 @@ def _leave(
     return engine.kafka.leave(key, leavers)
 
 
-def _joined(joined: Joined) -> wire.JoinGroupResponse:
+def _told(joined: Joined) -> Iterator[wire.JoinGroupResponseMember]:
+    """The members, for the one that assigns."""
+    for each in () if joined.keep_assignment else joined.members:
+        yield wire.JoinGroupResponseMember(
+            member_id=each.member_id,
+            group_instance_id=each.instance_id,
+            metadata=each.metadata(joined.protocol),
+        )
+
+
+def _joined(
+    joined: Joined, members: Sequence[wire.JoinGroupResponseMember]
+) -> wire.JoinGroupResponse:
     return wire.JoinGroupResponse(
         error_code=coordinator_code(joined.error, CoordinatorApi.JOIN_GROUP),
         generation_id=joined.generation,
@@ -237,16 +249,7 @@ def _joined(joined: Joined) -> wire.JoinGroupResponse:
         # these versions cannot tell it otherwise.
         leader="" if joined.keep_assignment else joined.leader,
         member_id=joined.member_id,
-        members=()
-        if joined.keep_assignment
-        else tuple(
-            wire.JoinGroupResponseMember(
-                member_id=each.member_id,
-                group_instance_id=each.instance_id,
-                metadata=each.metadata(joined.protocol),
-            )
-            for each in joined.members
-        ),
+        members=tuple(members),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -21,7 +21,7 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline_node.coordination.machine import Deferred
-from paceline_node.groups import kafka_barrier
+from paceline_node.groups import kafka_answers, kafka_barrier, kafka_settling
 from paceline_node.groups.kafka_barrier import Barrier
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
@@ -359,6 +359,24 @@ class KafkaMachine(RuleBasedStateMachine):
 
 TestKafkaMachine = KafkaMachine.TestCase
 TestKafkaMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class SmallSteps(KafkaMachine):
+    """As if the group were large: one answer, and the assignment of one member, at each alarm."""
+
+    def __init__(self) -> None:
+        self.steps = ExitStack()
+        self.steps.enter_context(mock.patch.object(kafka_answers, "AT_ONCE", 1))
+        self.steps.enter_context(mock.patch.object(kafka_settling, "UNITS_AT_ONCE", 1))
+        super().__init__()
+
+    def teardown(self) -> None:
+        with self.steps:
+            super().teardown()
+
+
+TestSmallSteps = SmallSteps.TestCase
+TestSmallSteps.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 Patch = AbstractContextManager[object]
