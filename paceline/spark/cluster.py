@@ -17,7 +17,7 @@ from paceline.errors import PacelineError, UnknownTopicOrPartition
 from paceline.spark.errors import OptionError
 from paceline.spark.facts import Facts, PartitionFacts
 from paceline.spark.options import Link, SourceOptions, Topics
-from paceline.types import LeaderEpoch, OffsetSpec, TopicPartition, is_internal_topic
+from paceline.types import Isolation, LeaderEpoch, OffsetSpec, TopicPartition, is_internal_topic
 from paceline.wire.native.data import OffsetFound, TopicInfo
 
 T = TypeVar("T")
@@ -119,6 +119,13 @@ class Cluster:
         found = self.find(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
         return {at: each.offset for at, each in found.items()}
 
+    def _stored_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted: dict[TopicPartition, Wanted] = dict.fromkeys(partitions, int(OffsetSpec.LATEST))
+        if not wanted or self._options.isolation is Isolation.READ_UNCOMMITTED:
+            return {}
+        found = self.client.admin.find_offsets(wanted, isolation=Isolation.READ_UNCOMMITTED)
+        return {at: each.offset for at, each in found.items()}
+
     def ahead(
         self, after: Mapping[TopicPartition, int], sizes: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
@@ -129,9 +136,14 @@ class Cluster:
         }
         return {at: each.offset for at, each in self.find(wanted).items()}
 
-    def facts(self, epochs: Mapping[TopicPartition, int]) -> Facts:
+    def facts(
+        self,
+        epochs: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, int] | None = None,
+    ) -> Facts:
         """Everything that planning needs. ``epochs``: the checkpoint's leader epochs, whose ends
-        are asked for where another epoch leads now."""
+        are asked for where another epoch leads now. ``positions``: its offsets; where one is beyond
+        the end, what is stored but not committed is asked for too."""
         topics = self.topics()
         partitions = self.partitions(topics)
         ends = self.ends(partitions)
@@ -142,6 +154,8 @@ class Cluster:
             if 0 <= epochs.get(at, -1) < ends[at].leader_epoch
         }
         epoch_ends = self.find(passed)
+        beyond = [at for at in partitions if (positions or {}).get(at, 0) > ends[at].offset]
+        stored = self._stored_ends(beyond)
         return Facts(
             self.cluster_id(),
             {name: topic_id(info) for name, info in topics.items()},
@@ -151,6 +165,7 @@ class Cluster:
                     ends[at].offset,
                     ends[at].leader_epoch,
                     epoch_ends[at].offset if at in epoch_ends else None,
+                    stored.get(at),
                 )
                 for at in partitions
             },

@@ -11,12 +11,14 @@ from paceline.types import TopicPartition
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
     """``end`` for the query's isolation, learnt from the leader in ``epoch``. ``epoch_end``: where
-    the checkpoint's leader epoch ends in that leader's log, None when it need not be asked."""
+    the checkpoint's leader epoch ends in that leader's log, ``stored_end``: where its log ends for
+    whoever reads what is not committed; None when they need not be asked."""
 
     log_start: int
     end: int
     epoch: int
     epoch_end: int | None = None
+    stored_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,9 +75,12 @@ def _judge_end(at: TopicPartition, position: int, epoch: int, known: PartitionFa
         # Up to there both logs are the same: what lies behind is new, what lies before was read.
         resume = max(known.epoch_end, known.log_start)
         return Loss("D7", at, what, resume, position - known.epoch_end)
-    if known.end < position:
-        what = f"the log ends at {known.end}, the query was at {position}"
-        return Loss("D2", at, what, known.log_start, 0)
+    # A query that read what was not committed, and now does not, waits for it.
+    end = known.end if known.stored_end is None else known.stored_end
+    if end < position:
+        what = f"the log ends at {end}, the query was at {position}"
+        # As for D7: no leader of a newer epoch has written anything before the end.
+        return Loss("D2", at, what, end, position - end)
     return None
 
 

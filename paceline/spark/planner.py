@@ -106,7 +106,7 @@ class StreamPlanner:
     def _next(self, start: StreamOffset, limit: Limit) -> Json:
         if self._is_quiet(start):
             return start.to_json()
-        facts = self._cluster.facts(start.epochs)
+        facts = self._cluster.facts(start.epochs, start.ends)
         begin = self._settle(start, facts)
         self._latest = self._end(begin, facts, facts.ends())
         target = self._targets(begin, facts)

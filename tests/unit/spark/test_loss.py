@@ -32,7 +32,9 @@ def test_nothing_is_missing() -> None:
 
 def test_each_rule() -> None:
     assert found(facts(log_start=480)) == [("D1", 480, 360)]
-    assert found(facts(log_start=10, end=90)) == [("D2", 10, 0)]
+    assert found(facts(log_start=10, end=90)) == [("D2", 90, 30)], "not all of the log again"
+    assert found(facts(end=90, stored_end=119)) == [("D2", 119, 1)]
+    assert found(facts(end=90, stored_end=120)) == [], "a transaction is open"
     assert found(facts(id_="2")) == [("D3", 0, 0)]
     assert found(Facts("c", {}, {})) == [("D4", None, 0)]
     assert found(facts(epoch_end=100)) == [("D7", 100, 20)], "not all of the log again"

@@ -39,7 +39,11 @@ class World:
     def retrying(self, work: Callable[[], T]) -> T:
         return work()
 
-    def facts(self, epochs: Mapping[TopicPartition, int]) -> Facts:
+    def facts(
+        self,
+        epochs: Mapping[TopicPartition, int],
+        positions: Mapping[TopicPartition, int] | None = None,
+    ) -> Facts:
         self.looks += 1
         return Facts("c", {"t": self.topic_id} if self.places else {}, dict(self.places))
 
