@@ -21,7 +21,7 @@ from paceline_cluster.process_tree import descendants, kill_below
 HOST = "127.0.0.1"
 WORKERS = 2
 MEMORY = "1g"
-START_S = 120.0
+START_S = 600.0
 """No master or worker takes this long to come up; it bounds a hang."""
 
 
