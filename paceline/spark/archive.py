@@ -30,6 +30,7 @@ from paceline.spark import row_types, sink_ids
 from paceline.spark.archive_log import RECENT, ArchiveFile, ArchiveLog, commit_batch, units
 from paceline.spark.errors import OptionError
 from paceline.spark.options import ARROW_COLUMNS
+from paceline.spark.places import NO_HARD_LINKS, local_path
 from paceline.spark.values import number
 
 if TYPE_CHECKING:
@@ -77,13 +78,10 @@ class ArchiveDataSource(DataSource):
         path: str | None = self.options.get("path")
         if not path:
             raise OptionError("paceline: an archive needs a directory: load(path) or start(path)")
-        path = path.removeprefix("file://")
-        if "://" in path:
-            raise OptionError(
-                f"paceline: {path}: an archive lies on a file system with hard links that driver "
-                "and workers share (a disk, NFS); object stores and HDFS have none"
-            )
-        return path
+        root = local_path(path)
+        if root is None:
+            raise OptionError(f"paceline: {path}: {NO_HARD_LINKS}")
+        return str(root)
 
 
 class ArchiveWriter(DataSourceStreamArrowWriter):

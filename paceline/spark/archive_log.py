@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import uuid
@@ -162,6 +163,15 @@ class ArchiveLog:
         if not self._log.is_dir():
             return []
         return sorted(int(path.stem) for path in self._log.glob("*.json") if path.stem.isdecimal())
+
+    def identity(self) -> str:
+        """What tells this archive from others, wherever it lies: its first version, which is never
+        made anew. Raises ArchiveDamaged where there is none."""
+        path = self._path(1)
+        try:
+            return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        except OSError as error:
+            raise ArchiveDamaged(f"{path}: {error}") from error
 
     def entry(self, version: int) -> Entry:
         """One version. Raises ArchiveDamaged."""

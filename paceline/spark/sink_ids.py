@@ -6,10 +6,10 @@ import hashlib
 import json
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 
 from paceline.spark.errors import OptionError
 from paceline.spark.options import SinkOptions
+from paceline.spark.places import local_path
 from paceline.wire.native.data import ProducerIdentity
 
 QUERY_ID = "sql.streaming.queryId"
@@ -74,8 +74,11 @@ def stream_task(sink: str) -> TaskId:
 
 def query_of(checkpoint: str) -> str:
     """The id of the query that has this checkpoint; empty where that is not to be read here."""
-    path = Path(checkpoint.removeprefix("file://"), "metadata")
+    folder = local_path(checkpoint)
+    if folder is None or not checkpoint:
+        return ""
     try:
+        path = folder / "metadata"
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -84,7 +87,10 @@ def query_of(checkpoint: str) -> str:
 def last_planned(checkpoint: str) -> dict[int, int]:
     """The batch that the query with this checkpoint has planned last, and when that was, in ms. It
     is the one that is done again after a stop; empty where that is not to be read here."""
-    folder = Path(checkpoint.removeprefix("file://"), "offsets")
+    place = local_path(checkpoint)
+    if place is None or not checkpoint:
+        return {}
+    folder = place / "offsets"
     try:
         batch = max(int(path.name) for path in folder.iterdir() if path.name.isdecimal())
         lines = (folder / str(batch)).read_text(encoding="utf-8").splitlines()

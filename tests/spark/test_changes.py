@@ -11,10 +11,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from paceline.errors import ConfigurationError
+from paceline.spark.jobs.report import JobExit
 from paceline.spark.options import parse_sink
 from paceline.spark.sink import commit, write_task
 from paceline.spark.sink_ids import TaskId, WriteId
-from tests.spark.queries import Query, Topics
+from tests.spark.queries import Job, Query, Topics
 
 
 def test_reading_only_what_is_committed_from_now_on_is_no_loss(
@@ -50,3 +52,61 @@ def test_a_start_beyond_the_log_is_a_loss_once(
     topics.write(topic, ["d"])
     assert query.run() == ["d"]
     assert query.offsets()[-1]["$paceline"]["lost"] == {topic: {"0": 2}}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_checkpoint_is_for_one_job(job: Job, topics: Topics, tmp_path: Path) -> None:
+    """A restore left out as many files of another archive as it had read of the first; an archive
+    began in the middle of its topic."""
+    one, other = topics.make("one", 1), topics.make("other", 1)
+    for topic in (one, other):
+        topics.write(topic, [f"{topic} {number}" for number in range(20)])
+        words = ("--topics", topic, "--to", (tmp_path / topic).as_uri())
+        code, _ = job("archive", *words, "--checkpoint", (tmp_path / f"to-{topic}").as_uri())
+        assert code == JobExit.DONE
+    copies = {topic: topics.make(f"copy-of-{topic}", 1) for topic in (one, other)}
+
+    def restore(topic: str, target: str, checkpoint: str, root: str = "") -> int:
+        words = ("--from-archive", tmp_path / (root or topic), "--append")
+        mapped = ("--topic-map", f"{topic}={target}", "--checkpoint", tmp_path / checkpoint)
+        return job("restore", *words, *mapped)[0]
+
+    assert restore(one, copies[one], "c") == JobExit.DONE
+    with pytest.raises(ConfigurationError, match="is of another job: archive was "):
+        restore(other, copies[other], "c")
+    with pytest.raises(ConfigurationError, match="is of another job: topics was "):
+        restore(one, copies[other], "c")
+    assert topics.read(copies[other]) == []
+    (tmp_path / one).rename(tmp_path / "moved")
+    assert restore(one, copies[one], "c", "moved") == JobExit.DONE, "it is the same archive"
+    assert topics.read(copies[one]) == topics.read(one)
+    assert restore(other, copies[other], "another") == JobExit.DONE
+    assert topics.read(copies[other]) == topics.read(other)
+    with pytest.raises(ConfigurationError, match="is of another job: to was "):
+        job(
+            *("archive", "--topics", one, "--to", tmp_path / "new"),
+            *("--checkpoint", tmp_path / f"to-{one}"),
+        )
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_was_archived_long_ago_is_kept(job: Job, topics: Topics, tmp_path: Path) -> None:
+    """It was restored, counted, and deleted by the retention of the topic it went to."""
+    source = topics.make(partitions=1, retention_ms="-1")
+    with topics.client.producer() as producer:
+        for number in range(20):
+            producer.send(source, b"%d" % number, timestamp_ms=1_600_000_000_000)
+    root = tmp_path / "archive"
+    code, _ = job("archive", "--topics", source, "--to", root, "--checkpoint", tmp_path / "c")
+    assert code == JobExit.DONE
+    short, made = topics.make("short", 1), f"{source}-made"
+
+    def restore(target: str, *more: str) -> int:
+        where = ("--topic-map", f"{source}={target}", "--checkpoint", tmp_path / target)
+        return job("restore", "--from-archive", root, *where, *more)[0]
+
+    with pytest.raises(ConfigurationError, match="would soon delete the oldest"):
+        restore(short)
+    assert restore(made) == JobExit.DONE
+    assert topics.read(made) == topics.read(source)
+    assert (topics.client.admin.topic(made).configs or {})["retention.ms"] == "-1"

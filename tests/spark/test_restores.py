@@ -26,7 +26,7 @@ COMPACTED = {
     "segment_bytes": "1024",
     "min_cleanable_dirty_ratio": "0.01",
 }
-LATE = {"message_timestamp_after_max_ms": str(2**63 - 1)}
+LATE = {"message_timestamp_after_max_ms": str(2**63 - 1), "retention_ms": "-1"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import click
 from paceline.errors import ConfigurationError, PacelineError, UnknownTopicOrPartition
 from paceline.spark.jobs.options import (
     cluster_options,
+    directory,
     interval,
     report_option,
     seconds,
@@ -58,7 +59,7 @@ def _require(bootstrap: str, topics: str, options: Mapping[str, str]) -> None:
 
 @pipeline.command()
 @click.option("--topics", required=True, help="Which topics: a,b")
-@click.option("--to", "root", required=True, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--to", "root", required=True, callback=directory, metavar="DIRECTORY")
 @stream_options("now")
 @cluster_options
 def archive(
@@ -77,10 +78,12 @@ def archive(
     _require(bootstrap, topics, source_options)
     from paceline.spark.archive_log import ArchiveLog
     from paceline.spark.jobs.archiving import start_archive
+    from paceline.spark.jobs.purpose import keep_purpose
     from paceline.spark.jobs.running import Runner
 
     report = Report("archive", report_path, topics=topics, to=str(root))
     root.mkdir(parents=True, exist_ok=True)
+    keep_purpose(checkpoint, "archive", {"to": str(root.resolve())})
     runner = Runner(report, max_restarts=max_restarts)
     code = runner.run(
         lambda: [
@@ -187,7 +190,14 @@ def restore(
 ) -> int:
     """An archive back into topics, exactly once, in the order of each partition."""
     from paceline.client import blocking
-    from paceline.spark.jobs.restoring import Restore, prepare, records_behind, start_restore
+    from paceline.spark.jobs.purpose import is_begun, keep_purpose
+    from paceline.spark.jobs.restoring import (
+        Restore,
+        prepare,
+        records_behind,
+        start_restore,
+        targets_of,
+    )
     from paceline.spark.jobs.running import Runner
 
     if "availableNow" not in trigger:
@@ -204,9 +214,11 @@ def restore(
         max_files=max_files,
     )
     report = Report("restore", report_path, archive=str(root), topics=names)
-    is_new = not Path(checkpoint, "offsets").exists()
+    chosen = targets_of(wanted)
+    keep_purpose(checkpoint, "restore", wanted.purpose())
     with blocking.connect(bootstrap.split(",")) as client:
-        targets = prepare(client, wanted, is_new=is_new)
+        prepare(client, wanted, chosen.values(), is_new=not is_begun(checkpoint))
+    targets = {source: each.topic for source, each in chosen.items()}
     report.facts["targets"] = targets
     behind = records_behind(wanted.root)
     runner = Runner(report, max_restarts=max_restarts, behind=behind)
@@ -283,12 +295,15 @@ def windows(
     is given. Times are milliseconds, or text that is UTC unless it says otherwise.
     """
     from paceline.spark.jobs import windowing
+    from paceline.spark.jobs.purpose import keep_purpose
     from paceline.spark.jobs.running import Runner
+    from paceline.spark.places import below
 
     wanted = windowing.Windows(
         time_, key, window, slide, watermark, max_ahead, windowing.parse_aggregates(agg)
     )
     _require(bootstrap, topics, source_options)
+    keep_purpose(checkpoint, "windows", {**wanted.purpose(), "to": target, "early": early})
     report = Report("windows", report_path, topics=topics, to=target, early=early)
     kept = windowing.ROCKSDB if state == "rocksdb" else {}
 
@@ -305,7 +320,7 @@ def windows(
         )
 
     def output(name: str, topic: str) -> windowing.Output:
-        place = str(Path(checkpoint, name))
+        place = below(checkpoint, name)
         return windowing.Output(f"paceline-{name}", bootstrap, topic, place, trigger)
 
     def start() -> list[StreamingQuery]:

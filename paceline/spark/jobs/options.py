@@ -90,6 +90,16 @@ def seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
+def directory(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
+    """An archive's, as a path or a ``file:`` URI."""
+    from paceline.spark.places import NO_HARD_LINKS, local_path
+
+    found = local_path(value)
+    if found is None:
+        raise click.BadParameter(f"{value}: {NO_HARD_LINKS}")
+    return found
+
+
 def report_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--report``."""
     return click.option(

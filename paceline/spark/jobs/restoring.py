@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from paceline.errors import UnknownTopicOrPartition
 from paceline.spark.archive_log import ArchiveLog, units
 from paceline.spark.arrow import NO_TIMESTAMP
 from paceline.spark.errors import OptionError
+from paceline.spark.jobs.lifetimes import Times, refusal, settings_for, times_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -37,45 +39,84 @@ class Restore:
     append: bool = False
     max_files: int = 200
 
+    def purpose(self) -> dict[str, object]:
+        """What must not change while one checkpoint counts the files. An archive may be moved: its
+        first version says which one it is."""
+        return {
+            "archive": ArchiveLog(self.root).identity(),
+            "topics": dict(sorted(self.topics.items())) or "all",
+            "from": self.from_ms,
+            "to": self.to_ms,
+            "partitions": "by-key" if self.by_key else "same",
+            "timestamps": "kept" if self.keep_timestamps else "new",
+        }
 
-def prepare(client: blocking.Client, wanted: Restore, *, is_new: bool) -> dict[str, str]:
-    """Make missing topics, judge the others; archived name -> target.
 
-    Raises OptionError where the archive lacks a topic, a target has too few partitions, or holds
-    records already (unless ``append``, or the restore is going on: not ``is_new``).
-    """
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a topic goes, how many partitions it had, and of what times its records are."""
+
+    topic: str
+    partitions: int
+    times: Times
+
+
+def targets_of(wanted: Restore) -> dict[str, Target]:
+    """By archived name. Raises OptionError where the archive lacks a topic."""
     state = ArchiveLog(wanted.root).state()
     counts: dict[str, int] = {}
     for at in state.ends:
         counts[at.topic] = max(counts.get(at.topic, 0), at.partition + 1)
     if not counts:
         raise OptionError(f"{wanted.root}: no archive, or an empty one")
-    targets = dict(wanted.topics) or {topic: topic for topic in counts}
-    for source, target in sorted(targets.items()):
+    chosen = dict(wanted.topics) or {topic: topic for topic in counts}
+    for source in sorted(chosen):
         if source not in counts:
             raise OptionError(f"{wanted.root}: holds no topic {source}, only {sorted(counts)}")
-        _prepare_topic(client, wanted, target, counts[source], is_new=is_new)
-    return targets
+    found = {}
+    for source, topic in sorted(chosen.items()):
+        files = (each for each in state.files.values() if each.topic == source)
+        times = times_of(files, wanted.from_ms, wanted.to_ms)
+        found[source] = Target(topic, counts[source], times)
+    return found
+
+
+def prepare(
+    client: blocking.Client, wanted: Restore, targets: Iterable[Target], *, is_new: bool
+) -> None:
+    """Make missing topics, judge the others.
+
+    Raises OptionError where a target has too few partitions, would not keep or not take what was
+    archived, or holds records already (unless ``append``, or the restore is going on: not
+    ``is_new``).
+    """
+    for each in targets:
+        _prepare_topic(client, wanted, each, is_new=is_new)
 
 
 def _prepare_topic(
-    client: blocking.Client, wanted: Restore, target: str, count: int, *, is_new: bool
+    client: blocking.Client, wanted: Restore, target: Target, *, is_new: bool
 ) -> None:
+    name, now_ms = target.topic, time.time_ns() // 1_000_000
     try:
-        present = len(client.admin.topic(target).partitions)
+        present = client.admin.topic(name)
     except UnknownTopicOrPartition:
-        client.admin.create_topic(target, partitions=count)
+        settings = settings_for(target.times, now_ms) if wanted.keep_timestamps else {}
+        client.admin.create_topic(name, partitions=target.partitions, configs=settings)
         return
-    if present < count and not wanted.by_key:
+    if len(present.partitions) < target.partitions and not wanted.by_key:
         raise OptionError(
-            f"{target} has {present} partitions, the archive {count}: add some, or --partitions "
-            "by-key"
+            f"{name} has {len(present.partitions)} partitions, the archive {target.partitions}: "
+            "add some, or --partitions by-key"
         )
+    why = refusal(name, present.configs or {}, target.times, now_ms)
+    if why and wanted.keep_timestamps:
+        raise OptionError(why)
     if is_new and not wanted.append:
-        starts = client.admin.list_offsets(target, Position.EARLIEST)
-        ends = client.admin.list_offsets(target, Position.LATEST)
+        starts = client.admin.list_offsets(name, Position.EARLIEST)
+        ends = client.admin.list_offsets(name, Position.LATEST)
         if starts != ends:
-            raise OptionError(f"{target} holds records already; --append writes behind them")
+            raise OptionError(f"{name} holds records already; --append writes behind them")
 
 
 def start_restore(

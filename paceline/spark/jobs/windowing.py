@@ -106,6 +106,16 @@ class Windows:
     max_ahead: str
     aggregates: Sequence[Aggregate]
 
+    def purpose(self) -> dict[str, object]:
+        """What must not change while windows are open."""
+        return {
+            "time": self.time,
+            "key": self.key,
+            "window": self.window,
+            "slide": self.slide,
+            "agg": [f"{each.function}:{each.path}" for each in self.aggregates],
+        }
+
 
 def decoded(records: DataFrame, wanted: Windows) -> DataFrame:
     """Records with ``time`` and ``group``, and ``problem``: why no window can take this one, or
