@@ -25,6 +25,8 @@ from paceline.spark.options import ARROW_COLUMNS
 from paceline.types import TopicPartition
 
 ROW_GROUP_BYTES = 64 << 20
+WAITING_BYTES = 4 * ROW_GROUP_BYTES
+"""Of all files that a task writes, what is in memory; beyond it the fullest is written."""
 OPEN_FILES = 32
 """Files that a task writes side by side: records of many hours, mixed, are more files, not more
 memory."""
@@ -66,7 +68,7 @@ class _StageFile:
         self._path = root / self.stage
         self._writer = pq.ParquetWriter(self._path, SCHEMA, compression="zstd")
         self._waiting: list[pa.Table] = []
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self.rows = 0
         self.first = self.last = self._flushed = -1
         self.times: tuple[int, int] | None = None
@@ -83,11 +85,12 @@ class _StageFile:
             known = self.times or (low, high)
             self.times = (min(low, known[0]), max(high, known[1]))
         self._waiting.append(rows)
-        self._waiting_bytes += rows.nbytes
-        if self._waiting_bytes >= ROW_GROUP_BYTES:
-            self._flush()
+        self.waiting_bytes += rows.nbytes
+        if self.waiting_bytes >= ROW_GROUP_BYTES:
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what waits as a row group."""
         if self._waiting:
             table = pa.concat_tables(self._waiting).sort_by("offset")
             if table["offset"][0].as_py() <= self._flushed:
@@ -97,10 +100,10 @@ class _StageFile:
                 )
             self._flushed = table["offset"][-1].as_py()
             self._writer.write_table(table.cast(SCHEMA), row_group_size=table.num_rows)
-            self._waiting, self._waiting_bytes = [], 0
+            self._waiting, self.waiting_bytes = [], 0
 
     def close(self) -> ArchiveFile:
-        self._flush()
+        self.flush()
         self._writer.close()
         sync(self._path)
         digest, size = file_digest(self._path)
@@ -138,6 +141,8 @@ def write_stage(root: Path, run: str, batches: Iterable[pa.RecordBatch]) -> list
                 file = files.pop(place, None) or _StageFile(root, folder, place)
                 files[place] = file
                 file.add(rows)
+                if sum(each.waiting_bytes for each in files.values()) > WAITING_BYTES:
+                    max(files.values(), key=lambda each: each.waiting_bytes).flush()
                 if len(files) > OPEN_FILES:
                     done.append(files.pop(next(iter(files))).close())
         done += [files.pop(place).close() for place in sorted(files)]

@@ -263,6 +263,35 @@ def test_records_of_many_hours_need_few_open_files(
     assert read_back(tmp_path) == list(range(90))
 
 
+def test_what_waits_in_open_files_is_bounded_over_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each open file had a row group of 64 MiB in memory, 32 files 2 GiB, for each task."""
+    batches = [rows(n, times=[1_700_000_000_000 + n // 20 % 5 * HOUR_MS]) for n in range(200)]
+    one = pa.Table.from_batches([batches[0]]).select(list(archive_files.COLUMNS)).nbytes
+    monkeypatch.setattr(archive_files, "WAITING_BYTES", 12 * one)
+    most = 0
+    real = archive_files._StageFile.add
+    opened: set[archive_files._StageFile] = set()
+
+    def add(self: archive_files._StageFile, given: pa.Table) -> None:
+        nonlocal most
+        opened.add(self)
+        real(self, given)
+        most = max(most, sum(each.waiting_bytes for each in opened))
+
+    monkeypatch.setattr(archive_files._StageFile, "add", add)
+    archive(tmp_path, 0, *batches)
+    assert len(opened) == 5
+    assert most <= 13 * one
+    assert read_back(tmp_path) == list(range(200))
+    groups = [
+        pq.ParquetFile(tmp_path / each).num_row_groups
+        for each in ArchiveLog(tmp_path).state().files
+    ]
+    assert max(groups) <= 5, "the fullest one is written"
+
+
 def test_files_whose_offsets_mix_are_merged_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
