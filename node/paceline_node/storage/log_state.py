@@ -65,6 +65,8 @@ class LogState:
         self._syncing: dict[File, int] = {}
         self._due: Snapshot | None = None
         self._writing: int | None = None
+        self._under_way: int | None = None
+        """As ``_writing``, also where it was given up meanwhile: nobody else may touch its file."""
 
     def __repr__(self) -> str:
         return f"<LogState {self._durable} due {self._due} missing {self.is_missing}>"
@@ -122,7 +124,8 @@ class LogState:
         snapshot = Snapshot(epoch, frozen)
         if self._durable.get(offset):
             return None  # written before, of the same history
-        if len(frozen.states) + len(frozen.aborted) > _AT_ONCE:
+        is_large = len(frozen.states) + len(frozen.aborted) > _AT_ONCE
+        if is_large or offset == self._under_way:
             self._due = snapshot
             self.on_due()
             return None
@@ -153,25 +156,32 @@ class LogState:
     async def write_due(self) -> None:
         """Write and sync what waits for it. Raises OSError. One call at a time; cancelled, it is
         still due."""
-        while (due := self._due) is not None:
-            self._writing = due.table.offset
-            await producer_file.write(self._disk, self._directory, self._owner, due)
-            self._confirm(due.table.offset)
-            if self._due is due:
-                self._due = None
-        while (offset := self._unsure()) is not None:
-            self._writing = offset
-            try:
-                file = await self._disk.open(self._path(offset))
-            except FileNotFoundError:
-                self._durable.pop(offset, None)
-                continue
-            try:
-                await self._disk.sync([file])
-            finally:
-                file.close()
-            await self._disk.fsync_dir(self._directory)
-            self._confirm(offset)
+        try:
+            while (due := self._due) is not None:
+                self._writing = self._under_way = due.table.offset
+                await producer_file.write(self._disk, self._directory, self._owner, due)
+                self._confirm(due.table.offset)
+                if self._due is due:
+                    self._due = None
+            while (offset := self._unsure()) is not None:
+                self._writing = self._under_way = offset
+                await self._make_sure(offset)
+        finally:
+            self._under_way = None
+
+    async def _make_sure(self, offset: int) -> None:
+        """Sync a snapshot of which nobody knows whether it was."""
+        try:
+            file = await self._disk.open(self._path(offset))
+        except FileNotFoundError:
+            self._durable.pop(offset, None)
+            return
+        try:
+            await self._disk.sync([file])
+        finally:
+            file.close()
+        await self._disk.fsync_dir(self._directory)
+        self._confirm(offset)
 
     def _confirm(self, offset: int) -> None:
         """A file was written, and perhaps given up meanwhile."""

@@ -146,6 +146,33 @@ async def test_a_truncation_behind_all_marks_remembers_what_is_gone(
     log.abandon()
 
 
+@pytest.mark.parametrize("left", [100, 400])
+async def test_a_log_cut_and_grown_again_while_its_snapshot_is_written(
+    left: int, autojump_clock: MockClock
+) -> None:
+    """Two writers of one file, of which the older one is about a history that is no more: few
+    producers are written at once, many after it."""
+    disk = MemoryDisk()
+    log = await with_producers(disk, 600)
+    log.seal()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.write_state)
+        await trio.testing.wait_all_tasks_blocked()
+        assert any(name.endswith(".tmp") for name in disk.list(PATH))
+        log.truncate(left)
+        log.append_leader(batch(600 - left), 2, 1_000)
+        log.seal()
+        assert log.log_end_offset == 600
+        await flush(log, disk)
+    await log.write_state()
+    assert log.state.anchor(600, 600) == 600
+    kept = await producer_file.read(disk, PATH, 600)
+    assert kept is not None
+    assert kept.epoch == 2
+    assert len(kept.table.states) == left == len(log.producers)
+    log.abandon()
+
+
 async def test_a_snapshot_cut_short_or_rotten_is_told(autojump_clock: MockClock) -> None:
     disk = MemoryDisk()
     log = await with_producers(disk, 600)

@@ -11,11 +11,14 @@ from typing import Any
 import trio
 
 
-class Turns:
+class Turns(trio.abc.Instrument):
     """``number`` rises with every round of the loop within :meth:`counted`."""
 
     def __init__(self) -> None:
         self.number = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.number += 1
 
     def counting(self, counts: Counter[int], call: Callable[..., Any]) -> Callable[..., Any]:
         """``call``, each use of which is counted for its turn."""
@@ -29,13 +32,8 @@ class Turns:
     @asynccontextmanager
     async def counted(self) -> AsyncIterator[None]:
         """Count the rounds of the loop."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._count)
+        trio.lowlevel.add_instrument(self)
+        try:
             yield
-            nursery.cancel_scope.cancel()
-
-    async def _count(self, task_status: trio.TaskStatus[None]) -> None:
-        task_status.started()
-        while True:
-            self.number += 1
-            await trio.lowlevel.checkpoint()
+        finally:
+            trio.lowlevel.remove_instrument(self)
