@@ -49,6 +49,7 @@ class Pace:
         self.took_turns = True
         await self._room.grow(SLICE_UNITS * UNIT_BYTES)
         await self._turns.next()
+        self._turns.spent(units)
         self.left = SLICE_UNITS - units
 
     def each(self, items: Iterable[T], units: int = 1) -> Each[T]:

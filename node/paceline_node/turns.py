@@ -14,6 +14,8 @@ from paceline_node.stretches import T, Work
 
 SLICE_UNITS = 200
 """Units of work in a slice; together they take a few milliseconds."""
+MOST_UNITS = 2 * SLICE_UNITS
+"""What a slice may come to with the piece of work that ends it."""
 
 
 class Turns:
@@ -21,6 +23,13 @@ class Turns:
 
     def __init__(self) -> None:
         self._turnstile = trio.StrictFIFOLock()
+        self.longest_units = 0
+        """The most that was done in one turn; the simulator fails above :data:`MOST_UNITS`."""
+
+    def spent(self, units: int) -> None:
+        """So much has been done, or is about to be, since the last turn."""
+        if units > self.longest_units:
+            self.longest_units = units
 
     async def next(self) -> None:
         """Wait for a turn. What the caller does until it awaits again is its slice."""
@@ -39,5 +48,6 @@ class Turns:
                 result: T = end.value
                 return result
             if spent >= SLICE_UNITS:
+                self.spent(spent)
                 spent = 0
                 await self.next()

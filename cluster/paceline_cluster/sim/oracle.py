@@ -25,6 +25,7 @@ from paceline_node.controller.records import Partition as Registration
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.replica import Replica
+from paceline_node.turns import MOST_UNITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,8 @@ class Oracle:
             watched = self._watched[life] = _Watched(broker)
             self._forget_dead()
             self._promises.began(machine.number, broker.metadata.quorum)
+        if (units := broker.turns.longest_units) > MOST_UNITS:
+            self.fail("A", f"n{machine.number} did {units} units of work in one turn of its loop")
         quorum = broker.metadata.quorum
         if quorum.is_leader:
             self._promises.look(quorum)

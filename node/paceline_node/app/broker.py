@@ -47,6 +47,7 @@ from paceline_node.services.surface import Surface, TransactionParts
 from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
+from paceline_node.turns import Turns
 
 SOFTWARE = f"paceline/{__version__}"
 _CLOSE_S = 30.0
@@ -118,6 +119,7 @@ class Broker:
         self._replica_tasks_ended = trio.Event()
         self._recovered = False
         self.addresses = {item.config.kind.value: item.address for item in bound}
+        self.turns = Turns()
 
     @property
     def cluster_id(self) -> UUID:
@@ -290,6 +292,7 @@ class Broker:
             quorum=self._metadata.view,
             stop_with_cluster=self._stop_with_cluster,
             group_commit_s=self._groups.commit_s,
+            turns=self.turns,
             transactions=TransactionParts(
                 self.transactions.machines,
                 self.transactions.endings,

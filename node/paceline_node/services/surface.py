@@ -82,6 +82,7 @@ class Surface:
         quorum: Callable[[], QuorumView],
         stop_with_cluster: Callable[[], None],
         group_commit_s: float,
+        turns: Turns,
         transactions: TransactionParts,
     ) -> Surface:
         """The surface of a node made of these parts."""
@@ -96,7 +97,6 @@ class Surface:
         producer_ids = ProducerIdService(
             node_id, controller, lambda: lifecycle.broker_epoch, access
         )
-        turns = Turns()
         groups = GroupService(
             env, store, machines, access, group_limits, turns, commit_s=group_commit_s
         )

@@ -50,3 +50,17 @@ async def test_work_of_units_is_done_in_turns() -> None:
         assert await pace.run(work(FREE_UNITS)) == "done"
     with assert_checkpoints():
         assert await pace.run(work(2)) == "done"
+
+
+async def test_the_longest_turn_is_told() -> None:
+    turns = Turns()
+
+    def work():  # type: ignore[no-untyped-def]
+        yield SLICE_UNITS - 1
+        yield 7
+        yield 1
+
+    await turns.run(work())
+    assert turns.longest_units == SLICE_UNITS + 6
+    await Pace(turns, Portion(unlimited())).spend(3 * SLICE_UNITS)
+    assert turns.longest_units == 3 * SLICE_UNITS
