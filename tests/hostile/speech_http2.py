@@ -34,6 +34,8 @@ def setting(number: int, value: int) -> bytes:
     return h2_frame(_SETTINGS, 0, 0, number.to_bytes(2, "big") + value.to_bytes(4, "big"))
 
 
+NO_CALL = b"\x82\x86\x84\x41\1x"
+"""A block of headers that is no call: a GET (RFC 7541 appendix A)."""
 NO_WINDOW = setting(_INITIAL_WINDOW, 0)
 
 
@@ -109,6 +111,9 @@ def bombs(_: random.Random) -> Iterator[bytes]:
         h2_frame(_CONTINUATION, 0, 1, _header(b"x", b"y" * 8_000)) * 1_000
     )
     yield h2_frame(_HEADERS, 0, 1) + h2_frame(_CONTINUATION, 0, 1) * 100_000
+    yield b"".join(
+        h2_frame(_HEADERS, _END_HEADERS | _END_STREAM, n, NO_CALL) for n in range(1, 120_000, 2)
+    )
     yield h2_frame(_WINDOW, 0, 0, b"\0\0\0\1") * 100_000
     yield h2_frame(_DATA, 0, 1) * 100_000
     many = [(b"h%d" % number, b"v") for number in range(1_500)]

@@ -110,6 +110,13 @@ class _FrameLengths:
         return True
 
 
+class _Http2(H2Connection):
+    """h2 remembers how each stream ended, for frames that were under way: 65,536 of them, 7 MiB a
+    connection for a MiB of empty requests. Late frames come within the calls of a moment."""
+
+    MAX_CLOSED_STREAMS = 256
+
+
 class _Stream:
     """A call that is being received, or whose answer is being sent."""
 
@@ -126,7 +133,7 @@ class GrpcConnection:
 
     def __init__(self, limits: GrpcLimits | None = None) -> None:
         self._limits = limits or GrpcLimits()
-        self._h2 = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        self._h2 = _Http2(H2Configuration(client_side=False, header_encoding=None))
         self._h2.local_settings = Settings(
             client=False,
             initial_values={
