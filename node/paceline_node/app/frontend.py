@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 
@@ -22,7 +22,7 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.http.cursus_pages import health_pages
-from paceline_node.http.pages import metrics_page, standard_pages
+from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
 from paceline_node.listeners.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka import KafkaListener
@@ -107,6 +107,7 @@ class Frontend:
         self._live = live
         self._settings = settings = live.current
         self._surface = surface
+        self._run_blocking = env.host.run_blocking
         self._metrics = metrics
         limits = settings.limits
         self._memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
@@ -314,8 +315,12 @@ class Frontend:
             client = Client(name, is_loopback=False, memory=memory)
             await self._native.serve(stream, client)
 
-        pages = standard_pages(self._metrics, self._surface.status.reasons, self._permit)
+        scrapes = self._scrapes(self._metrics.collect)
+        pages = standard_pages(scrapes, self._surface.status.reasons, self._permit)
         return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
+
+    def _scrapes(self, collect: Callable[[], Iterable[Family]]) -> Scrapes:
+        return Scrapes(collect, self._surface.turns, self._run_blocking)
 
     def _http_server(
         self,
@@ -414,7 +419,8 @@ class Frontend:
             case ListenerKind.CURSUS_HEALTH:
                 return self._http_server(kind, health_pages(self._cursus_checks))
             case ListenerKind.CURSUS_METRICS:
-                pages = {"/metrics": metrics_page(self._collect_for_cursus, self._permit)}
+                scrapes = self._scrapes(self._collect_for_cursus)
+                pages = {"/metrics": metrics_page(scrapes, self._permit)}
                 return self._http_server(kind, pages)
             case _:
                 return None

@@ -4,16 +4,62 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from http import HTTPStatus
 
+import trio
+
+from paceline_node.env import RunBlocking
 from paceline_node.http.lazy import load
 from paceline_node.http.server import Page, PageMaker
 from paceline_node.observe.instruments import Family
-from paceline_node.observe.metrics import Metrics
+from paceline_node.turns import Turns
+
+
+class Scrapes:
+    """Pages of metrics, each made once for all who asked before it was begun.
+
+    A node with thousands of partitions has a hundred thousand series: they are gathered in turns
+    with other work, and written down beside the event loop, one page at a time."""
+
+    def __init__(
+        self, collect: Callable[[], Iterable[Family]], turns: Turns, run_blocking: RunBlocking
+    ) -> None:
+        self._collect = collect
+        self._turns = turns
+        self._run_blocking = run_blocking
+        self._making = trio.Lock()
+        self._asked = 0
+        self._covered = 0  # so many have been asked for when the last page was begun
+        self._page = Page(b"")
+
+    async def page(self) -> Page:
+        """A page that is no older than the call."""
+        self._asked += 1
+        number = self._asked
+        async with self._making:
+            if self._covered < number:
+                begun = self._asked
+                self._page = await self._made()
+                self._covered = begun
+            return self._page
+
+    async def _made(self) -> Page:
+        # Here, not above: a node that nobody scrapes does without prometheus-client.
+        await load("paceline_node.observe.exposition")
+        from paceline_node.observe.exposition import CONTENT_TYPE, exposition
+
+        families: list[Family] = []
+        await self._turns.next()
+        for family in self._collect():
+            families.append(family)
+            await self._turns.next()
+        text = await self._run_blocking(partial(exposition, families))
+        return Page(text, CONTENT_TYPE)
 
 
 def standard_pages(
-    metrics: Metrics, failed_checks: Callable[[], Sequence[str]], permit: Callable[[], None]
+    scrapes: Scrapes, failed_checks: Callable[[], Sequence[str]], permit: Callable[[], None]
 ) -> dict[str, PageMaker]:
     """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready.
     ``permit`` raises AuthorizationFailed of who may not see the node's state; that its process
@@ -29,18 +75,14 @@ def standard_pages(
         body = json.dumps({"ready": not failed, "failed": failed}).encode() + b"\n"
         return Page(body, "application/json", status)
 
-    return {"/live": live, "/ready": ready, "/metrics": metrics_page(metrics.collect, permit)}
+    return {"/live": live, "/ready": ready, "/metrics": metrics_page(scrapes, permit)}
 
 
-def metrics_page(collect: Callable[[], Iterable[Family]], permit: Callable[[], None]) -> PageMaker:
+def metrics_page(scrapes: Scrapes, permit: Callable[[], None]) -> PageMaker:
     """/metrics in Prometheus's text format, for whom ``permit`` lets see it."""
 
     async def text() -> Page:
         permit()
-        # Here, not above: a node that nobody scrapes does without prometheus-client.
-        await load("paceline_node.observe.exposition")
-        from paceline_node.observe.exposition import CONTENT_TYPE, exposition
-
-        return Page(exposition(collect()), CONTENT_TYPE)
+        return await scrapes.page()
 
     return text

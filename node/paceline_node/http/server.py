@@ -20,7 +20,7 @@ import trio
 
 from paceline.errors import AuthorizationFailed
 from paceline_node.http.lazy import load
-from paceline_node.memory import ClientMemory, Holding
+from paceline_node.memory import FREE_BYTES, ClientMemory, Holding
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
 from paceline_node.peers.crowd import address_of
@@ -150,7 +150,20 @@ class HttpServer:
             return False
         page = await self._page(head)
         self._count(head.path, page.status, trio.current_time() - arrived)
-        return await connection.answer(page, head.method)
+        return await self._answer(connection, page, head.method)
+
+    async def _answer(self, connection: _Connection, page: Page, method: str) -> bool:
+        """Send a page; it is charged to the client until it is taken. False when the connection is
+        over."""
+        if len(page.body) <= FREE_BYTES:
+            return await connection.answer(page, method)
+        with (
+            trio.CancelScope() as scope,
+            self._memory.holding("http", connection.address, scope.cancel) as held,
+        ):
+            held.change(len(page.body))
+            return await connection.answer(page, method)
+        return False
 
     def _refusal(self, head: _Head) -> Page | None:
         if not self._browsers.allows_host(head.host):
@@ -310,12 +323,17 @@ class _Connection:
         response = h11.Response(
             status_code=page.status, headers=headers, reason=page.status.phrase.encode()
         )
-        data = self._http.send(response) or b""
+        # A large body is not copied: it is the same for all who asked at a time.
+        parts = [self._http.send(response) or b""]
         if method != "HEAD":
-            data += self._http.send(h11.Data(data=page.body)) or b""
-        data += self._http.send(h11.EndOfMessage()) or b""
+            parts.append(self._http.send(h11.Data(data=page.body)) or b"")
+        parts.append(self._http.send(h11.EndOfMessage()) or b"")
+        if len(page.body) <= FREE_BYTES:
+            parts = [b"".join(parts)]
         with trio.move_on_after(self._limits.send_s) as scope:
-            await self._stream.send_all(data)
+            for part in parts:
+                if part:
+                    await self._stream.send_all(part)
         if scope.cancelled_caught:
             raise trio.BrokenResourceError("the client does not read")
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from paceline.wire.frame import Kind, encode_head
-from paceline_node.http.pages import standard_pages
+from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, Page
 from paceline_node.http.upgrade import serve_websocket
 from paceline_node.memory import Holding, unlimited
@@ -19,6 +19,7 @@ from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.framestream import FrameStream
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, refuse
+from paceline_node.turns import Turns
 
 HEAD = "Host: localhost\r\n"
 
@@ -59,7 +60,8 @@ def allow() -> None:
 def server(
     failed: list[str] | None = None, permit: Callable[[], None] = allow, **options: object
 ) -> HttpServer:
-    pages = standard_pages(Metrics(version="7.1"), lambda: failed or [], permit)
+    scrapes = Scrapes(Metrics(version="7.1").collect, Turns(), trio.to_thread.run_sync)
+    pages = standard_pages(scrapes, lambda: failed or [], permit)
 
     async def bug() -> Page:
         return Page(str(1 // 0).encode())
