@@ -192,7 +192,7 @@ class Broker:
                 same_boot=boot.same_boot,
                 acked_unsynced=boot.acked_unsynced,
             )
-            await self._groups.open(opened.logs.values())
+            await self._groups.open(opened)
         except OSError as error:
             raise StorageError(f"opening the logs: {error}") from error
         verdict = incarnation.resolve(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import structlog
 import trio
@@ -14,12 +13,13 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.file_task import FoundFiles, GroupFiles, find_files
+from paceline_node.groups.file_task import FoundFiles, GroupFiles, find_files, keep_unreadable
+from paceline_node.groups.files import BadFile
 from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.settings import Settings
-from paceline_node.storage.log import Log
 
 
 def group_limits(settings: Settings) -> GroupLimits:
@@ -75,13 +75,21 @@ class GroupRoom:
             ),
         )
 
-    async def open(self, logs: Iterable[Log]) -> None:
+    async def open(self, opened: OpenedLogs) -> None:
         """Look for the files of an older broker, before any partition can begin. Raises BadFile,
-        OSError."""
-        hosted = [log for log in logs if log.identity.topic == GROUPS_TOPIC]
+        where nothing else may have what they say; OSError."""
+        hosted = [log for log in opened.logs.values() if log.identity.topic == GROUPS_TOPIC]
         if hosted and all(log.log_end_offset > 0 for log in hosted):
             return  # the files, if any, are this node's own
-        self._found = await find_files(self._env.disk, self._env.host.wall_ms())
+        try:
+            self._found = await find_files(self._env.disk, self._env.host.wall_ms())
+        except BadFile as error:
+            lost = opened.missing or opened.list_is_lost
+            if not lost and not any(log.recovery.lost_tail or log.is_damaged for log in hosted):
+                raise
+            # They show what stood in logs that were here, and the other replicas have.
+            keep_unreadable(self._env.disk)
+            self._log.error("files of groups cannot be read and were set aside", reason=str(error))
         if self._found.entries:
             self._log.info("found groups in files", records=len(self._found.entries))
 

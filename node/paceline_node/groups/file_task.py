@@ -45,6 +45,8 @@ INTERNAL_PARTITIONS = 16
 _NAMES_SHOWN = 20
 SET_ASIDE = ".imported"
 """Behind the name of a file that was found and is about to be written over."""
+UNREADABLE = ".unreadable"
+"""As well, if nobody can read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,17 @@ async def find_files(disk: Disk, now_ms: int) -> FoundFiles:
             [] if offsets is None else parse_offsets(offsets, now_ms=now_ms),
         )
     )
+
+
+def keep_unreadable(disk: Disk) -> None:
+    """Give both files other names: they are about to be written anew. Raises OSError."""
+    _rename(disk, UNREADABLE)
+
+
+def _rename(disk: Disk, suffix: str) -> None:
+    for name in (GROUPS_FILE, OFFSETS_FILE):
+        if disk.exists(name):
+            disk.rename(name, name + suffix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +147,7 @@ class GroupFiles:
         here = {number for number, engine in hosted if engine.took_imports}
         taken = {key.group for key, _ in found.entries if partition_of(key, count) in here}
         left = {key.group for key, _ in found.entries} - taken
-        for name in (GROUPS_FILE, OFFSETS_FILE):
-            if self._env.disk.exists(name):
-                self._env.disk.rename(name, name + SET_ASIDE)
+        _rename(self._env.disk, SET_ASIDE)
         self._log.info("took over groups from files", groups=len(taken), kept_as=SET_ASIDE)
         if left:
             self._log.warning(

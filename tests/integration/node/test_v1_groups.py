@@ -7,13 +7,17 @@ commands' arguments and payloads, and the error codes, and nothing else of Pacel
 from __future__ import annotations
 
 import json
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from paceline_node.app.node import Node
-from paceline_node.groups.files import GROUPS_FILE, OFFSETS_FILE
+from paceline_node.groups.file_task import INTERNAL_PARTITIONS as GROUP_PARTITIONS
+from paceline_node.groups.files import GROUPS_FILE, OFFSETS_FILE, BadFile
 from paceline_node.groups.keys import GROUPS_TOPIC, partition_of
 from paceline_node.groups.v1_groups import v1_key
 from tests.integration.node.nodes import (
@@ -25,6 +29,7 @@ from tests.integration.node.nodes import (
     free_ports,
     listener_ports,
     make_node,
+    refusal,
     running,
 )
 
@@ -271,3 +276,62 @@ async def test_files_of_an_older_broker_are_taken_over_once(tmp_path) -> None:
     (directory / OFFSETS_FILE).write_text('{"g1":{"orders":{"0":1}}}\n')
     async with running(node(), tmp_path) as up, V1Client(up.v1) as client:
         assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "12"
+
+
+async def in_time(nodes: Cluster, client: V1Client, command: str, args: str) -> dict[str, str]:
+    """What is answered once the groups are served."""
+
+    async def answered() -> dict[str, str] | None:
+        try:
+            return await client.ok(command, args)
+        except AssertionError:
+            return None
+
+    return await nodes.wait_for(f"{command} {args}", answered)
+
+
+async def shown_offset(directory: Path, offset: int) -> bool | None:
+    """Whether node 0's file has ``offset``; None: not yet."""
+    found = files(directory, 0)
+    return (found is not None and found[1].get("team") == {"orders": {"0": offset}}) or None
+
+
+@pytest.mark.parametrize("lost", ["*/*.log", "*"])
+async def test_files_that_only_show_groups_keep_no_node_from_starting(tmp_path, lost: str) -> None:
+    """Both lie on one disk, and go bad together: logs of groups, and what shows the groups. Without
+    its logs a node looked there for the groups of an older broker, and did not start."""
+    node, place = 0, data_dir(tmp_path, 0)
+    async with cluster(tmp_path) as nodes:
+        async with nodes.v1(node) as client:
+            generation = (await in_time(nodes, client, "JOIN", "team orders c"))["generation"]
+            await in_time(nodes, client, "COMMIT", f"team orders c {generation} 0 77")
+        await nodes.wait_for("the file", partial(shown_offset, tmp_path, 77))
+        await nodes.crash(node)
+        for path in (place / "topics").glob(lost):
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.parent.name.startswith(GROUPS_TOPIC):
+                path.unlink()
+        for name in (GROUPS_FILE, OFFSETS_FILE):
+            (place / name).write_text("{rotten")
+        await nodes.start(node)
+        for number in range(GROUP_PARTITIONS):
+            await nodes.in_sync(GROUPS_TOPIC, number, *NODES)
+        assert (place / (GROUPS_FILE + ".unreadable")).read_text() == "{rotten"
+        async with nodes.v1(node) as client:
+            assert (await in_time(nodes, client, "OFFSET", "team orders 0"))["offset"] == "77"
+            generation = (await in_time(nodes, client, "JOIN", "team orders c"))["generation"]
+            await in_time(nodes, client, "COMMIT", f"team orders c {generation} 0 78")
+        await nodes.wait_for("the file", partial(shown_offset, tmp_path, 78))
+
+
+async def test_a_bad_file_of_an_older_broker_is_refused(tmp_path) -> None:
+    """Nobody else has what stands there: the node says so, and takes nothing over by halves."""
+    place = data_dir(tmp_path, 0)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / GROUPS_FILE).write_text("{rotten")
+    (port,) = free_ports(1)
+    await format_nodes(tmp_path, [port])
+    error = await refusal(make_node(tmp_path, 0, listener_ports(port), {}))
+    assert isinstance(error, BadFile)
+    assert (place / GROUPS_FILE).read_text() == "{rotten"
