@@ -17,7 +17,7 @@ from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch_header import LENGTH_OVERHEAD, MAX_STORED_BATCH_BYTES, BatchHeader
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Bytes, Env, File
-from paceline_node.storage import compaction_file, producer_file
+from paceline_node.storage import compaction_file, producer_file, rewritten
 from paceline_node.storage.compaction import (
     Check,
     Cleanable,
@@ -138,7 +138,12 @@ class Cleaning:
         removals = self._removals(second)
         if second.set_horizon_ms >= 0:
             removals = removals.with_horizon(second.set_horizon_ms, first.end)
-        state = CompactionState(first.end, second.next_horizon_ms, removals=removals)
+        state = CompactionState(
+            first.end,
+            second.next_horizon_ms,
+            removals=removals,
+            rewritten=rewritten.still_there(log.compaction.rewritten, log.segments),
+        )
         await self._note(state, last)
         log.producers.transactions.forget_below(min(first.end, found.end))
         self._statistics.rounds += 1
@@ -326,7 +331,9 @@ class Cleaning:
         old = tuple((each.base_offset, each.size) for each in group)
         new = Replacement(old, compacted.size, crc)
         log.announce(path)
-        await self._note(replace(log.compaction, replacement=new, removals=removals), group)
+        sizes = rewritten.replaced(log.compaction.rewritten, rewritten.of(compacted))
+        state = replace(log.compaction, replacement=new, removals=removals, rewritten=sizes)
+        await self._note(state, group)
         freed = sum(each.size for each in group) - compacted.size
         log.replace(group, compacted, path)
         self._sizes[compacted] = compacted.size

@@ -3,13 +3,15 @@
 Framed as in ``checkpoint.py``; the payload is::
 
     msgpack [cleaned offset, earliest delete horizon in ms (-1: none), replacement or nil, rules,
-             removals, number]
+             removals, number, rewritten]
     replacement: [[[base offset, bytes], ... the old segments], bytes, CRC-32C of the new file]
     rules: what was compacted: 1, records of transactions too. Without it they were passed over:
         values that tombstones delete may lie in them, so the log is looked at from its start again
     removals: [removed to, settled from, [[horizon, cleaned offset], ...], copy epoch, copied at],
         as in ``removals.py``. Without them, or without the file, they are not known
     number: of this writing of the file, one more than the last
+    rewritten: [[base offset, end, bytes], ...], as in ``rewritten.py``; with a replacement under
+        way as it will be. Without them no size is known
 
 What a log lacks stands nowhere else, and a file may be gone, rotten, or as it was some time ago. So
 there are two, equal ones: ``compaction-copy.ckpt`` is written first, and nothing is done that rests
@@ -36,9 +38,10 @@ import msgpack
 from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, is_full
-from paceline_node.storage import checkpoint
+from paceline_node.storage import checkpoint, rewritten
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.removals import UNKNOWN, Removals
+from paceline_node.storage.rewritten import Rewritten
 from paceline_node.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -71,12 +74,19 @@ class Replacement:
 @dataclass(frozen=True, slots=True)
 class CompactionState:
     """``cleaned_offset``: below it no key occurs twice, as of the last compaction. ``horizon_ms``:
-    when the first of its tombstones may go; -1: there is none. ``removals``: which have gone."""
+    when the first of its tombstones may go; -1: there is none. ``removals``: which have gone.
+    ``rewritten``: how large it left what it wrote anew."""
 
     cleaned_offset: int = 0
     horizon_ms: int = -1
     replacement: Replacement | None = None
     removals: Removals = field(default_factory=Removals)
+    rewritten: tuple[Rewritten, ...] = ()
+
+    def is_cut_at(self, end: int) -> bool:
+        """Whether a log that ends there has lost something that was compacted."""
+        reach = max((each.end for each in self.rewritten), default=0)
+        return end < max(reach, self.cleaned_offset)
 
 
 async def write(disk: Disk, directory: str, owner: Owner, state: CompactionState) -> None:
@@ -86,7 +96,8 @@ async def write(disk: Disk, directory: str, owner: Owner, state: CompactionState
     new = state.replacement
     packed = None if new is None else [[list(each) for each in new.old], new.size, new.crc]
     removals = state.removals.pack()
-    rows = [state.cleaned_offset, state.horizon_ms, packed, _RULES, removals, number]
+    sizes = rewritten.pack(state.rewritten)
+    rows = [state.cleaned_offset, state.horizon_ms, packed, _RULES, removals, number, sizes]
     for name in _CUTS:
         path = f"{directory}/{name}"
         await checkpoint.write(disk, path, checkpoint.Kind.COMPACTION, msgpack.packb(rows), owner)
@@ -169,13 +180,14 @@ async def _read(disk: Disk, path: str, owner: Owner) -> _Found | None:
         new = None if packed is None else _replacement(*packed)
         removals = Removals.unpack(more[1]) if len(more) > 1 else Removals(UNKNOWN)
         number = more[2] if len(more) > 2 else 0
+        sizes = rewritten.unpack(more[3]) if len(more) > 3 else ()
     except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"{path}: {error}") from None
     if any(type(each) is not int for each in (cleaned, horizon, number)):
         raise CorruptMessage(f"{path}: expected three numbers, a replacement and removals")
     if more[:1] != [_RULES]:
         return _Found(number, CompactionState(replacement=new, removals=removals))
-    return _Found(number, CompactionState(cleaned, horizon, new, removals))
+    return _Found(number, CompactionState(cleaned, horizon, new, removals, sizes))
 
 
 def forget(disk: Disk, directory: str, state: CompactionState) -> CompactionState:
@@ -205,16 +217,21 @@ async def finish(
     new = state.replacement
     if new is None:
         return state
-    target = _path(directory, new.old[0][0])
+    base = new.old[0][0]
+    target = _path(directory, base)
+    is_done = False
     if await _is(disk, target + CLEANED, new):
         if await _untouched(disk, directory, new):
-            _remove_indexes(disk, directory, new.old[0][0])
+            _remove_indexes(disk, directory, base)
             disk.rename(target + CLEANED, target)
             await disk.fsync_dir(directory)
-            await _remove_old(disk, directory, new)
-    elif await _is(disk, target, new):
+            is_done = True
+    else:
+        is_done = await _is(disk, target, new)
+    if is_done:
         await _remove_old(disk, directory, new)
-    done = replace(state, replacement=None)
+    sizes = state.rewritten if is_done else rewritten.without(state.rewritten, base)
+    done = replace(state, replacement=None, rewritten=sizes)
     await write(disk, directory, owner, done)
     return done
 

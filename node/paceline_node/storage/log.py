@@ -459,7 +459,7 @@ class Log:
         self._durability.cut_back(end)
         self.epochs.truncate_end(end)
         self.damaged = tuple(each for each in self.damaged if each.start < end)
-        if self.compaction.cleaned_offset > end:
+        if self.compaction.is_cut_at(end):
             self.compaction = compaction_file.forget(self._disk, self.path, self.compaction)
         self.drop_snapshots_above(end, spared=spared)
         if spared >= 0:

@@ -29,6 +29,7 @@ from paceline_node.storage import (
     epoch_proof,
     fingerprint,
     producer_file,
+    rewritten,
 )
 from paceline_node.storage.checkpoint import TEMPORARY
 from paceline_node.storage.compaction_file import CLEANED, CompactionState
@@ -205,7 +206,8 @@ class _Recovery:
             await self._restore_producers(self.segments[-1].next_offset, self._epochs)
             self._replay(self.segments[-1].next_offset)
         self._end_at_live_segment()
-        if compaction.cleaned_offset > self.segments[-1].next_offset:
+        rewritten.check(self.segments, compaction.rewritten)
+        if compaction.is_cut_at(self.segments[-1].next_offset):
             compaction = compaction_file.forget(self._disk, self._path, compaction)
         return Recovered(
             self.segments,

@@ -16,7 +16,7 @@ from paceline.errors import CorruptMessage, StorageError, StorageFull
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Disk
-from paceline_node.storage import compaction_file, damage, producer_file
+from paceline_node.storage import compaction_file, damage, producer_file, rewritten
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
@@ -204,6 +204,7 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
     in place in each of these cases.
     """
     replaced = await repair.finish()
+    await _forget_size(disk, log, repair.damaged)
     try:
         log.adopt(repair.damaged, replaced)
     except (LookupError, StorageError):
@@ -215,6 +216,17 @@ async def finish_repair(disk: Disk, log: Log, repair: SegmentRepair) -> None:
     log.mark.reach(log.marked)  # the newest epoch may have been lost
     await write_damage(disk, log)
     await rebuild_producers(log)
+
+
+async def _forget_size(disk: Disk, log: Log, segment: Segment) -> None:
+    """It is about to be another's, compacted at other times (``rewritten.py``). Raises OSError."""
+    async with log.notes_lock:
+        known = log.compaction.rewritten
+        left = rewritten.without(known, segment.base_offset)
+        if left != known:
+            state = replace(log.compaction, rewritten=left)
+            await compaction_file.write(disk, log.path, log.identity.owner, state)
+            log.compaction = state
 
 
 async def rebuild_producers(log: Log) -> None:

@@ -32,6 +32,7 @@ from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.producer_state import ProducerKey, ProducerState
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.removals import Removals
+from paceline_node.storage.rewritten import Rewritten
 from paceline_node.storage.verify import Problem, verify_log
 from tests.unit.storage.keyed import RULES, compact, keyed, keyed_log, last_values, visible
 from tests.unit.storage.world import PATH, StillHost, content, flush, new_log, reopen
@@ -54,8 +55,9 @@ async def test_the_last_value_of_each_key_stays_at_its_offset() -> None:
         (59, b"k2", b"v19"),
     ]
     assert statistics.dropped_records == 57
-    assert log.compaction == CompactionState(60)
     # One placeholder for all that went, one file for all that was sealed.
+    left = Rewritten(0, 60, log.segments[0].size)
+    assert log.compaction == CompactionState(60, rewritten=(left,))
     assert headers(log) == [(0, 56, 0), (57, 59, 3)]
     assert len(log.segments) == 2
     assert (log.log_start_offset, log.log_end_offset) == (0, 60)
