@@ -20,6 +20,7 @@ from paceline_cluster.bench import (
     cpu,
     cursus,
     growth,
+    growth_plot,
     kafka_jars,
     latency,
     moments,
@@ -94,6 +95,12 @@ BATCHES = ((256 << 10, 12), (1 << 20, 12), (1 << 20, 1))
     show_default=True,
     help="Where the cluster's disks lie; a real disk, or fsync costs nothing.",
 )
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With growth: write its curves there, as SVG.",
+)
 @output_option
 def main(
     only: tuple[str, ...],
@@ -103,6 +110,7 @@ def main(
     jars: Path | None,
     rounds: int,
     directory: Path,
+    plot: Path | None,
     printer: Printer,
 ) -> None:
     """Measure a cluster of three processes with the default flush.mode=group.
@@ -110,6 +118,8 @@ def main(
     Without --only everything is measured, in about five minutes on a quiet machine.
     """
     groups = set(only or GROUPS)
+    if plot is not None and "growth" not in groups:
+        raise click.UsageError("--plot draws the curves of growth: add --only growth")
     if jars is not None:
         if groups != {"spark"}:
             raise click.UsageError("--beside-kafka compares Spark's connectors: add --only spark")
@@ -130,9 +140,7 @@ def main(
         with rig.cluster(base) as made:
             figures += _kafka(made, seconds, printer.say)
     if "growth" in groups:
-        for figure in growth.measure():
-            printer.say(f"{figure.name}: {figure.value:g} {figure.unit} {figure.details}")
-            figures.append(figure)
+        figures += _growth(plot, printer.say)
     if "spark" in groups:
         with rig.cluster(base) as made:
             figures += _spark(made, spark_records, printer.say)
@@ -198,6 +206,17 @@ async def _cursus(made: Rig, seconds: float, say: Callable[[str], None]) -> list
     for figure in figures:
         say(f"{figure.name}: {figure.value:g} {figure.unit}")
     return figures
+
+
+def _growth(plot: Path | None, say: Callable[[str], None]) -> list[Figure]:
+    grown = []
+    for each in growth.measure():
+        for figure in each.figures():
+            say(f"{figure.name}: {figure.value:g} {figure.unit} {figure.details}")
+        grown.append(each)
+    if plot is not None:
+        plot.write_text(growth_plot.plot(grown), encoding="utf-8")
+    return [figure for each in grown for figure in each.figures()]
 
 
 def _kafka(made: Rig, seconds: float, say: Callable[[str], None]) -> list[Figure]:

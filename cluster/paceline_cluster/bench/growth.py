@@ -13,6 +13,7 @@ import gc
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import thread_time
 from uuid import UUID
 
@@ -68,12 +69,37 @@ class _Collector:
 collector = _Collector()
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What one kind of work costs at one size. ``work`` names it, with {} for the size; ``cpu_us``
+    is that of each ``unit`` of it. ``longest_ms`` is the longest stall, ``longest_own_ms`` the same
+    without the garbage collector."""
+
+    work: str
+    unit: str
+    size: int
+    cpu_us: float
+    longest_ms: float
+    longest_own_ms: float
+    steps: int
+    total_s: float
+
+    def figures(self) -> tuple[Figure, Figure]:
+        name = self.work.format(self.size)
+        details = {"steps": self.steps, "total_s": round(self.total_s, 3)}
+        each = Figure(f"{name}, CPU of {self.unit}", round(self.cpu_us, 1), "µs", details=details)
+        details = {"without_collector_ms": round(self.longest_own_ms, 2)}
+        longest = round(self.longest_ms, 2)
+        return each, Figure(f"{name}, longest stall", longest, "ms", STALL, details)
+
+
 class _Meter:
     """Sums up the steps of one measurement."""
 
-    def __init__(self, name: str, unit: str) -> None:
-        self._name = name
+    def __init__(self, work: str, unit: str, size: int) -> None:
+        self._work = work
         self._unit = unit
+        self._size = size
         self._total_s = self._longest_s = self._longest_own_s = 0.0
         self._steps = 0
 
@@ -87,18 +113,18 @@ class _Meter:
         self._longest_own_s = max(self._longest_own_s, spent - collector.spent_s)
         self._steps += 1
 
-    def figures(self, count: int) -> Iterator[Figure]:
+    def growth(self, count: int) -> Growth:
         """Of ``count`` operations."""
-        each = Figure(
-            f"{self._name}, CPU of {self._unit}",
-            round(self._total_s / count * 1e6, 1),
-            "µs",
-            details={"steps": self._steps, "total_s": round(self._total_s, 3)},
+        return Growth(
+            self._work,
+            self._unit,
+            self._size,
+            self._total_s / count * 1e6,
+            self._longest_s * 1000,
+            self._longest_own_s * 1000,
+            self._steps,
+            self._total_s,
         )
-        longest = round(self._longest_s * 1000, 2)
-        yield each
-        details = {"without_collector_ms": round(self._longest_own_s * 1000, 2)}
-        yield Figure(f"{self._name}, longest stall", longest, "ms", STALL, details)
 
 
 class _Desk:
@@ -134,11 +160,11 @@ def _group_engine(desk: _Desk, limits: GroupLimits) -> GroupEngine:
     return engine
 
 
-def members(count: int) -> Iterator[Figure]:
+def members(count: int) -> Iterator[Growth]:
     """One Kafka group that so many members join, is balanced, and is joined by one more."""
     desk, key = _Desk(), GroupKey(GroupFamily.KAFKA, "g")
     engine = _group_engine(desk, GroupLimits(members_max=count + 1))
-    meter = _Meter(f"rebalance of {count} members", "a member")
+    meter = _Meter("rebalance of {} members", "a member", count)
     joined: list[Joined] = []
 
     def join(known: str = "") -> tuple[str, Joined | Deferred[Joined]]:
@@ -175,14 +201,14 @@ def members(count: int) -> Iterator[Figure]:
         with meter.step():
             engine.kafka.heartbeat(key, each.generation, each.member_id, None)
     join()
-    yield from meter.figures(count)
+    yield meter.growth(count)
 
 
-def groups(count: int) -> Iterator[Figure]:
+def groups(count: int) -> Iterator[Growth]:
     """So many groups, each of which commits an offset of ten partitions."""
     desk = _Desk()
     engine = _group_engine(desk, GroupLimits(groups_max=count + 1))
-    meter = _Meter(f"commits of {count} groups", "a commit")
+    meter = _Meter("commits of {} groups", "a commit", count)
     commits = [Commit("t", number, 5) for number in range(10)]
     for number in range(count):
         key = GroupKey(GroupFamily.KAFKA, f"g{number}")
@@ -193,16 +219,16 @@ def groups(count: int) -> Iterator[Figure]:
         desk.time = max(desk.time, engine.next_alarm())
         with meter.step():
             engine.on_alarm()
-    yield from meter.figures(count)
+    yield meter.growth(count)
 
 
-def transactional_ids(count: int) -> Iterator[Figure]:
+def transactional_ids(count: int) -> Iterator[Growth]:
     """So many ids, each of which has one transaction."""
     desk = _Desk()
     engine = TransactionEngine(TransactionLimits(ids_max=count), lambda: None)
     desk.apply = engine.apply
     engine.lead(desk, log_is_empty=True)
-    meter = _Meter(f"transactions of {count} ids", "a transaction")
+    meter = _Meter("transactions of {} ids", "a transaction", count)
     where = [TopicPartition("t", 0)]
     for number in range(count):
         key = TransactionKey(Family.KAFKA, f"id-{number}")
@@ -217,10 +243,10 @@ def transactional_ids(count: int) -> Iterator[Figure]:
         assert ending is not None
         with meter.step():
             engine.producers.complete(key, ending.serial)
-    yield from meter.figures(count)
+    yield meter.growth(count)
 
 
-def producers(count: int) -> Iterator[Figure]:
+def producers(count: int) -> Iterator[Growth]:
     """So many producers that write once in one partition, with a bound of as many; a snapshot;
     then a tenth more, for which others are forgotten; then all fall silent."""
     table, clock, end = ProducerTable(), [0.0], [0]
@@ -247,23 +273,23 @@ def producers(count: int) -> Iterator[Figure]:
         table.update(header._replace(producer_id=number), end[0])
         end[0] += 1
 
-    meter = _Meter(f"{count} producers", "a first write")
+    meter = _Meter("{} producers", "a first write", count)
     for number in range(count):
         with meter.step():
             write(number)
     with meter.step():
         table.mark(table.freeze(end[0]))
-    yield from meter.figures(count)
+    yield meter.growth(count)
 
     clock[0] += 3600
-    meter = _Meter(f"more than {count} producers", "a first write")
+    meter = _Meter("more than {} producers", "a first write", count)
     for number in range(count, count + count // 10):
         with meter.step():
             write(number)
     assert table.producer_count <= count
-    yield from meter.figures(count // 10)
+    yield meter.growth(count // 10)
 
-    meter = _Meter(f"forgetting {count} silent producers", "one of them")
+    meter = _Meter("forgetting {} silent producers", "one of them", count)
     known = table.producer_count
     for number in range(SLICES):
         with meter.step():
@@ -273,10 +299,10 @@ def producers(count: int) -> Iterator[Figure]:
             with meter.step():
                 append(expire_batch(end[0], 5, ProducerNamespace.NONE, producer_key=key))
     assert not table.producer_count
-    yield from meter.figures(known)
+    yield meter.growth(known)
 
 
-def measure() -> Iterator[Figure]:
+def measure() -> Iterator[Growth]:
     """All of it."""
     garbage.watch()  # as a node does when it has started
     gc.callbacks.append(collector)
