@@ -18,7 +18,11 @@ QUICK = {
         "transaction.partly-marked",
         "transaction.marker-appended",
     ),
-    "cursus": ("transaction.deciding", "transaction.staged-received"),
+    "cursus": (
+        "transaction.offsets-pending",
+        "transaction.deciding",
+        "transaction.staged-received",
+    ),
 }
 
 

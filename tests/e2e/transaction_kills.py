@@ -28,6 +28,7 @@ from paceline_cluster.processes import ProcessState
 from tests.integration.faults.cursus_bookkeeper import Bookkeeper
 
 COORDINATOR = (
+    "transaction.offsets-pending",
     "transaction.deciding",
     "transaction.prepared",
     "transaction.staged",
@@ -41,7 +42,9 @@ LEADER = (
     "transaction.marker-received",
     "transaction.marker-appended",
 )
-STAGED = frozenset({"transaction.staged", "transaction.staged-received"})
+STAGED = frozenset(
+    {"transaction.offsets-pending", "transaction.staged", "transaction.staged-received"}
+)
 """Points that only transactions whose records are staged come to: those of Cursus."""
 POINTS = {
     "native": tuple(each for each in (*COORDINATOR, *LEADER) if each not in STAGED),
