@@ -25,6 +25,9 @@ from paceline_node.transactions.records import (
 from paceline_node.transactions.store import TransactionStore
 
 _AT_ONCE = 200
+LOOKED_AT = 1000
+"""So many of those that changed longest ago are looked at: behind them nothing is older, unless
+the clock of a coordinator before this one was ahead."""
 _IDLE_KEPT_MS = 3600 * 1000
 
 
@@ -65,13 +68,17 @@ def _unused(
 ) -> Iterator[tuple[TransactionKey, Transaction]]:
     unused_before_ms = wall_ms - int(limits.unused_ids_kept_s * 1000)
     idle_before_ms = wall_ms - _IDLE_KEPT_MS
-    for key, found in store.transactions.items():  # whichever changed longest ago first
-        if key.family is not family:
-            continue
-        is_unused = found.state is State.EMPTY and not found.serial
-        if (is_unused and found.changed_ms <= unused_before_ms) or (
-            _is_idle(found) and found.changed_ms <= idle_before_ms
-        ):
+    yield from unchanged(store, store.unused[family], unused_before_ms)
+    yield from unchanged(store, store.idle[family], idle_before_ms)
+
+
+def unchanged(
+    store: TransactionStore, keys: Iterable[TransactionKey], before_ms: int
+) -> Iterator[tuple[TransactionKey, Transaction]]:
+    """Those of the first of ``keys`` that did not change after ``before_ms``."""
+    for key in islice(keys, LOOKED_AT):
+        found = store.transactions[key]
+        if found.changed_ms <= before_ms:
             yield key, found
 
 
@@ -96,7 +103,7 @@ def evicted_sinks(store: TransactionStore, wall_ms: int, limits: TransactionLimi
     before_ms = wall_ms - int(limits.unused_ids_kept_s * 1000)
     unused = (
         sink_entry(name, None)
-        for name, sink in store.sinks.items()
-        if sink.last_batch < 0 and sink.changed_ms <= before_ms and name not in store.of_sink
+        for name in islice(store.unused_sinks, LOOKED_AT)
+        if store.sinks[name].changed_ms <= before_ms and name not in store.of_sink
     )
     return list(islice(unused, _AT_ONCE))

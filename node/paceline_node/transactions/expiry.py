@@ -9,12 +9,14 @@ of new ids begin, above all that were forgotten.
 from __future__ import annotations
 
 import math
+from itertools import islice
 
 from paceline_node.coordination.machine import Entry
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import dropped_staging, left_staging
+from paceline_node.transactions.eviction import LOOKED_AT, unchanged
 from paceline_node.transactions.keys import Family
-from paceline_node.transactions.records import State, floor_entry, sink_entry, transaction_entry
+from paceline_node.transactions.records import floor_entry, sink_entry, transaction_entry
 
 _AT_ONCE = 200
 _SOON_S = 1.0
@@ -53,16 +55,14 @@ class Expiry:
         entries: list[Entry] = []
         known = store.floors.get(Family.CURSUS, 0)
         floor = known
-        for key, found in store.transactions.items():
-            if (
-                found.state is State.EMPTY or found.state.is_complete
-            ) and found.changed_ms < ids_before_ms:
-                entries.append(transaction_entry(key, None))
-                if key.family is Family.CURSUS:
-                    floor = max(floor, found.wire_epoch + 1)
-                if len(entries) == _AT_ONCE:
-                    break
-        for name, sink in store.sinks.items():
+        for family in Family:
+            for keys in (store.unused[family], store.idle[family]):
+                due = unchanged(store, keys, ids_before_ms - 1)
+                for key, found in islice(due, _AT_ONCE - len(entries)):
+                    entries.append(transaction_entry(key, None))
+                    if key.family is Family.CURSUS:
+                        floor = max(floor, found.wire_epoch + 1)
+        for name, sink in islice(store.sinks.items(), LOOKED_AT):
             if len(entries) >= _AT_ONCE:
                 break
             if sink.changed_ms < sinks_before_ms and name not in store.of_sink:

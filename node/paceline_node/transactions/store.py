@@ -25,7 +25,10 @@ class TransactionStore:
     """Read freely; only :meth:`apply` changes it. ``ongoing`` and ``prepared`` name the
     transactions in these states, ``of_sink`` the task attempts of a sink. ``open_count`` is how
     many partitions, groups and offsets all of them name. ``forgotten`` is told of each id that is
-    no more, ``grew`` of how many more an id names."""
+    no more, ``grew`` of how many more an id names. ``idle`` names, by family, the ids that have
+    had transactions and have none now, ``unused`` those that never had one, ``unused_sinks`` the
+    sinks that have committed nothing. Of these, and of ``sinks``, whichever changed longest ago
+    comes first."""
 
     def __init__(self) -> None:
         self.transactions: dict[TransactionKey, Transaction] = {}
@@ -33,12 +36,15 @@ class TransactionStore:
         self.grew: Callable[[TransactionKey, int], None] = lambda key, delta: None
         self.open_count = 0
         self.sinks: dict[str, Sink] = {}
+        self.unused_sinks: dict[str, None] = {}
         self.staged: dict[TransactionKey, dict[tuple[int, int], Staged]] = {}
         self.staged_bytes: dict[TransactionKey, int] = {}
         self.sequences: dict[TransactionKey, set[tuple[int, int]]] = {}
         """Of each id: serial and client's number of what is staged."""
         self.ongoing: dict[TransactionKey, None] = {}
         self.prepared: dict[TransactionKey, None] = {}
+        self.idle: dict[Family, dict[TransactionKey, None]] = {family: {} for family in Family}
+        self.unused: dict[Family, dict[TransactionKey, None]] = {family: {} for family in Family}
         self.of_sink: dict[str, dict[TransactionKey, None]] = {}
         self.total_staged_bytes = 0
         self.counts: Counter[Family] = Counter()
@@ -52,10 +58,9 @@ class TransactionStore:
             case Change(TransactionKey() as key, value):
                 assert value is None or isinstance(value, Transaction)
                 self._change_transaction(key, value)
-            case Change(SinkKey(sink), Sink() as value):
-                self.sinks[sink] = value
-            case Change(SinkKey(sink), None):
-                self.sinks.pop(sink, None)
+            case Change(SinkKey(sink), value):
+                assert value is None or isinstance(value, Sink)
+                self._change_sink(sink, value)
             case Change(FloorKey(family), Floor() as value):
                 self.floors[family] = value.wire_epoch
             case Change(StagedKey() as key, value):
@@ -71,6 +76,8 @@ class TransactionStore:
             self.grew(key, delta)
         self.ongoing.pop(key, None)
         self.prepared.pop(key, None)
+        self.idle[key.family].pop(key, None)
+        self.unused[key.family].pop(key, None)
         if before is not None and before.sink:
             attempts = self.of_sink[before.sink]
             attempts.pop(key, None)
@@ -84,8 +91,20 @@ class TransactionStore:
             self.ongoing[key] = None
         elif value.state.is_prepared:
             self.prepared[key] = None
+        elif value.state is State.EMPTY and not value.serial:
+            self.unused[key.family][key] = None
+        else:
+            self.idle[key.family][key] = None
         if value.sink:
             self.of_sink.setdefault(value.sink, {})[key] = None
+
+    def _change_sink(self, name: str, value: Sink | None) -> None:
+        self.sinks.pop(name, None)
+        self.unused_sinks.pop(name, None)
+        if value is not None:
+            self.sinks[name] = value
+            if value.last_batch < 0:
+                self.unused_sinks[name] = None
 
     def _change_staged(self, key: StagedKey, value: Staged | None) -> None:
         of_id = self.staged.setdefault(key.transaction, {})
@@ -112,11 +131,15 @@ class TransactionStore:
         """Forget everything."""
         self.transactions.clear()
         self.sinks.clear()
+        self.unused_sinks.clear()
         self.staged.clear()
         self.staged_bytes.clear()
         self.sequences.clear()
         self.ongoing.clear()
         self.prepared.clear()
+        for family in Family:
+            self.idle[family].clear()
+            self.unused[family].clear()
         self.of_sink.clear()
         self.total_staged_bytes = self.open_count = 0
         self.counts.clear()

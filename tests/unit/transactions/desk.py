@@ -98,6 +98,9 @@ class Desk:
             assert other.store.floors == self.engine.store.floors
             assert other.store.open_count == self.engine.store.open_count
             assert other.store.of_sink == self.engine.store.of_sink
+            assert other.store.idle == self.engine.store.idle
+            assert other.store.unused == self.engine.store.unused
+            assert other.store.unused_sinks == self.engine.store.unused_sinks
 
     # --- shorthand --------------------------------------------------------------------------------
 

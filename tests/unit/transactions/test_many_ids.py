@@ -1,0 +1,82 @@
+"""What as many transactional ids as there may be cost: counted in steps, for time depends on the
+machine. Nobody's request, and no alarm, looks through all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from paceline.errors import TransactionTooLarge
+from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transactions.limits import TransactionLimits
+from tests.unit.groups.test_large_groups import lines_of
+from tests.unit.transactions.desk import P0, Desk
+
+FEW, MANY = 2000, 8000
+DAY_S = 24 * 3600.0
+
+
+def crowded(count: int, *, opens: bool = False) -> Desk:
+    """As many ids as there may be; half of them have had a transaction, or have one open."""
+    desk = Desk(TransactionLimits(ids_max=count, open_partitions_max=10 * count))
+    for number in range(count):
+        key = TransactionKey(Family.KAFKA, str(number))
+        who = desk.init(key)
+        if number % 2:
+            desk.engine.producers.add_partitions(key, who, [P0])
+            if not opens:
+                desk.engine.producers.end(key, who, commits=True, bumps=False)
+                desk.finish(key)
+    return desk
+
+
+def refused(desk: Desk) -> None:
+    """Nobody gives way: all are in use, or were a moment ago."""
+    with suppress(TransactionTooLarge):
+        desk.init(TransactionKey(Family.KAFKA, "late"))
+        raise AssertionError("somebody gave way")
+
+
+def looked(desk: Desk) -> None:
+    """For ids that are to be forgotten; there is none."""
+    before = len(desk.engine.store.transactions)
+    desk.time += desk.limits.expiry_check_s
+    desk.engine.on_alarm()
+    assert len(desk.engine.store.transactions) == before
+
+
+@pytest.mark.parametrize("work", [refused, looked])
+def test_looking_for_ids_to_forget_costs_the_same_however_many_there_are(
+    work: Callable[[Desk], None],
+) -> None:
+    few, many = (crowded(count) for count in (FEW, MANY))
+    assert lines_of(lambda: work(many)) < 1.5 * lines_of(lambda: work(few))
+
+
+def test_all_are_forgotten_in_the_end_by_the_next_coordinator_too() -> None:
+    desk = crowded(1000)
+    desk.fail_over()
+    desk.advance(6 * DAY_S)
+    assert len(desk.engine.store.transactions) == 1000
+    desk.advance(2 * DAY_S)
+    assert not desk.engine.store.transactions
+    assert not any(desk.engine.store.idle.values())
+    desk.check_fold()
+
+
+def test_open_ones_and_young_ones_hide_no_old_one() -> None:
+    """Those that changed longest ago are looked at first, unused ones and others apart."""
+    desk = crowded(3000, opens=True)
+    desk.advance(61)
+    desk.init(TransactionKey(Family.KAFKA, "late"))
+    assert TransactionKey(Family.KAFKA, "0") not in desk.engine.store.transactions
+
+
+def test_ids_of_one_family_hide_none_of_another() -> None:
+    desk = crowded(3000)
+    for number in range(3000):
+        desk.init(TransactionKey(Family.CURSUS, str(number)))
+    desk.advance(61)
+    desk.init(TransactionKey(Family.CURSUS, "late"))
