@@ -304,8 +304,9 @@ class QuotaMachine(RuleBasedStateMachine):
             assert leader.forgotten == [] or len(leader.known()) < len(kept[where])
         else:
             if not known:
-                assert leader.quota.count(client) <= LIMITS.share
-                assert self.shares.count(client) <= LIMITS.per_client
+                assert leader.quota.count(client) <= LIMITS.per_partition // 2
+                everywhere = sum(each.quota.count(client) for each in self.leaders)
+                assert everywhere <= LIMITS.per_client
             owner[producer] = client
             self.used[where][producer] = self.clock[0]
             self.ended[where].discard(producer)

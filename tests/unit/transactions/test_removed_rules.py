@@ -19,7 +19,7 @@ import trio.testing
 
 from paceline.errors import PacelineError
 from paceline_node.groups import context as groups
-from paceline_node.groups import kafka_groups
+from paceline_node.groups import kafka_groups, seating
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_state import KafkaState
@@ -28,22 +28,20 @@ from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.listeners import kafka_coordinator_errors as errors
 from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi
-from paceline_node.replication.producer_quota import ProducerQuota
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.storage import compaction
 from paceline_node.transactions import context as transactions
 from paceline_node.transactions import staging
-from tests.unit.broken_rules import assert_found
 from tests.unit.groups import (
     test_kafka_groups,
     test_read_topics,
+    test_seating,
     test_topic_ids,
     test_transactional,
 )
 from tests.unit.groups.members import KEY
 from tests.unit.groups.test_large_groups import lines_of, rebalance
 from tests.unit.listeners import test_kafka_coordinator_errors
-from tests.unit.replication.test_producer_quota import QuotaMachine
 from tests.unit.services import test_transaction_endings
 from tests.unit.storage import test_transaction_compaction
 from tests.unit.transactions import test_producers, test_sinks, test_staging
@@ -151,6 +149,12 @@ RULES = (
         _set(KafkaState, "roster", _made_anew),
     ),
     Rule(
+        14,
+        "who comes back writes itself",
+        test_seating.test_a_member_that_comes_back_writes_no_more_than_itself,
+        _set(seating, "is_same", lambda *_: False),
+    ),
+    Rule(
         15,
         "what is large is written in pieces",
         test_staging.test_what_many_staged_records_leave_is_forgotten_in_pieces,
@@ -187,8 +191,3 @@ RULES = (
 def test_its_absence_is_noticed(rule: Rule) -> None:
     with rule.away(), pytest.raises((AssertionError, PacelineError, pytest.fail.Exception)):
         rule.test()
-
-
-def test_a_quota_without_bounds_is_found() -> None:
-    """Rule 6, by the machine of its clients."""
-    assert_found(QuotaMachine, mock.patch.object(ProducerQuota, "admit"))
