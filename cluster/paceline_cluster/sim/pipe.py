@@ -116,6 +116,11 @@ class SimStream(trio.abc.HalfCloseableStream):
         self.is_closed = False
         self.has_vanished = False
 
+    @property
+    def peer_host(self) -> str:
+        """Where the other end is."""
+        return self.out.target
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         self._check()
         await trio.lowlevel.checkpoint_if_cancelled()

@@ -169,10 +169,11 @@ async def _begins_tls(stream: trio.abc.Stream) -> bool:
 
 
 def client_of(stream: trio.abc.Stream) -> Client:
-    """Who connected, as far as the stream tells. In-memory streams are of this machine."""
+    """Who connected, as far as the stream tells. In-memory streams are of this machine; those of a
+    simulated network say by their ``peer_host`` whose share of everything they count for."""
     plain = plain_of(stream)
     if plain is None:
-        return Client("memory", is_loopback=True)
+        return Client(getattr(stream, "peer_host", "memory"), is_loopback=True)
     try:
         host, port = plain.socket.getpeername()[:2]
     except OSError:
