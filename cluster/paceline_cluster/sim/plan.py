@@ -103,7 +103,8 @@ class Plan:
     have a disk but no process until a fault starts one. ``losses`` is how many machines may have
     lost data at a time; above min ISR - 1 the cluster need not become whole again, but must not
     lie. ``keepings`` are the ways in which further topics do not keep all. ``troubled`` of the
-    ``members`` are static, slow or hang, and read a topic that dies now and then."""
+    ``members`` are static, slow or hang, and read a topic that dies now and then. ``audience`` is
+    the size of a Kafka group that reads nothing."""
 
     seed: int
     profile: str
@@ -132,6 +133,7 @@ class Plan:
     namers: int = 0
     keepings: tuple[Keeping, ...] = ()
     troubled: int = 0
+    audience: int = 0
 
     @property
     def ledger(self) -> TopicPlan:
@@ -246,6 +248,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         guests=guests,
         copying_guests=_copying_guests(seed, profile, guests),
         keepings=_keepings(seed, profile),
+        audience=random.Random(f"{seed}/{profile.name}/audience").choice(profile.audiences),
     )
 
 

@@ -21,7 +21,8 @@ class Profile:
     load, longer ones give more seeds. A run has two of the ``keepings``: ways in which topics do
     not keep all that is written. ``besides`` are weights of faults that strike now and then beside
     the others. Of Kafka's clients ``namers`` ask for producer ids alone. ``settings`` are those of
-    its nodes. ``troubled`` members of the group are there besides."""
+    its nodes. ``troubled`` members of the group are there besides, and beside Kafka's
+    clients a group of as many members as one of ``audiences``."""
 
     name: str
     about: str
@@ -42,6 +43,7 @@ class Profile:
     settings: Mapping[str, str] = field(default_factory=dict)
     besides: Mapping[str, float] = field(default_factory=dict)
     troubled: int = 0
+    audiences: tuple[int, ...] = (0,)
 
 
 _DISK_BESIDES = {
@@ -310,6 +312,16 @@ TROUBLES = Profile(
     pauses_s=_SLOW,
     troubled=3,
 )
+AUDIENCE = Profile(
+    "audience",
+    "a group of hundreds of members, a few of whom come and go, while its coordinators fall",
+    {"kill": 25, "stop": 15, "suspend": 15, "cut": 20, "move": 10, "reset": 10, "slow-link": 5},
+    slot_s=(1.0, 3.0),
+    nodes=(3,),
+    invites=("kafka",),
+    pauses_s=_SLOW,
+    audiences=(100, 200, 300),
+)
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 
 HARMED = (ROT, HEADERS, LOSS, UNREADABLE, STALE, EXCHANGED, TORN, WAITING, DESCRIPTORS)
@@ -334,6 +346,7 @@ PROFILES = {
         FORGETFUL,
         FORCED,
         TROUBLES,
+        AUDIENCE,
         *HARMED,
         QUIET,
     )

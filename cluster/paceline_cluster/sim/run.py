@@ -203,7 +203,9 @@ class Run:
             self.oracle.fail("V2", f"no service after {WARM_UP_S} s: {health.complaint()}")
             return
         await while_connected(self.cluster, "10.0.2.1", self._rng, self._create_topics)
-        company = gather(self.plan, self.recorder, self.judge, self.keepers, self._rng)
+        company = self.company = gather(
+            self.plan, self.recorder, self.judge, self.keepers, self._rng
+        )
         async with trio.open_nursery() as clients:
             for number, client in enumerate(company.all):
                 host = self.hosts[client.name] = f"10.0.1.{number + 1}"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from paceline.client.client import Client
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.guests import cursus_member, kafka_member
+from paceline_cluster.sim.guests.audience import Audience
 from paceline_cluster.sim.guests.copied import copying_of
 from paceline_cluster.sim.guests.copier import GuestCopier
 from paceline_cluster.sim.guests.copy_rule import CopyRule
@@ -31,7 +32,7 @@ from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import while_connected
 
 GuestReader = CursusReader | CursusMember | KafkaReader | KafkaMember | KafkaNamer | DrivenMember
-Producer = GuestWriter | KafkaPipeline | GuestCopier
+Producer = GuestWriter | KafkaPipeline | GuestCopier | Audience
 _MEMBERS = 2
 _COPIERS = {Guest.CURSUS: CursusCopier, Guest.KAFKA: KafkaCopier}
 
@@ -69,6 +70,8 @@ def invited(plan: Plan, recorder: Recorder) -> tuple[list[Producer], list[GuestR
         rule = CopyRule(copying_of(plan, guest))
         kind = _COPIERS[guest]
         writers += [kind(f"{guest.value}-copier{n}", rule, fork()) for n in range(_MEMBERS)]
+    if plan.audience:
+        writers.append(Audience("audience", plan.audience, fork()))
     return writers, others
 
 

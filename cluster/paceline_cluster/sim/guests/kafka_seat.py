@@ -39,7 +39,8 @@ class KafkaSeat:
         self._count = partitions
         self._session_ms = session_ms
         self._instance = instance
-        self._dealt: tuple[wire.SyncGroupRequestAssignment, ...] = ()
+        self.dealing: dict[str, tuple[int, ...]] = {}
+        """What the leader gives to whom; empty where another one leads."""
 
     async def join(self, link: KafkaLink) -> None:
         """Be in the next generation."""
@@ -60,7 +61,7 @@ class KafkaSeat:
             self.id = told.member_id
         raise_for(told.error_code, "JOIN_GROUP")
         self.id, self.generation = told.member_id, told.generation_id
-        self._dealt = self._deal(told) if told.leader == self.id else ()
+        self.dealing = self._deal(told) if told.leader == self.id else {}
 
     async def sync(self, link: KafkaLink) -> list[int]:
         """The partitions to read."""
@@ -69,7 +70,12 @@ class KafkaSeat:
             generation_id=self.generation,
             member_id=self.id,
             group_instance_id=self._instance,
-            assignments=self._dealt,
+            assignments=tuple(
+                wire.SyncGroupRequestAssignment(
+                    member_id=member, assignment=Assignment({self._topic: dealt}).to_bytes()
+                )
+                for member, dealt in self.dealing.items()
+            ),
         )
         told = await link.ask(request, 3, wire.SyncGroupResponse, within_s=_JOIN_S)
         raise_for(told.error_code, "SYNC_GROUP")
@@ -93,14 +99,9 @@ class KafkaSeat:
         request = wire.LeaveGroupRequest(group_id=self._group, members=(leaver,))
         await link.ask(request, 3, wire.LeaveGroupResponse)
 
-    def _deal(self, told: wire.JoinGroupResponse) -> tuple[wire.SyncGroupRequestAssignment, ...]:
+    def _deal(self, told: wire.JoinGroupResponse) -> dict[str, tuple[int, ...]]:
         members = sorted(each.member_id for each in told.members)
-        return tuple(
-            wire.SyncGroupRequestAssignment(
-                member_id=member,
-                assignment=Assignment(
-                    {self._topic: tuple(range(number, self._count, len(members)))}
-                ).to_bytes(),
-            )
+        return {
+            member: tuple(range(number, self._count, len(members)))
             for number, member in enumerate(members)
-        )
+        }
