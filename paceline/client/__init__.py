@@ -14,8 +14,9 @@ from paceline.client.coordinated_consumer import CoordinatedConsumer
 from paceline.client.driven import DrivenSettings
 from paceline.client.endpoint import Endpoint
 from paceline.client.fetcher import OutOfRange
-from paceline.client.group_consumer import GroupConsumer, GroupMember
+from paceline.client.group_consumer import GroupConsumer
 from paceline.client.group_settings import GroupSettings, RebalanceListener
+from paceline.client.hands import GroupMember
 from paceline.client.portion import Portion
 from paceline.client.position import Position
 from paceline.client.producer import Delivery, Producer

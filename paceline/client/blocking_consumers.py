@@ -13,6 +13,7 @@ from paceline.client import group_consumer as trio_group
 from paceline.client import group_settings
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.facade import Open, blocking_twin
+from paceline.client.hands import GroupMember
 from paceline.client.loop_thread import Held, LoopThread
 from paceline.client.position import Position
 from paceline.client.shared_consumer import SharedConsumer
@@ -101,8 +102,15 @@ class Consumer(Open[trio_consumer.Consumer]):
         return self._call(lambda inner: inner.position(at))
 
     def positions(self) -> dict[TopicPartition, int]:
-        """:meth:`position` of every assigned partition."""
-        return {at: self.position(at) for at in self.assignment}
+        """:meth:`position` of every assigned partition that has begun."""
+        return self._call(self._positions)
+
+    def _positions(self, inner: trio_consumer.Consumer) -> dict[TopicPartition, int]:
+        """As :meth:`positions`, in the loop: nothing moves while it is asked."""
+        found = inner.positions()
+        if self._batch is not None and self._batch.at in found:
+            found[self._batch.at] = self._next_offset
+        return found
 
     def seek(self, at: TopicPartition, to: Position) -> None:
         """As :meth:`paceline.client.Consumer.seek`."""
@@ -186,6 +194,10 @@ class _SharedConsumer(Consumer):
         self._drop_moved()
         return super().position(at)
 
+    def _positions(self, inner: trio_consumer.Consumer) -> dict[TopicPartition, int]:
+        self._drop_moved()
+        return super()._positions(inner)
+
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int | None]:
@@ -210,7 +222,7 @@ class GroupConsumer(_SharedConsumer):
         return self._member.generation
 
     @property
-    def member(self) -> trio_group.GroupMember:
+    def member(self) -> GroupMember:
         """As :attr:`paceline.client.GroupConsumer.member`."""
         return self._member.member
 
@@ -227,8 +239,12 @@ class GroupConsumer(_SharedConsumer):
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """As :meth:`paceline.client.GroupConsumer.commit`."""
-        offsets = self.positions() if offsets is None else offsets
-        self._loop.call(functools.partial(self._member.commit, offsets))
+
+        async def commit() -> None:
+            reached = self._positions(self._member) if offsets is None else offsets
+            await self._member.commit(reached)
+
+        self._loop.call(commit)
 
 
 class CoordinatedConsumer(_SharedConsumer):
@@ -249,5 +265,9 @@ class CoordinatedConsumer(_SharedConsumer):
 
     def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """As :meth:`paceline.client.CoordinatedConsumer.commit`."""
-        offsets = self.positions() if offsets is None else offsets
-        self._loop.call(functools.partial(self._driven.commit, offsets))
+
+        async def commit() -> None:
+            reached = self._positions(self._driven) if offsets is None else offsets
+            await self._driven.commit(reached)
+
+        self._loop.call(commit)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
@@ -12,9 +11,10 @@ from paceline.client.consumer import Consumer
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
-from paceline.client.hands import Hands
+from paceline.client.hands import GroupMember, Hands
 from paceline.client.membership import Membership
 from paceline.client.metadata import Metadata
+from paceline.client.offsets import MISSING_PARTITION_S
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.progress import Offsets
@@ -24,8 +24,8 @@ from paceline.client.settings import ClientSettings, ConsumerSettings
 from paceline.client.shared_consumer import SharedConsumer
 from paceline.client.starts import Starts
 from paceline.errors import (
+    ErrorCode,
     IllegalGeneration,
-    InvalidRequest,
     OffsetOutOfRange,
     PacelineError,
     UnknownTopicOrPartition,
@@ -34,7 +34,6 @@ from paceline.errors import (
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import (
-    NO_GENERATION,
     CommitOffsets,
     OffsetResults,
     OffsetToCommit,
@@ -46,29 +45,6 @@ HAND_BACK_S = 1.0
 """How long giving up partitions waits for the record in hand, to be committed with the others."""
 CLOSE_S = 5.0
 """How long closing may take, callbacks and the last commit included."""
-
-
-class Holder(Protocol):
-    """Who knows which records a program has taken."""
-
-    def check_held(self, offsets: Offsets) -> None:
-        """Raises IllegalGeneration for what others may read by now, or will read again."""
-
-    def offsets_sent(self, offsets: Offsets) -> None:
-        """A transaction has these."""
-
-    def offsets_refused(self, offsets: Offsets) -> None:
-        """The transaction that should have had these is lost."""
-
-
-class GroupMember(NamedTuple):
-    """Who commits offsets in a group; ``generation`` -1 and no id: nobody in particular."""
-
-    group: str
-    generation: int = NO_GENERATION
-    member_id: str = ""
-    instance_id: str | None = None
-    holder: Holder | None = None
 
 
 class GroupConsumer(SharedConsumer):
@@ -117,6 +93,9 @@ class GroupConsumer(SharedConsumer):
             isolation=isolation,
             latest=out_of_range is OutOfRange.LATEST,
         )
+        self._begun: dict[TopicPartition, int] = {}
+        """Where partitions began of which nothing was committed, if not at their start."""
+        self._paused: set[TopicPartition] = set()
         self._waiting = 0
         self._asked = trio.Event()
         self._asked_before = (-1, 0.0)  # how often, and when that was seen
@@ -150,7 +129,9 @@ class GroupConsumer(SharedConsumer):
         record in hand included, or ``offsets`` (the next ones to read) of assigned partitions.
 
         Raises IllegalGeneration, UnknownMember or RebalanceInProgress when the partitions are being
-        moved: nothing is committed then, and they will be read again from the last commit.
+        moved: nothing is committed then, and they will be read again from the last commit. What was
+        reached in a topic that no longer exists counts for nothing, and nor does anything else
+        suffer; it takes 10 s until a topic counts as one.
         """
         if offsets is None:
             self._progress.hand_back()
@@ -160,8 +141,24 @@ class GroupConsumer(SharedConsumer):
             foreign = [str(at) for at in offsets if at not in self._readers]
             if foreign:
                 raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
-        await self._commit(offsets)
+        unknown = await self._commit(offsets)
+        if unknown:
+            await self._commit_known({at: offsets[at] for at in unknown})
         self._hands.sent(offsets)
+
+    async def _commit_known(self, offsets: Offsets) -> None:
+        """Commit what the coordinator said it knows no partition for. It may have heard of a topic
+        late, so only a long absence counts. Raises as :meth:`commit`."""
+        moves, attempts = self.moves, 0
+        late_at = trio.current_time() + MISSING_PARTITION_S
+        while offsets and trio.current_time() < late_at:
+            await trio.sleep(self._backoff.pause_s(attempts))
+            attempts += 1
+            unknown = await self._commit(offsets, moves)
+            offsets = {at: offsets[at] for at in unknown}
+        for at in offsets:
+            if at in self._readers:
+                self._put_off(at)
 
     @property
     def member(self) -> GroupMember:
@@ -198,21 +195,40 @@ class GroupConsumer(SharedConsumer):
 
     async def rewind(self) -> None:
         """Go back to what the group has committed, as after a transaction that was aborted: what
-        was taken and not committed is read again. Raises as :meth:`committed`."""
-        self._hands.drop_all()
-        moves = self.moves
-        for at, offset in (await self.committed()).items():
-            if self.moves != moves:
-                return  # whatever is assigned now begins there anyway
-            try:
-                await self.seek(at, self._first if offset is None else Position.at(offset))
-            except InvalidRequest:
-                if self.moves == moves:
-                    raise
+        was taken and not committed is read again. A partition of which nothing is committed goes
+        back to where it began. One whose place nobody can tell now, for want of a leader, of its
+        topic, or of the end of an open transaction, keeps no other waiting, and begins when it can.
 
-    @property
-    def _first(self) -> Position:
-        return Position.LATEST if self._reset is OutOfRange.LATEST else Position.EARLIEST
+        Raises what asking the group's coordinator raises, and OffsetOutOfRange; nothing has changed
+        then, nor when it is cancelled before it has the answer: offsets are refused as before.
+        """
+        moves = self.moves
+        committed = await self._ask_committed(self.assignment)
+        if self.moves == moves:
+            self._go_back(committed)
+            await self._starts.settled(START_S)
+        else:
+            self._hands.drop_all()  # whatever is assigned now begins there anyway
+
+    def _go_back(self, committed: Mapping[TopicPartition, int | None]) -> None:
+        places = {
+            at: self._begun.get(at) if offset is None else offset
+            for at, offset in committed.items()
+            if at in self._readers
+        }
+        self._check_begin(places)
+        unstable = [at for at in self._readers if at not in committed]
+        self._hands.drop_all()
+        for at, place in places.items():
+            if place is not None:
+                self._readers[at].seek(place)
+                self._progress.move(at, place)
+        anew: list[TopicPartition] = [at for at, place in places.items() if place is None]
+        self._unread([*anew, *unstable])
+        self._begin_known(dict.fromkeys(anew))
+        if unstable:
+            self._begin_later(unstable)
+        self._fetcher.wake()
 
     async def __anext__(self) -> ConsumedRecord:
         """The next record; the one before counts as done. Never ends."""
@@ -249,15 +265,26 @@ class GroupConsumer(SharedConsumer):
 
     def _put_off(self, at: TopicPartition) -> None:
         """Its topic was deleted: no reason to end a reader of others."""
-        Consumer.unassign(self, [at])
-        self._progress.end([at])
+        self._unread([at])
         self._hands.lose(at)
         self._begin_later([at])
 
-    async def _commit(self, offsets: Offsets) -> None:
+    def _unread(self, partitions: Iterable[TopicPartition]) -> None:
+        """These have yet to begin again."""
+        Consumer.unassign(self, partitions)
+        self._progress.end(partitions)
+        for at in partitions:
+            self._begun.pop(at, None)
+
+    async def _commit(self, offsets: Offsets, moves: int | None = None) -> list[TopicPartition]:
+        """Those of ``offsets`` for which the coordinator knows no partition; the others are
+        committed. All were reached after so many ``moves``, by default as many as now."""
+        moves = self.moves if moves is None else moves
         async with self._committing:
             if not offsets:
-                return
+                return []
+            if self.moves != moves:
+                raise IllegalGeneration(f"group {self.group}: given up before it was committed")
             membership = self._membership
             request = CommitOffsets(
                 self.group,
@@ -278,10 +305,19 @@ class GroupConsumer(SharedConsumer):
             except PacelineError as error:
                 membership.lost_by(error)
                 raise
+            unknown = []
+            refusal: PacelineError | None = None
             for result in results.partitions:
-                if result.error:
-                    raise error_for(result.error, f"committing {result.topic}/{result.partition}")
-            self._progress.committed(offsets)
+                at = TopicPartition(result.topic, result.partition)
+                if result.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    unknown.append(at)
+                elif result.error:
+                    refusal = refusal or error_for(result.error, f"committing {at}")
+                else:
+                    self._progress.committed({at: offsets[at]})
+            if refusal is not None:
+                raise refusal
+            return unknown
 
     async def _commit_done(self) -> None:
         """Commit by itself; what a member no more cannot commit, others read again."""
@@ -326,12 +362,15 @@ class GroupConsumer(SharedConsumer):
         if unstable:
             self._begin_later(unstable)
 
+    def _check_begin(self, committed: Mapping[TopicPartition, int | None]) -> None:
+        rest = [str(at) for at, offset in committed.items() if offset is None]
+        if rest and self._reset is OutOfRange.FAIL:
+            raise OffsetOutOfRange(f"group {self.group} has committed nothing of {', '.join(rest)}")
+
     def _begin_known(self, committed: Mapping[TopicPartition, int | None]) -> None:
+        self._check_begin(committed)
         starts = {at: offset for at, offset in committed.items() if offset is not None}
         rest = [at for at, offset in committed.items() if offset is None]
-        if rest and self._reset is OutOfRange.FAIL:
-            named = ", ".join(map(str, rest))
-            raise OffsetOutOfRange(f"group {self.group} has committed nothing of {named}")
         for at in starts:
             self._starts.forget(at)
         self._begin_at(starts)
@@ -348,6 +387,15 @@ class GroupConsumer(SharedConsumer):
     def _started(self, at: TopicPartition, offset: int) -> None:
         is_last = self._reset is OutOfRange.LATEST
         self._begin_at({at: offset}, are_committed=not is_last)
+        if is_last:
+            self._begun[at] = offset
+
+    def _begin_at(
+        self, starts: Mapping[TopicPartition, int], *, are_committed: bool = True
+    ) -> None:
+        super()._begin_at(starts, are_committed=are_committed)
+        for at in self._paused.intersection(starts):
+            super().pause(at)
 
     async def _begin_again(self, partitions: Sequence[TopicPartition], moves: int) -> None:
         """Ask until the group can say where these begin: their transactions end, and a topic that
@@ -374,8 +422,19 @@ class GroupConsumer(SharedConsumer):
             offsets = await self._finder.resolve({at: to}, self.isolation)
             if self._starts.forget(at):
                 self._begin_at(offsets, are_committed=False)
+                self._begun[at] = offsets[at]
                 return
         await super().seek(at, to)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """As :meth:`Consumer.pause`, also of those that have not begun yet; until they move."""
+        begun = [at for at in partitions if at not in self._starts.waiting]
+        super().pause(*begun)
+        self._paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        self._paused.difference_update(partitions)
+        super().resume(*[at for at in partitions if at not in self._starts.waiting])
 
     def is_stuck(self) -> bool:
         most_s = self._settings.max_poll_interval_s
@@ -403,6 +462,8 @@ class GroupConsumer(SharedConsumer):
             if self._settings.auto_commit_s is not None:
                 await self._commit_done()
         self._starts.clear()
+        self._begun.clear()
+        self._paused.clear()
         self._end([at for at in partitions if at in self._readers])
 
     # --- tasks ------------------------------------------------------------------------------------

@@ -9,10 +9,36 @@ commit a second copy. The program is told so once: what it takes after that is n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
+from paceline.client.progress import Offsets
 from paceline.types import TopicPartition
+from paceline.wire.native.groups import NO_GENERATION
 
 _NEVER = -1
+
+
+class Holder(Protocol):
+    """Who knows which records a program has taken."""
+
+    def check_held(self, offsets: Offsets) -> None:
+        """Raises IllegalGeneration for what others may read by now, or will read again."""
+
+    def offsets_sent(self, offsets: Offsets) -> None:
+        """A transaction has these."""
+
+    def offsets_refused(self, offsets: Offsets) -> None:
+        """The transaction that should have had these is lost."""
+
+
+class GroupMember(NamedTuple):
+    """Who commits offsets in a group; ``generation`` -1 and no id: nobody in particular."""
+
+    group: str
+    generation: int = NO_GENERATION
+    member_id: str = ""
+    instance_id: str | None = None
+    holder: Holder | None = None
 
 
 class Hands:

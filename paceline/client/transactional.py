@@ -21,7 +21,7 @@ import trio
 
 from paceline.client.batching import Identity
 from paceline.client.coordinator import Coordinator, TransactionCoordinator
-from paceline.client.group_consumer import GroupMember
+from paceline.client.hands import GroupMember
 from paceline.client.metadata import Metadata
 from paceline.client.pool import ConnectionPool
 from paceline.client.producer import Producer

@@ -7,6 +7,7 @@ copied once, in order, by whoever it was assigned to (:mod:`paceline_cluster.cha
 
 from __future__ import annotations
 
+import math
 import random
 
 import trio
@@ -22,6 +23,7 @@ from paceline.client import (
     TransactionalSettings,
 )
 from paceline.errors import PacelineError
+from paceline.types import TopicPartition
 from paceline_cluster.chaos.copies import Copying, copy_of
 
 MEMBERSHIP = GroupSettings(auto_commit_s=None, session_timeout_s=6.0)
@@ -31,8 +33,18 @@ SETTINGS = TransactionalSettings(
 _AGAIN_S = 0.3
 
 
+_BATCHES = 3
+"""At most so many are copied in one transaction."""
+_MORE_S = 0.1
+"""How long a transaction waits for another batch."""
+
+
 class _Anew(Exception):
-    """What was read is to be read again, from where the group is."""
+    """What was read is to be read again, from where the group is, by whoever comes then."""
+
+
+class _Aborted(Exception):
+    """The same, by this member: it goes back, and on."""
 
 
 class Copier:
@@ -84,24 +96,42 @@ class Copier:
             out_of_range=OutOfRange.EARLIEST,
         ) as consumer:
             with trio.move_on_after(self._rng.uniform(*self._lives)):
-                async for batch in consumer.batches():
-                    await self._copy(producer, consumer, batch)
+                while True:
+                    try:
+                        await self._copy_some(producer, consumer)
+                    except _Aborted:
+                        await consumer.rewind()
         raise _Anew
 
-    async def _copy(
-        self, producer: TransactionalProducer, consumer: GroupConsumer, batch: ConsumedBatch
-    ) -> None:
+    async def _copy_some(self, producer: TransactionalProducer, consumer: GroupConsumer) -> None:
         await producer.begin()
+        try:
+            offsets: dict[TopicPartition, int] = {}
+            for number in range(self._rng.randint(1, _BATCHES)):
+                batch = None
+                with trio.move_on_after(_MORE_S if number else math.inf):
+                    batch = await consumer.next_batch()
+                if batch is not None:
+                    offsets[batch.at] = await self._copy(producer, batch)
+            await producer.send_offsets(offsets, consumer.member)
+        except PacelineError:
+            if not producer.in_transaction:
+                raise
+            await producer.abort()
+            raise _Aborted from None
+        if self._rng.random() < self._abort:
+            await producer.abort()
+            raise _Aborted
+        if self._rng.random() < self._vanish or self.stopping:
+            raise _Anew
+        await producer.commit()
+
+    async def _copy(self, producer: TransactionalProducer, batch: ConsumedBatch) -> int:
+        """Where it ends."""
         to = self._copying.partition_of(batch.at.partition)
         read_to = batch.first_offset
         for record in batch.records():
             copy = copy_of(batch.at.partition, record.offset, record.value or b"")
             await producer.submit(self._copying.copies, copy, partition=to)
             read_to = record.offset + 1
-        await producer.send_offsets({batch.at: read_to}, consumer.member)
-        if self._rng.random() < self._abort:
-            await producer.abort()
-            raise _Anew
-        if self._rng.random() < self._vanish or self.stopping:
-            raise _Anew
-        await producer.commit()
+        return read_to
