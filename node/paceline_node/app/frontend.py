@@ -59,7 +59,6 @@ from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.security.tls import server_context
 from paceline_node.services.bounds import BoundsService
-from paceline_node.services.client_batches import ClientBatches
 from paceline_node.services.hanging_offsets import HangingOffsets
 from paceline_node.services.hanging_transactions import HangingTransactions
 from paceline_node.services.producer_expiry import (
@@ -171,12 +170,7 @@ class Frontend:
             meta.cluster_id,
             meta.node_id,
             software,
-            ProduceHandler(
-                surface.records,
-                surface.transactional_produce,
-                surface.transactions,
-                ClientBatches(env),
-            ),
+            ProduceHandler(surface.produce),
             self._fetch,
             {
                 **requests.handlers(),

@@ -21,7 +21,6 @@ from paceline_node.env import Env
 from paceline_node.listeners.cursus_errors import as_cursus
 from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
-from paceline_node.security.principals import Operation
 from paceline_node.services.numbered import Appended, NumberedAppender, Wish
 from paceline_node.services.records import RecordService
 from paceline_node.services.routing import LeaderRouting
@@ -109,7 +108,7 @@ class CursusProduce:
         name = batch.topic
         if not is_valid_topic_name(name) or is_internal_topic(name):
             raise CursusError("invalid_topic_name", f"topic={quoted(name)}")
-        self._records.permit(call.principal, Operation.PRODUCE, name)
+        self._records.admit_producer(call.principal, name)
         if batch.partition == -1:
             topic = await self._places.topic(name)
             batch = batch._replace(partition=self.choose(topic, batch.records[0].key))

@@ -166,7 +166,7 @@ class CursusTransactions:
         all are. The answers say how many are staged by now, not how many were when it was one's
         turn."""
         fence, name = published[0].fence, published[0].topic
-        self._records.permit(call.principal, Operation.PRODUCE, name)
+        self._records.admit_producer(call.principal, name)
         topic = await self._places.topic(name)
         refusals = [_misplaced(each, topic) for each in published]
         records = [

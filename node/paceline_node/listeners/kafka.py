@@ -54,7 +54,7 @@ class KafkaListener:
         handlers = _handlers(env, surface, fetch)
         names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
         self._shared = KafkaShared(
-            KafkaProduce(env, surface.records, surface.transactions, surface.transactional_produce),
+            KafkaProduce(env, surface.produce),
             handlers,
             apis.advertised(_ALWAYS | handlers.keys()),
             limits,

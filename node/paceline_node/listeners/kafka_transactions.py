@@ -142,7 +142,7 @@ class KafkaTransactions:
         refused = {}
         async for topic, number in call.pace.each(named):
             try:
-                self._records.permit(call.principal, Operation.PRODUCE, topic)
+                self._records.admit_producer(call.principal, topic)
             except PacelineError as error:
                 refused[topic, number] = code_of(error)
             else:

@@ -76,7 +76,7 @@ class V1Records:
 
     async def produce(self, request: Produce, call: Call) -> bytes:
         """Append one record; the payload of the OK line. Raises V1Error as spec v1 5 and 7."""
-        self._service.permit(call.principal, Operation.PRODUCE, request.topic)
+        self._service.admit_producer(call.principal, request.topic)
         is_new = self._topics.find(request.topic) is None
         topic = await self._ensure_for_produce(request.topic, call)
         partition = partition_for(request.key, len(topic.partitions))

@@ -7,6 +7,8 @@ one call for a request, none for a record.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from paceline.errors import (
     AuthorizationFailed,
     NotLeader,
@@ -14,7 +16,7 @@ from paceline.errors import (
     PolicyViolation,
     UnknownTopicOrPartition,
 )
-from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId
+from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, is_internal_topic
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Operation, Principal
@@ -23,6 +25,15 @@ from paceline_node.services.topics import TopicService
 
 LOG = "log"
 """The kind of topic that any protocol writes records to."""
+
+
+class Refused(NamedTuple):
+    """A part of a request that was not done, or of which nobody can tell, as ``error`` says. The
+    leader and its epoch, -1 where they are not known or of no use to whoever asked."""
+
+    error: PacelineError
+    leader: NodeId = NO_NODE
+    leader_epoch: LeaderEpoch = NO_EPOCH
 
 
 class RecordService:
@@ -34,17 +45,23 @@ class RecordService:
         self._topics = topics
 
     def permit(self, principal: Principal, operation: Operation, topic: str) -> None:
-        """Raise AuthorizationFailed unless ``principal`` may ``PRODUCE`` to, ``CONSUME`` from or
-        ``DESCRIBE`` (see offsets of) a topic; PolicyViolation for ``PRODUCE`` to a topic whose kind
-        has a protocol of its own (SETTLED P6, P7)."""
+        """Raise AuthorizationFailed unless ``principal`` may ``CONSUME`` from or ``DESCRIBE`` (see
+        offsets of) a topic."""
         self._access.topic(principal, operation, topic)
-        if operation is Operation.PRODUCE:
-            found = self._topics.find(topic)
-            if found is not None and found.kind != LOG:
-                raise PolicyViolation(
-                    f"topic {topic} is of kind {found.kind}: it takes no records, only what the "
-                    "protocol of its kind writes"
-                )
+
+    def admit_producer(self, principal: Principal, topic: str) -> None:
+        """Raise AuthorizationFailed unless ``principal`` may write to a topic, which need not
+        exist; PolicyViolation for one that takes no records from clients: internal ones, and those
+        whose kind has a protocol of its own (SETTLED P6, P7)."""
+        self._access.topic(principal, Operation.PRODUCE, topic)
+        found = self._topics.find(topic)
+        if found is not None and found.kind != LOG:
+            raise PolicyViolation(
+                f"topic {topic} is of kind {found.kind}: it takes no records, only what the "
+                "protocol of its kind writes"
+            )
+        if is_internal_topic(topic):
+            raise PolicyViolation(f"{topic}: internal topics take no records from clients")
 
     def permit_replica(self, principal: Principal) -> None:
         """Raise AuthorizationFailed unless ``principal`` may act as a replica."""
@@ -72,10 +89,22 @@ class RecordService:
     ) -> tuple[NodeId, LeaderEpoch]:
         """The leader and its epoch as the metadata here have them, for an answer that says
         ``error``; -1 when nobody is known, and to those who may not use the topic."""
+        return self.refusal(error, topic, number)[1:]
+
+    def refusal(self, error: PacelineError, topic: str, number: int) -> Refused:
+        """What to tell of a part that ``error`` has ended: the leader and its epoch as the metadata
+        here have them, -1 when nobody is known, and to those who may not use the topic."""
+        _make_bare(error)
         if isinstance(error, AuthorizationFailed):
-            return NO_NODE, NO_EPOCH
+            return Refused(error)
         try:
             registration = self._topics.partition(topic, number)
         except UnknownTopicOrPartition:
-            return NO_NODE, NO_EPOCH
-        return registration.leader, registration.leader_epoch
+            return Refused(error)
+        return Refused(error, registration.leader, registration.leader_epoch)
+
+
+def _make_bare(error: PacelineError) -> None:
+    """Drop the frames that an error came through: they hold the request's memory, and it may wait
+    long for the other parts."""
+    error.__traceback__ = error.__context__ = error.__cause__ = None

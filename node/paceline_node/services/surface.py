@@ -18,6 +18,7 @@ from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
 from paceline_node.services.claims import Claims
 from paceline_node.services.groups import GroupService
+from paceline_node.services.produce import ProduceService
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.roles import RoleService
@@ -51,6 +52,7 @@ class Surface:
     the policy first (SETTLED P11)."""
 
     records: RecordService
+    produce: ProduceService
     topics: TopicService
     roles: RoleService
     producer_ids: ProducerIdService
@@ -58,7 +60,6 @@ class Surface:
     groups: GroupService
     transactions: TransactionService
     transaction_offsets: TransactionOffsets
-    transactional_produce: TransactionalProduce
     segments: SegmentService
     claims: Claims
     trimming: TrimService
@@ -111,6 +112,7 @@ class Surface:
         )
         return cls(
             records,
+            ProduceService(env, records, coordinator, transactions.produce),
             topics,
             RoleService(env, node_id, store, controller, table, access),
             producer_ids,
@@ -120,7 +122,6 @@ class Surface:
             groups,
             coordinator,
             TransactionOffsets(groups, coordinator, transactions.partners),
-            transactions.produce,
             SegmentService(env, node_id, access, table, topics),
             Claims(env, records),
             TrimService(access, records, topics),

@@ -93,6 +93,9 @@ class Failing:
     def permit(self, *_: object) -> None:
         pass
 
+    def admit_producer(self, *_: object) -> None:
+        pass
+
     def has_partition(self, *_: object) -> bool:
         return True
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import trio
 
-from paceline.errors import RequestTimedOut
+from paceline.errors import RequestTimedOut, UnknownTopicOrPartition
 from paceline.types import Acks
 from paceline.wire.batch import build_batch
 from paceline.wire.kafka import apis, records
@@ -19,6 +19,8 @@ from paceline_node.memory import Portion, unlimited
 from paceline_node.pace import Pace
 from paceline_node.replication.partition import Done
 from paceline_node.security.principals import ANONYMOUS
+from paceline_node.services.produce import ProduceService
+from paceline_node.services.records import RecordService
 from paceline_node.stretches import at_once
 from paceline_node.turns import Turns
 
@@ -29,7 +31,19 @@ class Waiting:
     def __init__(self) -> None:
         self.dones: list[Done] = []
 
-    def permit(self, *_: object) -> None:
+    def topic(self, *_: object) -> None:
+        pass
+
+    def find(self, _topic: str) -> None:
+        pass
+
+    def partition(self, topic: str, _number: int) -> None:
+        raise UnknownTopicOrPartition(topic)
+
+    def get(self, *_: object) -> Waiting:
+        return self
+
+    def check_epoch(self, _epoch: int) -> None:
         pass
 
     def wall_ms(self) -> int:
@@ -43,21 +57,19 @@ class Waiting:
     def config(self) -> TopicConfig:
         return TopicConfig.of({})
 
-    def leader(self, _topic: str, _number: int) -> Waiting:
-        return self
-
     def produce(self, _batch: memoryview, _headers: object, *, done: Done, **_: object) -> None:
         self.dones.append(done)
 
 
 async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     partition = Waiting()
-    produce = KafkaProduce(
-        cast(Any, partition), cast(Any, partition), cast(Any, None), cast(Any, None)
-    )
+    around, none = cast(Any, partition), cast(Any, None)
+    service = ProduceService(around, RecordService(around, around, around), none, none)
+    produce = KafkaProduce(around, service)
     batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
     parts = tuple(
-        records.ProduceRequestTopicPartition(index=number, records=batch) for number in (4, 7)
+        records.ProduceRequestTopicPartition(index=number, records=data)
+        for number, data in ((4, batch), (5, batch[:-1] + b"?"), (7, batch))
     )
     request = records.ProduceRequest(
         acks=Acks.ALL,
@@ -84,4 +96,5 @@ async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     assert answer is not None
     [entry] = answer.responses
     assert entry.name == "t"
-    assert [(each.index, each.error_code) for each in entry.partition_responses] == [(4, 7), (7, 7)]
+    found = [(each.index, each.error_code) for each in entry.partition_responses]
+    assert found == [(4, 7), (5, 2), (7, 7)]

@@ -6,17 +6,20 @@ from typing import Any, cast
 
 import trio
 
-from paceline.errors import RequestTimedOut
+from paceline.errors import RequestTimedOut, UnknownTopicOrPartition
 from paceline.types import Acks
 from paceline.wire.batch import build_batch
 from paceline.wire.frame import Kind, decode, encode_head
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import Produce, ProducePartition
 from paceline.wire.records import Record
+from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.listeners.native import NativeLimits, _Session
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.replication.partition import Done
+from paceline_node.services.produce import ProduceService
+from paceline_node.services.records import RecordService
 
 
 class Surroundings:
@@ -29,23 +32,39 @@ class Surroundings:
         self.requests: dict[int, object] = {}
         self.produce_done: list[Done] = []
         self.answers: list[tuple[int, int]] = []
-        none = cast(Any, None)
-        self.produce = ProduceHandler(
-            cast(Any, self.Records(self)), none, none, cast(Any, self.Records(self))
-        )
+        none, parts = cast(Any, None), cast(Any, self.Parts(self))
+        records = RecordService(parts, parts, parts)
+        self.produce = ProduceHandler(ProduceService(parts, records, none, none))
 
-    class Records:
+    class Parts:
         def __init__(self, around: Surroundings) -> None:
             self._around = around
 
-        def permit(self, *_: object) -> None:
+        def topic(self, *_: object) -> None:
             pass
 
-        def check(self, *_: object) -> None:
+        def find(self, _topic: str) -> None:
             pass
 
-        def leader(self, *_: object, **__: object) -> Surroundings.Records:
+        def partition(self, topic: str, _number: int) -> None:
+            raise UnknownTopicOrPartition(topic)
+
+        def get(self, *_: object) -> Surroundings.Parts:
             return self
+
+        def check_epoch(self, _epoch: int) -> None:
+            pass
+
+        def wall_ms(self) -> int:
+            return 10
+
+        @property
+        def host(self) -> Surroundings.Parts:
+            return self
+
+        @property
+        def config(self) -> TopicConfig:
+            return TopicConfig.of({})
 
         def produce(self, *_: object, done: Done, **__: object) -> None:
             self._around.produce_done.append(done)
@@ -66,8 +85,11 @@ async def test_a_request_that_waits_keeps_nothing_of_its_payload() -> None:
     around = Surroundings()
     session = _Session(cast(Any, around), cast(Any, around), Client("test", is_loopback=True))
     batch = bytes(build_batch([Record(-1, 1, None, b"v")]))
-    body = Produce(1000, Acks.ALL, (ProducePartition("t", 0, len(batch)),))
-    sent = encode_head(Kind.REQUEST, NativeApi.PRODUCE, 7, body.pack(), len(batch)) + batch
+    bad = batch[:-1] + b"?"
+    parts = tuple(ProducePartition("t", number, len(batch)) for number in range(2))
+    body = Produce(1000, Acks.ALL, parts)
+    sent = encode_head(Kind.REQUEST, NativeApi.PRODUCE, 7, body.pack(), 2 * len(batch))
+    sent += bad + batch
     received = bytearray(sent[4:])
     await session._take(decode(received), 0.0, cast(trio.Nursery, None), 0)
     await trio.lowlevel.checkpoint()
