@@ -105,6 +105,7 @@ class Copier:
 
     async def _copy_some(self, producer: TransactionalProducer, consumer: GroupConsumer) -> None:
         await producer.begin()
+        is_refused = False
         try:
             offsets: dict[TopicPartition, int] = {}
             for number in range(self._rng.randint(1, _BATCHES)):
@@ -117,9 +118,8 @@ class Copier:
         except PacelineError:
             if not producer.in_transaction:
                 raise
-            await producer.abort()
-            raise _Aborted from None
-        if self._rng.random() < self._abort:
+            is_refused = True
+        if is_refused or self._rng.random() < self._abort:
             await producer.abort()
             raise _Aborted
         if self._rng.random() < self._vanish or self.stopping:
