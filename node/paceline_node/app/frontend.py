@@ -310,7 +310,8 @@ class Frontend:
             await self._native.serve(stream, client)
 
         scrapes = self._scrapes(self._metrics.collect)
-        pages = standard_pages(scrapes, self._surface.status.reasons, self._permit)
+        reasons = self._surface.status.reasons
+        pages = standard_pages(scrapes, reasons, self._permit, self._memory)
         return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
 
     def _scrapes(self, collect: Callable[[], Iterable[Family]]) -> Scrapes:

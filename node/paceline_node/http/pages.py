@@ -12,6 +12,7 @@ import trio
 from paceline_node.env import RunBlocking
 from paceline_node.http.lazy import load
 from paceline_node.http.server import Page, PageMaker
+from paceline_node.memory import ClientMemory
 from paceline_node.observe.instruments import Family
 from paceline_node.turns import Turns
 
@@ -59,9 +60,14 @@ class Scrapes:
 
 
 def standard_pages(
-    scrapes: Scrapes, failed_checks: Callable[[], Sequence[str]], permit: Callable[[], None]
+    scrapes: Scrapes,
+    failed_checks: Callable[[], Sequence[str]],
+    permit: Callable[[], None],
+    memory: ClientMemory,
 ) -> dict[str, PageMaker]:
     """``failed_checks`` names what keeps the node from being ready, in order; nothing = ready.
+    /ready shows beside it what clients hold of ``memory``, which keeps no node from being ready:
+    those who hold most wait or are ended.
     ``permit`` raises AuthorizationFailed of who may not see the node's state; that its process
     lives anybody may see who reaches it."""
 
@@ -72,8 +78,16 @@ def standard_pages(
         permit()
         failed = list(failed_checks())
         status = HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK
-        body = json.dumps({"ready": not failed, "failed": failed}).encode() + b"\n"
-        return Page(body, "application/json", status)
+        told = {
+            "ready": not failed,
+            "failed": failed,
+            "client_memory": {
+                "held_bytes": memory.held_bytes,
+                "limit_bytes": memory.limit_bytes,
+                "is_short": memory.is_short,
+            },
+        }
+        return Page(json.dumps(told).encode() + b"\n", "application/json", status)
 
     return {"/live": live, "/ready": ready, "/metrics": metrics_page(scrapes, permit)}
 

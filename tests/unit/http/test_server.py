@@ -14,7 +14,7 @@ from paceline.wire.frame import Kind, encode_head
 from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, Page
 from paceline_node.http.upgrade import serve_websocket
-from paceline_node.memory import Holding, unlimited
+from paceline_node.memory import ClientMemory, Holding, unlimited
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.framestream import FrameStream
 from paceline_node.security.origins import BrowserCheck
@@ -22,6 +22,8 @@ from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, ref
 from paceline_node.turns import Turns
 
 HEAD = "Host: localhost\r\n"
+LIMIT_BYTES = 1_000_000
+NOTHING = {"held_bytes": 0, "limit_bytes": LIMIT_BYTES, "is_short": False}
 
 
 class Client:
@@ -58,16 +60,20 @@ def allow() -> None:
 
 
 def server(
-    failed: list[str] | None = None, permit: Callable[[], None] = allow, **options: object
+    failed: list[str] | None = None,
+    permit: Callable[[], None] = allow,
+    memory: ClientMemory | None = None,
+    **options: object,
 ) -> HttpServer:
+    memory = memory or ClientMemory(LIMIT_BYTES)
     scrapes = Scrapes(Metrics(version="7.1").collect, Turns(), trio.to_thread.run_sync)
-    pages = standard_pages(scrapes, lambda: failed or [], permit)
+    pages = standard_pages(scrapes, lambda: failed or [], permit, memory)
 
     async def bug() -> Page:
         return Page(str(1 // 0).encode())
 
     pages["/bug"] = bug
-    return HttpServer(pages, **options)  # type: ignore[arg-type]
+    return HttpServer(pages, memory=memory, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -91,11 +97,25 @@ async def test_ready_names_what_fails(client: Client, nursery: trio.Nursery) -> 
     assert json.loads(body) == {
         "ready": False,
         "failed": ["storage: recovering 3 partitions", "controller: none"],
+        "client_memory": NOTHING,
     }
     healthy = Client(server(), nursery)
     await healthy.send(f"GET /ready?x=1 HTTP/1.1\r\n{HEAD}\r\n")
     status, _, body = await healthy.answer()
-    assert (status, json.loads(body)) == (200, {"ready": True, "failed": []})
+    told = {"ready": True, "failed": [], "client_memory": NOTHING}
+    assert (status, json.loads(body)) == (200, told)
+
+
+async def test_ready_shows_what_clients_hold(nursery: trio.Nursery) -> None:
+    """It is no reason not to be ready: who holds most waits or is ended."""
+    memory = ClientMemory(LIMIT_BYTES)
+    client = Client(server(memory=memory), nursery)
+    with memory.holding("v1", "192.0.2.1", lambda _: None) as held:
+        held.change(600_000)
+        await client.send(f"GET /ready HTTP/1.1\r\n{HEAD}\r\n")
+        status, _, body = await client.answer()
+    told = {"held_bytes": 600_000, "limit_bytes": LIMIT_BYTES, "is_short": True}
+    assert (status, json.loads(body)["client_memory"]) == (200, told)
 
 
 async def test_metrics_in_text(client: Client) -> None:
