@@ -131,7 +131,10 @@ class TransactionalProducer(Producer):
     async def transaction(self) -> AsyncIterator[None]:
         """Everything written in the block is committed at its end, or aborted when it is left by
         an error or cancellation. A commit whose outcome was unknown, and that turns out to have
-        happened, is one: then no error is raised."""
+        happened, is one: then no error is raised. One that could not be aborted, for want of its
+        coordinator, is ended by the next; raises as :meth:`abort` while it cannot be."""
+        if self._state is _State.FAILED:
+            await self._end_failed()
         await self.begin()
         has_ended = is_committed = False
         failure: PacelineError | None = None
@@ -150,6 +153,14 @@ class TransactionalProducer(Producer):
         if failure is not None and not (has_ended and is_committed):
             raise failure
 
+    async def _end_failed(self) -> None:
+        """Abort it, unless a commit of unknown outcome has happened."""
+        try:
+            await self.abort()
+        except InvalidTransactionState:
+            if self._state is not _State.READY:
+                raise
+
     async def _abandon(self) -> bool:
         """Abort behind an error, which must not be hidden by another; whether it turned out to be
         committed."""
@@ -162,7 +173,8 @@ class TransactionalProducer(Producer):
         return False
 
     async def begin(self) -> None:
-        """Open a transaction. Raises InvalidTransactionState when one is open, ProducerFenced."""
+        """Open a transaction. Raises InvalidTransactionState when one is open, or has failed and is
+        not aborted yet, and ProducerFenced."""
         await trio.lowlevel.checkpoint()
         if self._closed:
             raise Closed("the producer is closed")

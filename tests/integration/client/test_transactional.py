@@ -9,6 +9,7 @@ import trio
 
 from paceline.client import (
     Client,
+    ClientSettings,
     GroupMember,
     Position,
     TransactionalSettings,
@@ -366,3 +367,52 @@ async def test_a_commit_that_was_thought_lost_is_no_error(tmp_path, monkeypatch)
                     await producer.send("out", b"2", partition=0)
                     raise Oops
         assert await seen(client) == [b"1"]
+
+
+async def test_a_transaction_that_could_not_be_aborted_is_aborted_by_the_next(tmp_path) -> None:
+    """Its coordinator was away for longer than an answer may take."""
+    settings = ClientSettings(request_timeout_s=1.0)
+    async with (
+        cluster(tmp_path, 1, ONE) as nodes,
+        connect(nodes.bootstrap_native, settings) as client,
+        client.transactional_producer("payments") as producer,
+    ):
+        with pytest.raises(Oops):  # noqa: PT012
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+                await nodes.crash(0)
+                raise Oops
+        assert producer.in_transaction
+        await nodes.restart(0)
+        async with producer.transaction():
+            await producer.send("out", b"2", partition=0)
+        assert await seen(client) == [b"2"]
+
+
+async def test_a_commit_nobody_heard_of_keeps_no_transaction_from_beginning(
+    tmp_path, monkeypatch
+) -> None:
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        connect(node.native) as client,
+        client.transactional_producer("payments") as producer,
+    ):
+        honest = producer._coordinator.call
+        asked: list[bool] = []
+
+        async def losing(api: NativeApi, body: object, *arguments: object, **more: object):
+            if isinstance(body, EndTransaction) and len(asked) < 2:
+                asked.append(body.commits)
+                if body.commits:
+                    await honest(api, body, *arguments, **more)
+                raise RequestTimedOut("the answer was lost")
+            return await honest(api, body, *arguments, **more)
+
+        monkeypatch.setattr(producer._coordinator, "call", losing)
+        with pytest.raises(RequestTimedOut):
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+        assert asked == [True, False]
+        async with producer.transaction():
+            await producer.send("out", b"2", partition=0)
+        assert await seen(client) == [b"1", b"2"]
