@@ -53,6 +53,7 @@ class _FewAcks:
     """Whatever is asked for, the leader is enough."""
 
     NONE = Acks.NONE
+    LEADER = Acks.LEADER
 
     def __call__(self, value: int) -> Acks:
         return Acks.LEADER
