@@ -141,7 +141,9 @@ class Node:
                         await stream.send_all(block)
                         progress = True
             asked &= set(self._appenders)
-            if not progress:
+            if progress:
+                self._crew.tell()
+            else:
                 await changed.wait()
 
     def _take(self, reply: m.SegmentMessage) -> None:
@@ -194,7 +196,7 @@ class Crew:
             nursery.cancel_scope.cancel()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for what replies bring about."""
+        """Wait for what is sent, or what replies bring about."""
         while not holds():
             await self.news.wait()
 
