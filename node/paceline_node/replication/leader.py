@@ -130,6 +130,13 @@ class LeaderState:
         known.observe(fetch_offset, durable_offset, leader_end, now)
         return True
 
+    def others_begin_at(self, *, alone: int) -> int:
+        """The lowest log start that the other replicas in sync have on disk; -1: not known;
+        ``alone``: there are none. Before a client is told of a deletion, all have it there; the
+        word of one among several is not enough."""
+        others = [self.followers.get(node) for node in self.isr if node != self.me]
+        return min((-1 if each is None else each.log_start for each in others), default=alone)
+
     def newest_broker_epoch(self, node: NodeId, brokers: Brokers) -> int:
         """The newest broker epoch known of a follower, from metadata or from its fetches."""
         registered = brokers.get(node)

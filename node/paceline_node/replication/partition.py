@@ -483,6 +483,8 @@ class Partition:
         leader = self.replica.leader
         if leader is not None and leader.pending is not None:
             self._context.proposing(self)
+        if self.replica.durable_start < self.log.log_start_offset:
+            self._context.start_moved()  # learned from the followers, or still to be written
         self.trims.settle()
         self._ack_watchers.notify(role_changed=False)
 
@@ -499,9 +501,8 @@ class Partition:
             self._stable_readers.advance(self.last_stable_offset)
 
     def trim(self, offset: int) -> None:
-        """Give up the records below ``offset``, at most the high watermark. When that is on every
-        in-sync replica's disk is told by ``trims``. Raises NotLeader, OffsetOutOfRange,
-        StorageError."""
+        """Give up the records below ``offset``, at most the high watermark; ``trims`` tells when it
+        is on all in-sync replicas' disks. Raises NotLeader, OffsetOutOfRange, StorageError."""
         self.check_serving()
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(f"{self}: offset {offset} is outside 0..{self.high_watermark}")

@@ -349,6 +349,8 @@ class Replica:
         if not counts:
             return ACCEPTED
         leader.followers[sender.node].log_start = position.log_start_offset
+        if position.log_start_offset > self.log.log_start_offset:  # deleted, and forgotten here
+            self.log.advance_start(min(leader.others_begin_at(alone=-1), self.high_watermark))
         if not refused_cuts.awaits_complete(
             leader.registration, sender.node, now - self._started_at, self.patience_s
         ):

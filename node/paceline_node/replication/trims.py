@@ -26,12 +26,8 @@ class Trims:
         leader = self._replica.leader
         if leader is None:
             return -1
-        known = [self._replica.durable_start]
-        for node in leader.isr:
-            if node != leader.me:
-                follower = leader.followers.get(node)
-                known.append(-1 if follower is None else follower.log_start)
-        return min(known)
+        own = self._replica.durable_start
+        return min(own, leader.others_begin_at(alone=own))
 
     def when_reached(self, offset: int, callback: Callable[[], None]) -> Waiter[Callable[[], None]]:
         """Call ``callback`` once: when the low watermark is at ``offset`` or above (at once if it

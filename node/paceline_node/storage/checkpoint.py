@@ -172,14 +172,14 @@ def parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def unpack_rows(payload: bytes, width: int) -> list[list[Any]]:
-    """A msgpack list of lists of ``width`` elements. Raises CorruptMessage."""
+def unpack_rows(payload: bytes, *widths: int) -> list[list[Any]]:
+    """A msgpack list of lists of as many elements as one of ``widths``. Raises CorruptMessage."""
     try:
         rows = msgpack.unpackb(payload)
     except (ValueError, msgpack.UnpackException) as error:
         raise CorruptMessage(f"checkpoint: {error}") from None
-    if type(rows) is not list or any(type(r) is not list or len(r) != width for r in rows):
-        raise CorruptMessage(f"checkpoint: expected rows of {width}")
+    if type(rows) is not list or any(type(r) is not list or len(r) not in widths for r in rows):
+        raise CorruptMessage(f"checkpoint: expected rows of {' or '.join(map(str, widths))}")
     return rows
 
 

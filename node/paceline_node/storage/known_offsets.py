@@ -4,8 +4,8 @@
 each writing must also say what is known of partitions that nobody hosts yet: a node that waits for
 a quorum has opened its logs and hosts none of them. An entry goes only when the partition does.
 
-``logstart.ckpt`` is kept twice, and a log start is the higher of two: a file of some time ago would
-bring back what was deleted since.
+``logstart.ckpt`` is kept twice, and ``hw.ckpt`` has what it said when that was written. A log start
+is the highest of them: files of some time ago would bring back what was deleted since.
 
 ``recovery.ckpt`` is also the list of the logs that this directory holds. An entry is made when a
 log is, before the log is used, and removed before the log is. A partition that is listed and has no
@@ -33,6 +33,8 @@ class KnownOffsets:
         self._disk = disk
         self._offsets: dict[Offsets, dict[PartitionKey, int]] = {which: {} for which in Offsets}
         self._written: dict[Offsets, dict[PartitionKey, int]] = {}
+        self._beside: dict[PartitionKey, int] = {}
+        """The log starts that ``hw.ckpt`` has on disk."""
         self._writing = trio.Lock()
         self.unreadable: tuple[Offsets, ...] = ()
         """Files that were missing or rotten when they were loaded."""
@@ -50,6 +52,9 @@ class KnownOffsets:
             if all(says == found for says in each):  # else the next writing mends it
                 self._written[which] = dict(found)
         self.unreadable = tuple(unreadable)
+        self._beside = await layout.read_starts_beside(self._disk)
+        starts = layout.higher((self._offsets[Offsets.LOG_START], self._beside))
+        self._offsets[Offsets.LOG_START] = starts or {}
 
     @property
     def partitions(self) -> frozenset[PartitionKey]:
@@ -95,10 +100,26 @@ class KnownOffsets:
         if changed:
             self._offsets[which].update(changed)
             await self._write(which)
+            if which is Offsets.LOG_START and self._is_lower(changed):
+                await self._write(Offsets.HIGH_WATERMARK)
+
+    def _is_lower(self, starts: Mapping[PartitionKey, int]) -> bool:
+        """Whether a log was begun anew below where ``hw.ckpt`` has it begin."""
+        return any(start < self._beside.get(key, 0) for key, start in starts.items())
 
     async def _write(self, which: Offsets) -> None:
         async with self._writing:
             offsets = dict(self._offsets[which])
-            if self._written.get(which) != offsets:
+            if which is Offsets.HIGH_WATERMARK:
+                await self._write_watermarks(offsets)
+            elif self._written.get(which) != offsets:
                 await layout.write_offsets(self._disk, which, offsets)
                 self._written[which] = offsets
+
+    async def _write_watermarks(self, watermarks: dict[PartitionKey, int]) -> None:
+        known = self._offsets[Offsets.LOG_START]
+        starts = {key: known.get(key, 0) for key in watermarks}
+        if (self._written.get(Offsets.HIGH_WATERMARK), self._beside) != (watermarks, starts):
+            await layout.write_watermarks(self._disk, watermarks, starts)
+            self._written[Offsets.HIGH_WATERMARK] = watermarks
+            self._beside = starts

@@ -6,7 +6,8 @@
     LOCK                               held for the life of the process
     incarnation, disk-failed           incarnation.py
     recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below); known_offsets.py
-    logstart-copy.ckpt                 the same as logstart.ckpt, written before it
+    logstart-copy.ckpt                 the same as logstart.ckpt, written before it; hw.ckpt has
+                                       log starts beside its own, as of its writing
     topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: README.md
     topics/stray-<ms>-<name>/          a log whose partition is not ours (any more)
     metadata/                          the controller's
@@ -14,6 +15,7 @@
 An offsets checkpoint, framed as in ``checkpoint.py``::
 
     msgpack [[topic id (16 bytes), partition, offset], ...]
+    of hw.ckpt: [[topic id, partition, high watermark, log start], ...]; earlier versions: without
 
 Directories are never deleted because local metadata does not know them: they are set aside as
 strays, with the time in their name, until the topic's deletion is found in the metadata log.
@@ -77,8 +79,8 @@ class Offsets(enum.Enum):
     """Recovery points: at most the durable offset and the high watermark (``Log.checkpoint``)."""
     HIGH_WATERMARK = "hw.ckpt"
     LOG_START = "logstart.ckpt"
-    """Kept twice: what was deleted would be there again if an older file were believed. A log start
-    never falls, so the higher of two holds."""
+    """Kept twice, and in ``hw.ckpt``: what was deleted would be there again if an older file were
+    believed. A log start never falls, so the highest holds."""
 
     @property
     def kind(self) -> checkpoint.Kind:
@@ -323,9 +325,25 @@ async def _identity(disk: Disk, path: str) -> PartitionIdentity | None:
 
 async def write_offsets(disk: Disk, which: Offsets, offsets: Mapping[PartitionKey, int]) -> None:
     """Replace an offsets checkpoint durably."""
-    rows = sorted((key[0].bytes, key[1], offset) for key, offset in offsets.items())
+    await _write_rows(disk, which, [(*_packed(key), offset) for key, offset in offsets.items()])
+
+
+async def write_watermarks(
+    disk: Disk, watermarks: Mapping[PartitionKey, int], starts: Mapping[PartitionKey, int]
+) -> None:
+    """Replace ``hw.ckpt`` durably, with the log start of each partition beside; 0: not known."""
+    rows = [(*_packed(key), mark, starts.get(key, 0)) for key, mark in watermarks.items()]
+    await _write_rows(disk, Offsets.HIGH_WATERMARK, rows)
+
+
+async def _write_rows(disk: Disk, which: Offsets, rows: Iterable[tuple[bytes | int, ...]]) -> None:
+    packed = msgpack.packb(sorted(rows))
     for name in which.files:
-        await checkpoint.write(disk, name, which.kind, msgpack.packb(rows))
+        await checkpoint.write(disk, name, which.kind, packed)
+
+
+def _packed(key: PartitionKey) -> tuple[bytes, int]:
+    return key[0].bytes, key[1]
 
 
 async def read_offsets(disk: Disk, which: Offsets) -> dict[PartitionKey, int] | None:
@@ -335,7 +353,13 @@ async def read_offsets(disk: Disk, which: Offsets) -> dict[PartitionKey, int] | 
 
 async def read_each(disk: Disk, which: Offsets) -> list[dict[PartitionKey, int] | None]:
     """What each of its files says."""
-    return [await _read_offsets(disk, which.kind, name) for name in which.files]
+    return [await _read_column(disk, which.kind, name, 2) for name in which.files]
+
+
+async def read_starts_beside(disk: Disk) -> dict[PartitionKey, int]:
+    """The log starts in ``hw.ckpt``, as far as it can be read and has them."""
+    which = Offsets.HIGH_WATERMARK
+    return await _read_column(disk, which.kind, which.value, 3) or {}
 
 
 def higher(
@@ -349,9 +373,10 @@ def higher(
     return {key: max(each[key] for each in readable if key in each) for key in keys}
 
 
-async def _read_offsets(
-    disk: Disk, kind: checkpoint.Kind, name: str
+async def _read_column(
+    disk: Disk, kind: checkpoint.Kind, name: str, column: int
 ) -> dict[PartitionKey, int] | None:
+    """One number of each partition, of the rows that have it."""
     try:
         content = await checkpoint.read_file(disk, name)
         if content is None:
@@ -360,7 +385,11 @@ async def _read_offsets(
             payload = checkpoint.decode(kind, content)
         except CorruptMessage:
             payload = checkpoint.decode(checkpoint.Kind.OFFSETS, content)
-        rows = checkpoint.unpack_rows(payload, 3)
-        return {(TopicId(UUID(bytes=row[0])), int(row[1])): int(row[2]) for row in rows}
+        rows = checkpoint.unpack_rows(payload, 3, 4)
+        return {
+            (TopicId(UUID(bytes=row[0])), int(row[1])): int(row[column])
+            for row in rows
+            if column < len(row)
+        }
     except (CorruptMessage, TypeError, ValueError):
         return None

@@ -49,3 +49,21 @@ def test_who_waits_is_called_when_the_role_changes() -> None:
     trims.role_changed()
     trims.role_changed()
     assert told == ["over"]
+
+
+def test_a_leader_learns_a_later_log_start_from_all_others_in_sync() -> None:
+    """Its own disk has forgotten what was deleted; one of them alone may be wrong."""
+    leader = elected()
+    followers: list[Replica] = []
+    assert leader.registration is not None
+    for node, start in ((NodeId(1), 1), (NodeId(2), 2)):
+        log = SimLog.of_epochs((1, 1))
+        log.advance_start(start)
+        follower = Replica(node, log, high_watermark=2)
+        follower.apply(leader.registration, brokers(), 0.0)
+        assert leader.log.log_start_offset == 0
+        fetch_once(leader, follower)
+        followers.append(follower)
+    assert leader.high_watermark == 2
+    fetch_once(leader, followers[1])
+    assert leader.log.log_start_offset == 1

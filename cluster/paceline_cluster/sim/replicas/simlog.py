@@ -104,6 +104,8 @@ class SimLog:
         self.durable_offset = offset
 
     def advance_start(self, offset: int) -> None:
+        if offset <= self.log_start_offset:
+            return
         del self.records[: offset - self.log_start_offset]
         self.log_start_offset = offset
         self.epochs.truncate_start(offset)
