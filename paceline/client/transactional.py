@@ -4,8 +4,8 @@
 
     READY --begin--> OPEN --commit--> COMMITTING --> READY     (OPEN --abort--> READY)
                       |                   | outcome unknown: commit again, or abort
-                      | a record failed   | (nothing can be written any more)
-                      v                   v
+                      | a record failed,  | (nothing can be written any more)
+                      v  or abort cut off v
                     FAILED --abort--> READY
     any --ProducerFenced--> FENCED                (somebody has taken over: nothing leads on)
 """
@@ -148,8 +148,6 @@ class TransactionalProducer(Producer):
             if self.in_transaction:
                 with trio.move_on_after(self._client.request_timeout_s, shield=True):
                     is_committed = await self._abandon()
-                if self._state in (_State.OPEN, _State.COMMITTING):
-                    self._state = _State.FAILED
         if failure is not None and not (has_ended and is_committed):
             raise failure
 
@@ -211,8 +209,11 @@ class TransactionalProducer(Producer):
 
     async def abort(self) -> None:
         """Take everything back. Raises as :meth:`commit`; InvalidTransactionState when a commit of
-        unknown outcome has happened after all: then it stays, and the next may :meth:`begin`."""
+        unknown outcome has happened after all: then it stays, and the next may :meth:`begin`. One
+        that raised anything else, or was cancelled, has to be called again: nothing can be written
+        or committed before."""
         self._require(_State.OPEN, _State.COMMITTING, _State.FAILED)
+        self._state = _State.FAILED  # from here on, however far this gets, only an abort leads on
         self._drop_all()
         refused: InvalidTransactionState | None = None
         try:

@@ -416,3 +416,27 @@ async def test_a_commit_nobody_heard_of_keeps_no_transaction_from_beginning(
         async with producer.transaction():
             await producer.send("out", b"2", partition=0)
         assert await seen(client) == [b"1", b"2"]
+
+
+async def test_an_abort_that_was_cancelled_can_become_no_commit(tmp_path) -> None:
+    """Its request never went out, for want of a coordinator: there the transaction is open."""
+    async with (
+        cluster(tmp_path, 1, ONE) as nodes,
+        connect(nodes.bootstrap_native) as client,
+        client.transactional_producer("payments") as producer,
+    ):
+        await producer.begin()
+        await producer.send("out", b"taken back", partition=0)
+        await nodes.crash(0)
+        with trio.move_on_after(0.5) as scope:
+            await producer.abort()
+        assert scope.cancelled_caught
+        await nodes.restart(0)
+        with pytest.raises(InvalidTransactionState):
+            await producer.commit()
+        with pytest.raises(InvalidTransactionState):
+            await producer.send("out", b"more", partition=0)
+        await producer.abort()
+        async with producer.transaction():
+            await producer.send("out", b"2", partition=0)
+        assert await seen(client) == [b"2"]
