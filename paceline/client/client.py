@@ -285,7 +285,7 @@ class Client:
             self._backoff,
             isolation=isolation,
             out_of_range=out_of_range,
-            repair_s=self.settings.operation_timeout_s,
+            operation_s=self.settings.operation_timeout_s,
         )
         async with open_scope() as nursery:
             nursery.start_soon(consumer.run)

@@ -47,9 +47,10 @@ class Consumer:
         *,
         isolation: Isolation,
         out_of_range: OutOfRange,
-        repair_s: float,
+        operation_s: float,
     ) -> None:
         self.isolation = isolation
+        self._operation_s = operation_s
         self._metadata = metadata
         self._finder = OffsetFinder(pool, metadata, backoff)
         self._arrival = trio.Event()
@@ -61,7 +62,7 @@ class Consumer:
             backoff,
             isolation=isolation,
             out_of_range=out_of_range,
-            repair_s=repair_s,
+            repair_s=operation_s,
             arrived=self._arrived,
         )
         self._readers = self._fetcher.readers
@@ -221,9 +222,10 @@ class Consumer:
         return {at: self._readers[at].position for at in sorted(self._readers)}
 
     async def seek(self, at: TopicPartition, to: Position) -> None:
-        """Go on at ``to``, also after an error of that partition, and also back."""
+        """Go on at ``to``, also after an error of that partition, and also back. Raises as
+        :meth:`end_offsets`; nothing has changed then."""
         reader = self._reader(at)
-        offsets = await self._finder.resolve({at: to}, self.isolation)
+        offsets = await self._look_up({at: to})
         reader.seek(offsets[at])
         self._fetcher.wake()
 
@@ -242,11 +244,19 @@ class Consumer:
         self._fetcher.wake()
         self._arrived()
 
-    async def end_offsets(self) -> dict[TopicPartition, int]:
-        """Where each assigned partition ends now, for this consumer's isolation."""
-        return await self._finder.resolve(
-            dict.fromkeys(sorted(self._readers), Position.LATEST), self.isolation
-        )
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Where each of these, by default of all assigned partitions, ends now, for this consumer's
+        isolation. Raises LeaderNotAvailable and the like when the leader of one of them has said
+        nothing within the operation timeout; UnknownTopicOrPartition."""
+        wanted = self._readers if partitions is None else partitions
+        return await self._look_up(dict.fromkeys(sorted(wanted), Position.LATEST))
+
+    async def _look_up(
+        self, wanted: Mapping[TopicPartition, Position]
+    ) -> dict[TopicPartition, int]:
+        return await self._finder.resolve(wanted, self.isolation, timeout_s=self._operation_s)
 
     def _reader(self, at: TopicPartition) -> PartitionReader:
         reader = self._readers.get(at)

@@ -70,7 +70,7 @@ class CoordinatedConsumer(SharedConsumer):
             isolation=isolation,
             out_of_range=out_of_range,
             timeout_s=_COMMIT_S,
-            repair_s=client.operation_timeout_s,
+            operation_s=client.operation_timeout_s,
         )
         self._dial = dial
         self._listener = listener

@@ -80,7 +80,7 @@ class GroupConsumer(SharedConsumer):
             isolation=isolation,
             out_of_range=out_of_range,
             timeout_s=membership.rebalance_timeout_s,
-            repair_s=client.operation_timeout_s,
+            operation_s=client.operation_timeout_s,
         )
         self._client = client
         self._settings = membership
@@ -419,7 +419,7 @@ class GroupConsumer(SharedConsumer):
     async def seek(self, at: TopicPartition, to: Position) -> None:
         self._hands.drop(at)
         if at in self._starts.waiting:
-            offsets = await self._finder.resolve({at: to}, self.isolation)
+            offsets = await self._look_up({at: to})
             if self._starts.forget(at):
                 self._begin_at(offsets, are_committed=False)
                 self._begun[at] = offsets[at]

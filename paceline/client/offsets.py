@@ -100,7 +100,9 @@ class OffsetFinder:
         *,
         timeout_s: float = math.inf,
     ) -> dict[TopicPartition, int]:
-        """The offset that each position means now. Raises as :meth:`find`."""
+        """The offset that each position means now. Raises as :meth:`find`; ``timeout_s`` is for
+        all of it."""
+        late_at = trio.current_time() + timeout_s
         offsets = {at: p.offset for at, p in positions.items() if p.offset is not None}
         rest = {at: p for at, p in positions.items() if p.offset is None}
         found = await self.find(
@@ -108,9 +110,9 @@ class OffsetFinder:
         )
         offsets |= {at: answer.offset for at, answer in found.items()}
         ends = [at for at, answer in found.items() if answer.offset < 0]
-        offsets |= await self._offsets(ends, OffsetSpec.LATEST, isolation, timeout_s)
+        offsets |= await self._offsets(ends, OffsetSpec.LATEST, isolation, late_at)
         tails = {at: p.tail_count for at, p in rest.items() if p.tail_count is not None}
-        starts = await self._offsets(tails, OffsetSpec.EARLIEST, isolation, timeout_s)
+        starts = await self._offsets(tails, OffsetSpec.EARLIEST, isolation, late_at)
         for at, count in tails.items():
             offsets[at] = max(starts[at], offsets[at] - count)
         return offsets
@@ -120,8 +122,9 @@ class OffsetFinder:
         partitions: Iterable[TopicPartition],
         spec: OffsetSpec,
         isolation: Isolation,
-        timeout_s: float,
+        late_at: float,
     ) -> dict[TopicPartition, int]:
+        timeout_s = late_at - trio.current_time()
         found = await self.find(dict.fromkeys(partitions, spec), isolation, timeout_s=timeout_s)
         return {at: answer.offset for at, answer in found.items()}
 

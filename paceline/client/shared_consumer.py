@@ -40,7 +40,7 @@ class SharedConsumer(Consumer):
         isolation: Isolation,
         out_of_range: OutOfRange,
         timeout_s: float,
-        repair_s: float,
+        operation_s: float,
     ) -> None:
         super().__init__(
             settings,
@@ -49,7 +49,7 @@ class SharedConsumer(Consumer):
             backoff,
             isolation=isolation,
             out_of_range=out_of_range,
-            repair_s=repair_s,
+            operation_s=operation_s,
         )
         self.group = coordinator.group
         self.moves = 0

@@ -204,6 +204,29 @@ async def test_position_counts_records_handed_out(autojump_clock: object) -> Non
                 await anext(consumer)
 
 
+async def test_nobody_waits_for_ever_for_an_end_that_nobody_can_tell(
+    autojump_clock: object,
+) -> None:
+    """One partition has lost its leader: it is told so, also of a seek, and the ends of the others
+    can be asked for."""
+    async with cluster_and_client() as (cluster, client):
+        first, _ = cluster.create("orders", 2)
+        cluster.move("orders", 1, 1)
+        async with client.producer() as producer:
+            await producer.send("orders", b"a", partition=0)
+        async with client.consumer("orders") as consumer:
+            alive, dead = consumer.assignment
+            cluster.kill(1)
+            with trio.fail_after(3 * client.settings.operation_timeout_s):
+                with pytest.raises(PacelineError) as failure:
+                    await consumer.end_offsets()
+                with pytest.raises(PacelineError):
+                    await consumer.seek(dead, Position.LATEST)
+            assert failure.value.retriable
+            assert await consumer.end_offsets([alive]) == {alive: first.log_end}
+            assert (await anext(consumer)).value == b"a"
+
+
 async def test_pause_holds_one_partition_and_loses_nothing(autojump_clock: object) -> None:
     async with cluster_and_client() as (cluster, client):
         for log in cluster.create("orders", 2):
