@@ -295,16 +295,22 @@ class KafkaConnection:
         header: RequestHeader,
         arrived: float,
         kept_bytes: int,
-        response: ProduceResponse | None,
+        make: Callable[[], ProduceResponse] | None,
+        partitions: int,
     ) -> None:
         self._share.give(kept_bytes)
-        if response is not None:
-            put_later = self._answer(place, api, header, arrived, response)
-            if put_later is not None and self._nursery is not None:
-                self._nursery.start_soon(put_later)
-            return
-        place.put(())
         self._shared.meters[header.key].done(OK, trio.current_time() - arrived)
+        if make is None:
+            place.put(())
+            return
+
+        def write() -> list[memoryview | Apart]:
+            return apis.response_parts(api, header.version, header.correlation_id, make())
+
+        if partitions <= _ITEMS_AT_ONCE:
+            place.put(cast(Sequence[Part], write()))
+        elif self._nursery is not None:
+            self._nursery.start_soon(self._put_later, place, write)
 
     async def _parsed(self, frame: memoryview, start: int, api: Api, version: int) -> Struct:
         try:

@@ -58,8 +58,11 @@ _IN_PRODUCE = {
     ErrorCode.THROTTLED: ErrorCode.NOT_ENOUGH_REPLICAS,
 }
 
-Answer = Callable[[wire.ProduceResponse | None], None]
-"""Takes the response; None where the request gets none."""
+_PARTS_PER_UNIT = 16
+
+Answer = Callable[[Callable[[], wire.ProduceResponse] | None, int], None]
+"""Takes what makes the response, and of how many partitions: making a long one takes a thread. None
+where the request gets none."""
 
 
 At = tuple[int, int]
@@ -120,16 +123,17 @@ class KafkaProduce:
             acks = Acks(request.acks)
         else:
             bad_acks = InvalidRequiredAcks(f"acks {request.acks}: expected 0, 1 or -1")
-        parts = [
-            Part(
-                topic.name,
-                part.index,
-                part.records if isinstance(part.records, memoryview) else _NOTHING,
-                fault=bad_acks or refused.get((topic_index, part_index)),
-            )
-            for topic_index, topic in enumerate(request.topic_data)
-            for part_index, part in enumerate(topic.partition_data)
-        ]
+        # Of the request, whose batches lie in the frame they came in, nothing else is kept.
+        asked: list[tuple[str, list[int]]] = []
+        parts: list[Part] = []
+        for topic_index, topic in enumerate(request.topic_data):
+            asked.append((topic.name, [part.index for part in topic.partition_data]))
+            for part_index, part in enumerate(topic.partition_data):
+                fault = bad_acks or refused.get((topic_index, part_index))
+                batches = part.records if isinstance(part.records, memoryview) else _NOTHING
+                parts.append(Part(topic.name, part.index, batches, fault=fault))
+                if not len(parts) % _PARTS_PER_UNIT:
+                    yield 1
         name = request.transactional_id
         wish = Wish(
             call.principal,
@@ -139,11 +143,6 @@ class KafkaProduce:
             None if name is None else Within(TransactionKey(Family.KAFKA, name), adds=False),
             call.account,
         )
-        # Of the request, whose batches lie in the frame they came in, nothing else is kept.
-        asked = [
-            (topic.name, [part.index for part in topic.partition_data])
-            for topic in request.topic_data
-        ]
         told = partial(_answer, asked, request.acks, answer)
         try:
             yield from self._produce.appending(wish, parts, told)
@@ -175,23 +174,31 @@ def _answer(
     answer: Answer,
     outcomes: Sequence[Outcome],
 ) -> None:
-    told = iter(outcomes)
-    entries = tuple(
-        wire.ProduceResponseEntry(
-            name=name, partition_responses=tuple(_told(number, next(told)) for number in numbers)
-        )
-        for name, numbers in asked
-    )
     if acks != Acks.NONE:
-        answer(wire.ProduceResponse(responses=entries))
+        answer(partial(_response, asked, outcomes), len(outcomes))
         return
-    for entry in entries:
-        for part in entry.partition_responses:
-            if part.error_code:
-                raise RemoteProtocolError(
-                    f"PRODUCE with acks 0 to {entry.name}/{part.index}: error {part.error_code}"
-                )
-    answer(None)
+    places = ((name, number) for name, numbers in asked for number in numbers)
+    for (name, number), outcome in zip(places, outcomes, strict=True):
+        if isinstance(outcome, Refused):
+            raise RemoteProtocolError(
+                f"PRODUCE with acks 0 to {name}/{number}: error {_code(outcome.error)}"
+            )
+    answer(None, len(outcomes))
+
+
+def _response(
+    asked: Sequence[tuple[str, Sequence[int]]], outcomes: Sequence[Outcome]
+) -> wire.ProduceResponse:
+    told = iter(outcomes)
+    return wire.ProduceResponse(
+        responses=tuple(
+            wire.ProduceResponseEntry(
+                name=name,
+                partition_responses=tuple(_told(number, next(told)) for number in numbers),
+            )
+            for name, numbers in asked
+        )
+    )
 
 
 def _told(index: int, outcome: Outcome) -> wire.ProduceResponseEntryPartition:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.hostile.kafka_lists import TOPIC, long_lists
+from tests.hostile.kafka_lists import TOPIC, LongList, long_lists
 from tests.hostile.slices import nobody_holds_the_loop
 from tests.integration.node.kafka_client import KafkaClient
-from tests.integration.node.nodes import V1Client, lone_node
+from tests.integration.node.nodes import RunningNode, V1Client, lone_node
 
 ONE = {
     "topics.replication_factor": "1",
@@ -18,6 +18,9 @@ ONE = {
     "topics.partitions": "20",
 }
 PARTS = 4
+HELD_S = 0.1
+TRIES = 3
+"""A step that is too long each time is the node's; one that was too long once, the machine's."""
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -31,10 +34,19 @@ async def test_every_list_of_every_request_at_its_longest(tmp_path: Path, part: 
         waiting = long_lists(part, PARTS)
         # Made in a thread, for the node's loop is the test's.
         while (each := await trio.to_thread.run_sync(next, waiting, None)) is not None:
-            with nobody_holds_the_loop(float("inf")) as meter:
-                async with KafkaClient(node.addresses["coordinator"]) as client:
-                    await client.stream.send_all(each.frame)
-                    assert await client.read_frame() is not None, each.name
-            if meter.worst[0] >= 0.1:
-                held.append(f"{each.name}: {meter.worst[0]:.2f} s, {meter.worst[1]}")
+            worst = await _longest_step(node, each)
+            for _ in range(1, TRIES):
+                if worst[0] >= HELD_S:
+                    worst = min(worst, await _longest_step(node, each))
+            if worst[0] >= HELD_S:
+                held.append(f"{each.name}: {worst[0]:.2f} s, {worst[1]}")
     assert not held, "\n".join(held)
+
+
+async def _longest_step(node: RunningNode, each: LongList) -> tuple[float, str]:
+    """What of the loop's time one request took at a time, and by whom."""
+    with nobody_holds_the_loop(float("inf")) as meter:
+        async with KafkaClient(node.addresses["coordinator"]) as client:
+            await client.stream.send_all(each.frame)
+            assert await client.read_frame() is not None, each.name
+    return meter.worst

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import trio
@@ -77,14 +78,18 @@ async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
         topic_data=(records.ProduceRequestTopic(name="t", partition_data=parts),),
     )
     frame = apis.request_frame(RequestHeader(0, 9, 1, None), request)
-    answers: list[records.ProduceResponse | None] = []
+    answers: list[Callable[[], records.ProduceResponse] | None] = []
 
     def start(view: memoryview) -> None:
         read = apis.read_request(view, 14, APIS[0], 9)
         assert isinstance(read, records.ProduceRequest)
         room = Portion(unlimited())
         call = Call(9, ANONYMOUS, "", "", room, Pace(Turns(), room))
-        at_once(produce.starting(Prepared(read, {}), call, answers.append))
+
+        def answer(make: Callable[[], records.ProduceResponse] | None, _partitions: int) -> None:
+            answers.append(make)
+
+        at_once(produce.starting(Prepared(read, {}), call, answer))
 
     start(memoryview(frame))
     await trio.lowlevel.checkpoint()
@@ -92,9 +97,9 @@ async def test_a_request_that_waits_keeps_nothing_of_its_frame() -> None:
     assert answers == []
     for done in partition.dones:
         done(RequestTimedOut("too late"))
-    [answer] = answers
-    assert answer is not None
-    [entry] = answer.responses
+    [make] = answers
+    assert make is not None
+    [entry] = make().responses
     assert entry.name == "t"
     found = [(each.index, each.error_code) for each in entry.partition_responses]
     assert found == [(4, 7), (5, 2), (7, 7)]
