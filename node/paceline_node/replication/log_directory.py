@@ -180,6 +180,7 @@ class LogDirectory:
             mark_lost=mark is None and self._had_mark(point, ending),
             log_start=log_start or 0,
             first_offset=(log_start or 0) if is_told else None,
+            removed_to=self._known.removed_to(key),
             disk_failed=disk_failed,
         )
 
@@ -405,6 +406,7 @@ class LogDirectory:
         await self.write_starts(watermarks)
         recovery: dict[Log, int] = {}
         high: dict[Log, int] = {}
+        removed: dict[Log, int] = {}
         for log, high_watermark in watermarks.items():
             if log.failed is not None:
                 continue
@@ -417,8 +419,9 @@ class LogDirectory:
             # A truncation never goes below the high watermark, so the point stays true.
             recovery[log] = min(durable, high_watermark)
             high[log] = high_watermark
+            removed[log] = log.compaction.removals.removed_to
         await self.marks.sync()  # what has a recovery point has a mark
-        await self._known.write(Offsets.HIGH_WATERMARK, _still_kept(high))
+        await self._known.write_watermarks(_still_kept(high), _still_kept(removed))
         await self._known.write(Offsets.RECOVERY, _still_kept(recovery))
 
     async def close(self) -> None:

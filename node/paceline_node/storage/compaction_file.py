@@ -39,6 +39,7 @@ from paceline.errors import CorruptMessage
 from paceline.wire.checksum import crc32c
 from paceline_node.env import Disk, is_full
 from paceline_node.storage import checkpoint, rewritten
+from paceline_node.storage.fingerprint import ForeignLog
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.removals import UNKNOWN, Removals
 from paceline_node.storage.rewritten import Rewritten
@@ -138,6 +139,17 @@ def exists(disk: Disk, directory: str) -> bool:
     """Whether any of the files is there."""
     names = (*_CUTS, *_CUTS.values())
     return any(disk.exists(f"{directory}/{name}") for name in names)
+
+
+def refuse_older(directory: str, state: CompactionState, removed_to: int) -> None:
+    """Raise ForeignLog where something up to ``removed_to`` is known to have been removed, and the
+    files know less. They are older; segments may be, too, and what they hold may be deleted."""
+    says = state.removals.removed_to
+    if UNKNOWN != says < removed_to:
+        raise ForeignLog(
+            f"{directory}: compaction has removed tombstones up to offset {removed_to}, and "
+            f"{NAME} says {says}: it is as it was some time ago"
+        )
 
 
 def unknown() -> CompactionState:

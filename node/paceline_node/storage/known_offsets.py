@@ -5,7 +5,8 @@ each writing must also say what is known of partitions that nobody hosts yet: a 
 a quorum has opened its logs and hosts none of them. An entry goes only when the partition does.
 
 ``logstart.ckpt`` is kept twice, and ``hw.ckpt`` has what it said when that was written. A log start
-is the highest of them: files of some time ago would bring back what was deleted since.
+is the highest of them: files of some time ago would bring back what was deleted since. It also has
+up to where compaction has removed tombstones, which is else known in the log's directory alone.
 
 ``recovery.ckpt`` is also the list of the logs that this directory holds. An entry is made when a
 log is, before the log is used, and removed before the log is. A partition that is listed and has no
@@ -20,7 +21,7 @@ import trio
 
 from paceline_node.env import Disk
 from paceline_node.storage import layout
-from paceline_node.storage.layout import Offsets, PartitionKey
+from paceline_node.storage.layout import Beside, Offsets, PartitionKey
 
 DECISIVE = (Offsets.RECOVERY, Offsets.LOG_START)
 """Without these a start cannot know what its logs must hold; without high watermarks it can."""
@@ -33,8 +34,9 @@ class KnownOffsets:
         self._disk = disk
         self._offsets: dict[Offsets, dict[PartitionKey, int]] = {which: {} for which in Offsets}
         self._written: dict[Offsets, dict[PartitionKey, int]] = {}
-        self._beside: dict[PartitionKey, int] = {}
-        """The log starts that ``hw.ckpt`` has on disk."""
+        self._removed: dict[PartitionKey, int] = {}
+        self._beside: dict[PartitionKey, Beside] = {}
+        """As it is on disk."""
         self._writing = trio.Lock()
         self.unreadable: tuple[Offsets, ...] = ()
         """Files that were missing or rotten when they were loaded."""
@@ -52,9 +54,11 @@ class KnownOffsets:
             if all(says == found for says in each):  # else the next writing mends it
                 self._written[which] = dict(found)
         self.unreadable = tuple(unreadable)
-        self._beside = await layout.read_starts_beside(self._disk)
-        starts = layout.higher((self._offsets[Offsets.LOG_START], self._beside))
-        self._offsets[Offsets.LOG_START] = starts or {}
+        self._beside = await layout.read_beside(self._disk)
+        self._removed = {key: each.removed_to for key, each in self._beside.items()}
+        starts = {key: each.log_start for key, each in self._beside.items()}
+        known = layout.higher((self._offsets[Offsets.LOG_START], starts))
+        self._offsets[Offsets.LOG_START] = known or {}
 
     @property
     def partitions(self) -> frozenset[PartitionKey]:
@@ -73,6 +77,10 @@ class KnownOffsets:
         """The offset that ``which`` names for a partition; None when it says nothing."""
         return self._offsets[which].get(key)
 
+    def removed_to(self, key: PartitionKey) -> int:
+        """Up to where compaction has removed something of a partition's log, at least."""
+        return self._removed.get(key, 0)
+
     def all(self, which: Offsets) -> Mapping[PartitionKey, int]:
         return self._offsets[which]
 
@@ -85,6 +93,9 @@ class KnownOffsets:
         does not hold. Durable on return; calls at the same time share one writing."""
         self._offsets[Offsets.RECOVERY][key] = 0
         self._offsets[Offsets.HIGH_WATERMARK].pop(key, None)
+        self._removed.pop(key, None)
+        if key in self._beside:
+            await self._write(Offsets.HIGH_WATERMARK)
         await self._write(Offsets.RECOVERY)
 
     async def remove(self, key: PartitionKey) -> None:
@@ -103,9 +114,18 @@ class KnownOffsets:
             if which is Offsets.LOG_START and self._is_lower(changed):
                 await self._write(Offsets.HIGH_WATERMARK)
 
+    async def write_watermarks(
+        self, changed: Mapping[PartitionKey, int], removed: Mapping[PartitionKey, int]
+    ) -> None:
+        """As :meth:`write`, with up to where compaction has removed something of each log."""
+        self._removed.update(removed)
+        await self.write(Offsets.HIGH_WATERMARK, changed)
+
     def _is_lower(self, starts: Mapping[PartitionKey, int]) -> bool:
         """Whether a log was begun anew below where ``hw.ckpt`` has it begin."""
-        return any(start < self._beside.get(key, 0) for key, start in starts.items())
+        return any(
+            start < self._beside.get(key, layout.NOTHING).log_start for key, start in starts.items()
+        )
 
     async def _write(self, which: Offsets) -> None:
         async with self._writing:
@@ -117,9 +137,9 @@ class KnownOffsets:
                 self._written[which] = offsets
 
     async def _write_watermarks(self, watermarks: dict[PartitionKey, int]) -> None:
-        known = self._offsets[Offsets.LOG_START]
-        starts = {key: known.get(key, 0) for key in watermarks}
-        if (self._written.get(Offsets.HIGH_WATERMARK), self._beside) != (watermarks, starts):
-            await layout.write_watermarks(self._disk, watermarks, starts)
+        starts = self._offsets[Offsets.LOG_START]
+        beside = {key: Beside(starts.get(key, 0), self.removed_to(key)) for key in watermarks}
+        if (self._written.get(Offsets.HIGH_WATERMARK), self._beside) != (watermarks, beside):
+            await layout.write_watermarks(self._disk, watermarks, beside)
             self._written[Offsets.HIGH_WATERMARK] = watermarks
-            self._beside = starts
+            self._beside = beside

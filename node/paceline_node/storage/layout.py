@@ -6,8 +6,7 @@
     LOCK                               held for the life of the process
     incarnation, disk-failed           incarnation.py
     recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below); known_offsets.py
-    logstart-copy.ckpt                 the same as logstart.ckpt, written before it; hw.ckpt has
-                                       log starts beside its own, as of its writing
+    logstart-copy.ckpt                 the same as logstart.ckpt, written before it
     topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: README.md
     topics/stray-<ms>-<name>/          a log whose partition is not ours (any more)
     metadata/                          the controller's
@@ -15,7 +14,9 @@
 An offsets checkpoint, framed as in ``checkpoint.py``::
 
     msgpack [[topic id (16 bytes), partition, offset], ...]
-    of hw.ckpt: [[topic id, partition, high watermark, log start], ...]; earlier versions: without
+    of hw.ckpt: [[topic id, partition, high watermark, log start, removed to], ...], since a log
+        start and what compaction removed (``removals.py``) may be forgotten in other files;
+        earlier versions: without them
 
 Directories are never deleted because local metadata does not know them: they are set aside as
 strays, with the time in their name, until the topic's deletion is found in the metadata log.
@@ -28,6 +29,7 @@ import errno
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 import msgpack
@@ -97,6 +99,18 @@ class Offsets(enum.Enum):
         if self is Offsets.LOG_START:
             return ("logstart-copy.ckpt", self.value)
         return (self.value,)
+
+
+class Beside(NamedTuple):
+    """What ``hw.ckpt`` keeps of a partition beside its high watermark: where its log began when
+    that was written, and ``Removals.removed_to``. Neither ever falls but in a log that begins anew;
+    other files that say less are older."""
+
+    log_start: int = 0
+    removed_to: int = 0
+
+
+NOTHING = Beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,10 +343,10 @@ async def write_offsets(disk: Disk, which: Offsets, offsets: Mapping[PartitionKe
 
 
 async def write_watermarks(
-    disk: Disk, watermarks: Mapping[PartitionKey, int], starts: Mapping[PartitionKey, int]
+    disk: Disk, watermarks: Mapping[PartitionKey, int], beside: Mapping[PartitionKey, Beside]
 ) -> None:
-    """Replace ``hw.ckpt`` durably, with the log start of each partition beside; 0: not known."""
-    rows = [(*_packed(key), mark, starts.get(key, 0)) for key, mark in watermarks.items()]
+    """Replace ``hw.ckpt`` durably, with what is to stand there of each partition besides."""
+    rows = [(*_packed(key), mark, *beside.get(key, NOTHING)) for key, mark in watermarks.items()]
     await _write_rows(disk, Offsets.HIGH_WATERMARK, rows)
 
 
@@ -356,10 +370,13 @@ async def read_each(disk: Disk, which: Offsets) -> list[dict[PartitionKey, int] 
     return [await _read_column(disk, which.kind, name, 2) for name in which.files]
 
 
-async def read_starts_beside(disk: Disk) -> dict[PartitionKey, int]:
-    """The log starts in ``hw.ckpt``, as far as it can be read and has them."""
+async def read_beside(disk: Disk) -> dict[PartitionKey, Beside]:
+    """What ``hw.ckpt`` says besides, as far as it can be read."""
     which = Offsets.HIGH_WATERMARK
-    return await _read_column(disk, which.kind, which.value, 3) or {}
+    starts, removed = [
+        await _read_column(disk, which.kind, which.value, column) or {} for column in (3, 4)
+    ]
+    return {key: Beside(start, removed.get(key, 0)) for key, start in starts.items()}
 
 
 def higher(
@@ -385,7 +402,7 @@ async def _read_column(
             payload = checkpoint.decode(kind, content)
         except CorruptMessage:
             payload = checkpoint.decode(checkpoint.Kind.OFFSETS, content)
-        rows = checkpoint.unpack_rows(payload, 3, 4)
+        rows = checkpoint.unpack_rows(payload, 3, 5)
         return {
             (TopicId(UUID(bytes=row[0])), int(row[1])): int(row[column])
             for row in rows

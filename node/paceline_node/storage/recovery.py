@@ -62,15 +62,15 @@ from paceline_node.storage.torn import Ending, Tail
 class RecoveryHints:
     """What the node knows about a log before opening it.
 
-    ``ending``: of the process before this one. ``recovery_point``: an offset below which everything
-    was durable, the higher of ``recovery.ckpt``'s and the mark's; ``checkpoint``: the former's
-    alone, up to which the epoch table on disk is complete and indexes may be believed (None: the
-    same); ``point_known``: whether either says anything of this log; ``mark_exact``: whether it is
-    the log's mark, and nobody was told of a record above it; ``mark``: the mark itself, if there is
-    one, which knows the newest epoch; ``mark_lost``: there was one. ``log_start``: from
-    ``logstart.ckpt`` (0: the first segment's base); ``first_offset``: where the first segment must
-    begin at the latest, None if that is not known. ``disk_failed``: a sync failed under the process
-    before, so what lies above the recovery point may be in the page cache alone.
+    ``ending``: of the process before. ``recovery_point``: an offset below which everything was
+    durable, the higher of ``recovery.ckpt``'s and the mark's; ``checkpoint``: the former's alone,
+    up to which the epoch table on disk is complete and indexes may be believed (None: the same);
+    ``point_known``: whether either says anything of this log; ``mark_exact``: it is the log's mark,
+    and nobody was told of a record above it; ``mark``: the mark itself, if there is one, which
+    knows the newest epoch; ``mark_lost``: there was one. ``log_start``: as written down (0: the
+    first segment's base); ``first_offset``: where the first segment must begin at the latest, None
+    if that is not known. ``removed_to``: compaction has removed something up to there, at least.
+    ``disk_failed``: a sync failed before, so the page cache alone may hold what is above the point.
     """
 
     ending: Ending = Ending.POWER_CUT
@@ -82,6 +82,7 @@ class RecoveryHints:
     mark_lost: bool = False
     log_start: int = 0
     first_offset: int | None = None
+    removed_to: int = 0
     disk_failed: bool = False
 
     @property
@@ -192,6 +193,7 @@ class _Recovery:
 
     async def run(self) -> Recovered:
         compaction = await self._finish_compaction()
+        compaction_file.refuse_older(self._path, compaction, self._hints.removed_to)
         await self._open_files()
         await self._refuse_foreign()
         known = await self._load_epochs()
@@ -425,9 +427,7 @@ class _Recovery:
     async def _scan(self, index: int, start: Boundary | None) -> bool:
         """Read one segment, cut or report what is bad; False when the log ends in it."""
         segment = self.segments[index]
-        end = None
-        if index + 1 < len(self.segments):
-            end = self.segments[index + 1].base_offset
+        end = self.segments[index + 1].base_offset if index + 1 < len(self.segments) else None
         if start is None:
             segment = Segment(self._path, segment.base_offset, segment.file)
             self.segments[index] = segment

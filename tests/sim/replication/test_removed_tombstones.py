@@ -269,3 +269,46 @@ async def test_a_replica_behind_a_removed_marker_begins_anew(
         led = await elect(cluster, back)
         assert not has_key(led, GONE)
         assert led.last_stable_offset == led.high_watermark
+
+
+async def test_what_a_node_has_removed_stands_in_another_file_too(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Both files that say what compaction has removed are as they were before: a leader that
+    believed them let a replica go on that was away meanwhile, with the deleted key."""
+    async with memory_cluster() as cluster:
+        leader = await compacted(cluster)
+        await put(leader, GONE, b"old")
+        await fill_up(leader)
+        await caught_up(cluster)
+        aged = leader.leader
+        away, other = (number for number in cluster.nodes if number != aged)
+        await cluster.stop(away)
+        await put(leader, GONE, None)
+        await fill_up(leader)
+        await caught_up(cluster)
+        await compact(cluster)
+        directory, disk = leader.log.path, cluster.disks[aged]
+        early = {
+            path: disk.content(path)
+            for path, _ in disk.files()
+            if path.startswith(f"{directory}/compaction")
+        }
+        await trio.sleep(RETENTION_S + 1)
+        await compact(cluster)
+        assert not has_key(leader, GONE)
+        expected = last_values(leader)
+        await cluster.nodes[aged].manager.maintenance.checkpoint()
+        await cluster.kill(aged)
+        for path, content in early.items():
+            assert disk.content(path) != content
+            disk.overwrite(path, content)
+        node = await cluster.start(aged)
+        await caught_up(cluster)
+        await elect(cluster, node)
+        assert last_values(node.partition("t")) == expected
+        await cluster.stop(other)
+        back = await cluster.start(away)
+        await caught_up(cluster)
+        assert not has_key(back.partition("t"), GONE)
+        assert last_values(await elect(cluster, back)) == expected

@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from paceline_node.storage import upkeep
+from paceline_node.storage import compaction_file, upkeep
 from paceline_node.storage.fingerprint import ForeignLog
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.torn import Ending
 from tests.unit.storage.keyed import compact, keyed, last_values, visible
-from tests.unit.storage.world import PATH, SMALL, StillHost, flush, new_log, reopen
+from tests.unit.storage.world import IDENTITY, PATH, SMALL, StillHost, flush, new_log, reopen
 
 LARGE = b"x" * 250
 
@@ -56,6 +56,26 @@ async def test_an_older_segment_is_not_believed(ending: Ending) -> None:
     disk.overwrite(older, before[older])
     with pytest.raises(ForeignLog, match="compact"):
         await reopen(disk, mark=end, ending=ending)
+
+
+@pytest.mark.parametrize("ending", list(Ending))
+async def test_nor_is_one_beside_files_as_old_that_say_what_compaction_has_removed(
+    ending: Ending,
+) -> None:
+    """They know of no size and of no removal; ``hw.ckpt`` does."""
+    disk = MemoryDisk()
+    log, before = await with_a_deleted_key(disk)
+    await log.checkpoint()
+    end, removed_to = log.log_end_offset, log.compaction.removals.removed_to
+    assert removed_to > 0
+    log.abandon()
+    for name in (compaction_file.NAME, compaction_file.COPY_NAME):
+        disk.remove(f"{PATH}/{name}")
+    await compaction_file.write(disk, PATH, IDENTITY.owner, compaction_file.CompactionState())
+    older = f"{PATH}/{0:020}.log"
+    disk.overwrite(older, before[older])
+    with pytest.raises(ForeignLog, match="tombstones up to"):
+        await reopen(disk, mark=end, ending=ending, removed_to=removed_to)
 
 
 @pytest.mark.parametrize("ending", list(Ending))

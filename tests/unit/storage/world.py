@@ -95,6 +95,7 @@ async def reopen(
     clean: bool = False,
     ending: Ending | None = None,
     log_start: int = 0,
+    removed_to: int = 0,
     disk_failed: bool = False,
     settings: LogSettings = SMALL,
     host: StillHost | None = None,
@@ -103,6 +104,7 @@ async def reopen(
         ending=ending or Ending.of(clean=clean, same_boot=False),
         recovery_point=mark,
         log_start=log_start,
+        removed_to=removed_to,
         disk_failed=disk_failed,
     )
     return await Log.open(env_on(disk, host), PATH, settings, hints)
