@@ -39,6 +39,11 @@ class Copier:
         self._process: subprocess.Popen[bytes] | None = None
         self._was_killed = False
 
+    @property
+    def written(self) -> int:
+        """Bytes of its journal, which has a line for each step of a transaction."""
+        return self._journal.stat().st_size if self._journal.exists() else 0
+
     async def run(self) -> None:
         """Until the copier is done, or has a problem that another start would not mend."""
         try:
@@ -67,8 +72,7 @@ class Copier:
         assert self._process is not None
         size, since = -1, trio.current_time()
         while (code := self._process.poll()) is None:
-            now = self._journal.stat().st_size if self._journal.exists() else 0
-            if now != size:
+            if (now := self.written) != size:
                 size, since = now, trio.current_time()
             elif trio.current_time() - since > HANG_S:
                 await self._hangs()

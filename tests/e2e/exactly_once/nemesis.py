@@ -22,6 +22,8 @@ HEAL_S = 180.0
 TRANSACTIONS, GROUPS = "__transactions", "__groups"
 _DOWN_S = (0.1, 2.0)
 _PAUSE_S = (0.5, 3.0)
+_BREATH_S = 20.0
+_LOOK_AGAIN_S = 0.2
 
 
 @dataclass
@@ -64,6 +66,19 @@ class Nemesis:
                 await self.kinds[kind]()
                 if any(not each.has_ended for each in self.copiers.values()):
                     self.struck[kind] += 1
+                if self.rng.random() < 0.7:  # else the next blow meets those that have not got over
+                    await self._breathe(stop)
+
+    async def _breathe(self, stop: trio.Event) -> None:
+        """Until every copier has got on, for a while: struck all the time, the slow ones among many
+        on a small machine would come to nothing between two blows."""
+        before = {name: each.written for name, each in self.copiers.items()}
+        with trio.move_on_after(_BREATH_S):
+            while True:
+                waiting = [name for name, each in self.copiers.items() if not each.has_ended]
+                if stop.is_set() or all(self.copiers[at].written != before[at] for at in waiting):
+                    return
+                await trio.sleep(_LOOK_AGAIN_S)
 
     async def _roll(self) -> None:
         for node in self.fleet.nodes:
