@@ -20,7 +20,13 @@ from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings, ConsumerSettings
 from paceline.client.shared_consumer import SharedConsumer
 from paceline.client.transport import Dial
-from paceline.errors import ConnectionLost, IllegalGeneration, PacelineError, error_for
+from paceline.errors import (
+    ConnectionLost,
+    ErrorCode,
+    IllegalGeneration,
+    PacelineError,
+    error_for,
+)
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.kafka.apis import RequestHeader
 from paceline.wire.kafka.offsets import (
@@ -76,9 +82,6 @@ class CoordinatedConsumer(SharedConsumer):
         self._listener = listener
         self._client_id = client.client_id
         self._commits_itself = driven.auto_commit
-        self._unresolved = trio.Event()
-        self._resolving = trio.CancelScope()
-        self._starts: dict[TopicPartition, int] = {}
         self._driven = Driven(
             driven,
             dial,
@@ -118,10 +121,15 @@ class CoordinatedConsumer(SharedConsumer):
         foreign = [str(at) for at in offsets if at not in self._readers]
         if foreign:
             raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
-        if offsets:
-            await self._commit(offsets)
+        unknown = await self._commit(offsets)
+        if unknown:
+            await self._commit_known({at: offsets[at] for at in unknown})
 
-    async def _commit(self, offsets: Offsets) -> None:
+    async def _commit(self, offsets: Offsets, moves: int | None = None) -> list[TopicPartition]:
+        if not offsets:
+            return []
+        if moves is not None and self.moves != moves:
+            raise IllegalGeneration(f"group {self.group}: given up before it was committed")
         where = self._driven.where
         if where is None:
             raise ConnectionLost(f"group {self.group}: no coordinator", was_sent=False)
@@ -146,14 +154,26 @@ class CoordinatedConsumer(SharedConsumer):
             async with dialled(self._dial, where, timeout_s=DIAL_S) as link:
                 response = await link.ask_kafka(header, request)
                 assert isinstance(response, OffsetCommitResponse)
-                for topic in response.topics:
-                    for part_done in topic.partitions:
-                        if part_done.error_code:
-                            named = f"committing {topic.name}/{part_done.partition_index}"
-                            raise error_for(part_done.error_code, named)
-                self._progress.committed(offsets)
-                return
+                return self._committed_by(response, offsets)
         raise ConnectionLost(f"group {self.group}: {where} did not answer a commit")
+
+    def _committed_by(
+        self, response: OffsetCommitResponse, offsets: Offsets
+    ) -> list[TopicPartition]:
+        unknown = []
+        refusal: PacelineError | None = None
+        for topic in response.topics:
+            for part in topic.partitions:
+                at = TopicPartition(topic.name, part.partition_index)
+                if part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    unknown.append(at)
+                elif part.error_code:
+                    refusal = refusal or error_for(part.error_code, f"committing {at}")
+                else:
+                    self._progress.committed({at: offsets[at]})
+        if refusal is not None:
+            raise refusal
+        return unknown
 
     # --- what the coordinator says (driven.Owner) -------------------------------------------------
 
@@ -162,14 +182,12 @@ class CoordinatedConsumer(SharedConsumer):
 
     async def take(self, starts: Mapping[TopicPartition, int]) -> None:
         """Begin to read; where the coordinator did not know, as soon as the leader says."""
-        if self._readers:  # started again without a stop, as one that came back is
-            self._end(self.assignment)
+        if self.assignment:  # started again without a stop, as one that came back is
+            self._end()
         self._begin_at({at: offset for at, offset in starts.items() if offset >= 0})
-        self._starts = {at: offset for at, offset in starts.items() if offset < 0}
+        self._begin_by_leaders([at for at, offset in starts.items() if offset < 0])
         await self._listener.assigned(sorted(starts))
         self._resume()
-        self._resolving.cancel()
-        self._unresolved.set()
 
     async def hand_back(self, at_most_s: float) -> None:
         self._moving = True
@@ -177,14 +195,13 @@ class CoordinatedConsumer(SharedConsumer):
 
     async def give_up(self, *, lost: bool) -> Mapping[TopicPartition, int]:
         self._moving = True
-        self._starts = {}
         partitions = self.assignment
         if lost and partitions:
             await self._listener.lost(partitions)
         elif partitions:
             await self._listener.revoked(partitions)
         done = self._progress.done()
-        self._end(partitions)
+        self._end()
         return done
 
     # --- tasks ------------------------------------------------------------------------------------
@@ -192,22 +209,9 @@ class CoordinatedConsumer(SharedConsumer):
     async def run(self) -> None:
         """Be a consumer and read ahead until cancelled."""
         async with open_scope() as nursery:
+            self._nursery = nursery
             nursery.start_soon(self._fetcher.run)
-            nursery.start_soon(self._resolve)
             await self._driven.run()
-
-    async def _resolve(self) -> None:
-        """Find the first or last offsets of partitions whose leaders the coordinator could not
-        reach, while they are this consumer's."""
-        while True:
-            await self._unresolved.wait()
-            self._unresolved = trio.Event()
-            wanted = self._starts
-            with trio.CancelScope() as self._resolving:
-                found = await self._first_offsets(sorted(wanted))
-            if self._starts is wanted and not self._resolving.cancelled_caught:
-                self._starts = {}
-                self._begin_at(found)
 
     async def finish(self) -> None:
         """The program is done with what it has in hand: commit that, if commits are not its own
@@ -223,4 +227,4 @@ class CoordinatedConsumer(SharedConsumer):
     def close(self) -> None:
         """Hand out nothing any more."""
         self._moving = True
-        self._end(self.assignment)
+        self._end()

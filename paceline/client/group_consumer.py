@@ -7,14 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import trio
 
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
-from paceline.client.consumer import Consumer
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.hands import GroupMember, Hands
 from paceline.client.membership import Membership
 from paceline.client.metadata import Metadata
-from paceline.client.offsets import MISSING_PARTITION_S
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.progress import Offsets
@@ -22,13 +20,10 @@ from paceline.client.retry import Backoff
 from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings, ConsumerSettings
 from paceline.client.shared_consumer import SharedConsumer
-from paceline.client.starts import Starts
 from paceline.errors import (
     ErrorCode,
     IllegalGeneration,
-    OffsetOutOfRange,
     PacelineError,
-    UnknownTopicOrPartition,
     error_for,
 )
 from paceline.types import Isolation, TopicPartition
@@ -87,19 +82,11 @@ class GroupConsumer(SharedConsumer):
         self._listener = listener
         self._taken_as: GroupMember | None = None
         self._hands = Hands()
-        self._starts = Starts(
-            self._finder,
-            backoff,
-            isolation=isolation,
-            latest=out_of_range is OutOfRange.LATEST,
-        )
         self._begun: dict[TopicPartition, int] = {}
         """Where partitions began of which nothing was committed, if not at their start."""
-        self._paused: set[TopicPartition] = set()
         self._waiting = 0
         self._asked = trio.Event()
         self._asked_before = (-1, 0.0)  # how often, and when that was seen
-        self._nursery: trio.Nursery | None = None
         self._membership = Membership(
             self._coordinator,
             metadata,
@@ -145,20 +132,6 @@ class GroupConsumer(SharedConsumer):
         if unknown:
             await self._commit_known({at: offsets[at] for at in unknown})
         self._hands.sent(offsets)
-
-    async def _commit_known(self, offsets: Offsets) -> None:
-        """Commit what the coordinator said it knows no partition for. It may have heard of a topic
-        late, so only a long absence counts. Raises as :meth:`commit`."""
-        moves, attempts = self.moves, 0
-        late_at = trio.current_time() + MISSING_PARTITION_S
-        while offsets and trio.current_time() < late_at:
-            await trio.sleep(self._backoff.pause_s(attempts))
-            attempts += 1
-            unknown = await self._commit(offsets, moves)
-            offsets = {at: offsets[at] for at in unknown}
-        for at in offsets:
-            if at in self._readers:
-                self._put_off(at)
 
     @property
     def member(self) -> GroupMember:
@@ -254,9 +227,6 @@ class GroupConsumer(SharedConsumer):
         self._asked.set()
 
     def _take(self) -> ConsumedBatch | None:
-        for reader in tuple(self._turns):
-            if isinstance(reader.error, UnknownTopicOrPartition):
-                self._put_off(reader.at)
         batch = super()._take()
         if batch is not None:
             self._taken_as = self._now()
@@ -264,17 +234,17 @@ class GroupConsumer(SharedConsumer):
         return batch
 
     def _put_off(self, at: TopicPartition) -> None:
-        """Its topic was deleted: no reason to end a reader of others."""
-        self._unread([at])
         self._hands.lose(at)
-        self._begin_later([at])
+        super()._put_off(at)
 
     def _unread(self, partitions: Iterable[TopicPartition]) -> None:
-        """These have yet to begin again."""
-        Consumer.unassign(self, partitions)
-        self._progress.end(partitions)
+        super()._unread(partitions)
         for at in partitions:
             self._begun.pop(at, None)
+
+    def _begin_where(self, at: TopicPartition, offset: int) -> None:
+        super()._begin_where(at, offset)
+        self._begun[at] = offset
 
     async def _commit(self, offsets: Offsets, moves: int | None = None) -> list[TopicPartition]:
         """Those of ``offsets`` for which the coordinator knows no partition; the others are
@@ -325,8 +295,11 @@ class GroupConsumer(SharedConsumer):
         try:
             await self._commit(self._progress.uncommitted())
         except PacelineError as error:
-            if not (error.retriable or self._membership.lost_by(error)):
+            if not self._goes_on_after(error):
                 raise
+
+    def _goes_on_after(self, error: PacelineError) -> bool:
+        return error.retriable or self._membership.lost_by(error)
 
     async def _commit_now_and_then(self, pause_s: float) -> None:
         while True:
@@ -339,18 +312,11 @@ class GroupConsumer(SharedConsumer):
     def owned(self) -> Sequence[TopicPartition]:
         return self.assignment
 
-    @property
-    def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions, sorted; some may not have begun, for want of a leader."""
-        return sorted([*self._readers, *self._starts.waiting])
-
     async def take(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to read at the committed offsets. A partition whose beginning nobody can tell now
         begins later, and keeps none of the others waiting."""
         await self._begin_reading(partitions)
         await self._starts.settled(START_S)
-        if self._reset is OutOfRange.LATEST and self._settings.auto_commit_s is not None:
-            await self._commit_done()  # or a restart skipped what is written until it commits
         await self._listener.assigned(partitions)
         self._resume()
 
@@ -362,79 +328,9 @@ class GroupConsumer(SharedConsumer):
         if unstable:
             self._begin_later(unstable)
 
-    def _check_begin(self, committed: Mapping[TopicPartition, int | None]) -> None:
-        rest = [str(at) for at, offset in committed.items() if offset is None]
-        if rest and self._reset is OutOfRange.FAIL:
-            raise OffsetOutOfRange(f"group {self.group} has committed nothing of {', '.join(rest)}")
-
-    def _begin_known(self, committed: Mapping[TopicPartition, int | None]) -> None:
-        self._check_begin(committed)
-        starts = {at: offset for at, offset in committed.items() if offset is not None}
-        rest = [at for at, offset in committed.items() if offset is None]
-        for at in starts:
-            self._starts.forget(at)
-        self._begin_at(starts)
-        if rest:
-            assert self._nursery is not None
-            self._starts.expect(rest)
-            self._nursery.start_soon(self._starts.run, rest, self._started)
-
-    def _begin_later(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self._nursery is not None
-        self._starts.expect(partitions)
-        self._nursery.start_soon(self._begin_again, partitions, self.moves)
-
-    def _started(self, at: TopicPartition, offset: int) -> None:
-        is_last = self._reset is OutOfRange.LATEST
-        self._begin_at({at: offset}, are_committed=not is_last)
-        if is_last:
-            self._begun[at] = offset
-
-    def _begin_at(
-        self, starts: Mapping[TopicPartition, int], *, are_committed: bool = True
-    ) -> None:
-        super()._begin_at(starts, are_committed=are_committed)
-        for at in self._paused.intersection(starts):
-            super().pause(at)
-
-    async def _begin_again(self, partitions: Sequence[TopicPartition], moves: int) -> None:
-        """Ask until the group can say where these begin: their transactions end, and a topic that
-        was deleted may be made anew. Each begins as soon as that is known."""
-        rest, attempts = list(partitions), 0
-        while rest:
-            await trio.sleep(self._backoff.pause_s(attempts))
-            attempts += 1
-            committed: Mapping[TopicPartition, int | None] = {}
-            if self.moves == moves:
-                try:
-                    committed = await self._ask_committed(rest)
-                except PacelineError as error:
-                    if not (error.retriable or self._membership.lost_by(error)):
-                        raise
-            # Meanwhile they may have moved, or the program may have said where to go on.
-            rest = [at for at in rest if at in self._starts.waiting] if self.moves == moves else []
-            self._begin_known({at: committed[at] for at in rest if at in committed})
-            rest = [at for at in rest if at not in committed]
-
     async def seek(self, at: TopicPartition, to: Position) -> None:
         self._hands.drop(at)
-        if at in self._starts.waiting:
-            offsets = await self._look_up({at: to})
-            if self._starts.forget(at):
-                self._begin_at(offsets, are_committed=False)
-                self._begun[at] = offsets[at]
-                return
         await super().seek(at, to)
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """As :meth:`Consumer.pause`, also of those that have not begun yet; until they move."""
-        begun = [at for at in partitions if at not in self._starts.waiting]
-        super().pause(*begun)
-        self._paused.update(partitions)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        self._paused.difference_update(partitions)
-        super().resume(*[at for at in partitions if at not in self._starts.waiting])
 
     def is_stuck(self) -> bool:
         most_s = self._settings.max_poll_interval_s
@@ -461,10 +357,8 @@ class GroupConsumer(SharedConsumer):
             await self._listener.revoked(partitions)
             if self._settings.auto_commit_s is not None:
                 await self._commit_done()
-        self._starts.clear()
         self._begun.clear()
-        self._paused.clear()
-        self._end([at for at in partitions if at in self._readers])
+        self._end()
 
     # --- tasks ------------------------------------------------------------------------------------
 

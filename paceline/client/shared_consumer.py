@@ -11,12 +11,22 @@ from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.metadata import Metadata
+from paceline.client.offsets import MISSING_PARTITION_S
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
-from paceline.client.progress import Progress
+from paceline.client.progress import Offsets, Progress
 from paceline.client.retry import Backoff, retrying
 from paceline.client.settings import ConsumerSettings
-from paceline.errors import ErrorCode, InvalidRequest, UnstableOffsetCommit, error_for
+from paceline.client.starts import Starts
+from paceline.errors import (
+    ErrorCode,
+    InvalidRequest,
+    OffsetOutOfRange,
+    PacelineError,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+    error_for,
+)
 from paceline.types import Isolation, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import FetchOffsets, OffsetsFetched, TopicPartitions
@@ -24,6 +34,8 @@ from paceline.wire.native.groups import FetchOffsets, OffsetsFetched, TopicParti
 
 class SharedConsumer(Consumer):
     """A :class:`Consumer` whose partitions a group assigns; while they move nothing is handed out.
+    Each partition begins by itself: one whose beginning nobody can tell now, for want of its leader
+    or its topic, begins later, and keeps no other waiting.
 
     ``moves`` counts how often partitions were given up, so that whoever hands out a batch record by
     record sees that it is no longer his to hand out.
@@ -62,6 +74,18 @@ class SharedConsumer(Consumer):
         self._progress = Progress()
         self._moving = True
         self._handed_back = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        self._starts = Starts(
+            self._finder,
+            backoff,
+            isolation=isolation,
+            latest=out_of_range is OutOfRange.LATEST,
+        )
+        self._paused: set[TopicPartition] = set()
+        self._unkept: dict[TopicPartition, int] = {}
+        """Beginnings at the end that the group has not committed yet."""
+        self._kept_for = -1
+        """The moves for which a task commits them now."""
 
     async def assign(
         self,
@@ -102,6 +126,9 @@ class SharedConsumer(Consumer):
         return batch
 
     def _take(self) -> ConsumedBatch | None:
+        for reader in tuple(self._turns):
+            if isinstance(reader.error, UnknownTopicOrPartition):
+                self._put_off(reader.at)
         batch = None if self._moving else super()._take()
         if batch is not None:  # at once: others commit what is done while this is on its way
             self._progress.hand_out(batch.at, batch.end_offset)
@@ -118,10 +145,31 @@ class SharedConsumer(Consumer):
 
     async def seek(self, at: TopicPartition, to: Position) -> None:
         """As :meth:`Consumer.seek`; what is committed next follows."""
+        if at in self._starts.waiting:
+            offsets = await self._look_up({at: to})
+            if self._starts.forget(at):
+                self._begin_where(at, offsets[at])
+                return
         await super().seek(at, to)
         self._progress.move(at, self.position(at))
 
+    def pause(self, *partitions: TopicPartition) -> None:
+        """As :meth:`Consumer.pause`, also of those that have not begun yet; until they move."""
+        begun = [at for at in partitions if at not in self._starts.waiting]
+        super().pause(*begun)
+        self._paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """As :meth:`Consumer.resume`, also of those that have not begun yet."""
+        self._paused.difference_update(partitions)
+        super().resume(*[at for at in partitions if at not in self._starts.waiting])
+
     # --- partitions come and go -------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The assigned partitions, sorted; some may not have begun, for want of a leader."""
+        return sorted([*self._readers, *self._starts.waiting])
 
     def _begin_at(
         self, starts: Mapping[TopicPartition, int], *, are_committed: bool = True
@@ -129,23 +177,129 @@ class SharedConsumer(Consumer):
         """These, none of which is assigned, are read from now on."""
         self._progress.begin(starts, are_committed=are_committed)
         self._read_from(starts, {})
+        for at in self._paused.intersection(starts):
+            super().pause(at)
 
-    def _end(self, partitions: Sequence[TopicPartition]) -> None:
-        """These are read no longer."""
-        self.moves += 1
-        self._progress.end(partitions)
+    def _begin_where(self, at: TopicPartition, offset: int) -> None:
+        """It begins here, which the group has not committed."""
+        self._begin_at({at: offset}, are_committed=False)
+
+    def _begin_known(self, committed: Mapping[TopicPartition, int | None]) -> None:
+        """Begin at what is committed; of the rest the leaders are asked."""
+        self._check_begin(committed)
+        starts = {at: offset for at, offset in committed.items() if offset is not None}
+        rest = [at for at, offset in committed.items() if offset is None]
+        for at in starts:
+            self._starts.forget(at)
+        self._begin_at(starts)
+        self._begin_by_leaders(rest)
+
+    def _check_begin(self, committed: Mapping[TopicPartition, int | None]) -> None:
+        rest = [str(at) for at, offset in committed.items() if offset is None]
+        if rest and self._reset is OutOfRange.FAIL:
+            raise OffsetOutOfRange(f"group {self.group} has committed nothing of {', '.join(rest)}")
+
+    def _begin_by_leaders(self, partitions: Sequence[TopicPartition]) -> None:
+        if partitions:
+            assert self._nursery is not None
+            self._starts.expect(partitions)
+            self._nursery.start_soon(self._starts.run, partitions, self._started)
+
+    def _started(self, at: TopicPartition, offset: int) -> None:
+        if self._reset is not OutOfRange.LATEST:
+            self._begin_at({at: offset})
+            return
+        self._starts.expect([at])
+        self._unkept[at] = offset
+        if self._kept_for != self.moves:
+            assert self._nursery is not None
+            self._kept_for = self.moves
+            self._nursery.start_soon(self._keep_beginnings, self.moves)
+
+    async def _keep_beginnings(self, moves: int) -> None:
+        """Have the group keep where partitions begin at the end, before they do: a restart would
+        pass over what is written until the program commits. Nothing that is committed later can
+        be overtaken by that, as nothing has been read."""
+        attempts = 0
+        while self.moves == moves:
+            offsets = {at: each for at, each in self._unkept.items() if at in self._starts.waiting}
+            if not offsets:
+                self._kept_for = -1
+                return
+            try:
+                unknown = await self._commit(offsets, moves)
+            except PacelineError as error:
+                if self.moves != moves:
+                    return
+                if not self._goes_on_after(error):
+                    raise
+                await trio.sleep(self._backoff.pause_s(attempts))
+                attempts += 1
+            else:
+                self._begin_kept(offsets, unknown, moves)
+
+    def _begin_kept(self, offsets: Offsets, unknown: Sequence[TopicPartition], moves: int) -> None:
+        if self.moves != moves:
+            return
+        for at, offset in offsets.items():
+            self._unkept.pop(at, None)
+            if at not in unknown and self._starts.forget(at):
+                self._begin_where(at, offset)
+                self._progress.committed({at: offset})
+        again = [at for at in unknown if at in self._starts.waiting]
+        if again:
+            self._begin_later(again)
+
+    def _begin_later(self, partitions: Sequence[TopicPartition]) -> None:
+        assert self._nursery is not None
+        self._starts.expect(partitions)
+        self._nursery.start_soon(self._begin_again, partitions, self.moves)
+
+    async def _begin_again(self, partitions: Sequence[TopicPartition], moves: int) -> None:
+        """Ask until the group can say where these begin: their transactions end, and a topic that
+        was deleted may be made anew. Each begins as soon as that is known."""
+        rest, attempts = list(partitions), 0
+        while rest:
+            await trio.sleep(self._backoff.pause_s(attempts))
+            attempts += 1
+            committed: Mapping[TopicPartition, int | None] = {}
+            if self.moves == moves:
+                try:
+                    committed = await self._ask_committed(rest)
+                except PacelineError as error:
+                    if not self._goes_on_after(error):
+                        raise
+            # Meanwhile they may have moved, or the program may have said where to go on.
+            rest = [at for at in rest if at in self._starts.waiting] if self.moves == moves else []
+            self._begin_known({at: committed[at] for at in rest if at in committed})
+            rest = [at for at in rest if at not in committed]
+
+    def _goes_on_after(self, error: PacelineError) -> bool:
+        """Whether what was refused to the consumer itself may be asked again, or hears of it."""
+        return error.retriable
+
+    def _put_off(self, at: TopicPartition) -> None:
+        """Its topic was deleted: no reason to end a reader of others."""
+        self._unread([at])
+        self._begin_later([at])
+
+    def _unread(self, partitions: Iterable[TopicPartition]) -> None:
+        """These have yet to begin again."""
         super().unassign(partitions)
+        self._progress.end(partitions)
+
+    def _end(self) -> None:
+        """Nothing is read any longer."""
+        self.moves += 1
+        self._starts.clear()
+        self._unkept.clear()
+        self._paused.clear()
+        self._unread(list(self._readers))
 
     def _resume(self) -> None:
         """Partitions have stopped moving."""
         self._moving = False
         self._arrived()
-
-    async def _first_offsets(
-        self, partitions: Sequence[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        position = Position.LATEST if self._reset is OutOfRange.LATEST else Position.EARLIEST
-        return await self._finder.resolve(dict.fromkeys(partitions, position), self.isolation)
 
     async def _await_hand_back(self, at_most_s: float) -> None:
         """Return when the program has asked for more than it has in hand, or soon."""
@@ -155,6 +309,25 @@ class SharedConsumer(Consumer):
                 await self._handed_back.wait()
 
     # --- offsets ----------------------------------------------------------------------------------
+
+    async def _commit(self, offsets: Offsets, moves: int | None = None) -> list[TopicPartition]:
+        """Those of ``offsets`` for which the coordinator knows no partition; the others are
+        committed. All were reached after so many ``moves``, by default as many as now."""
+        raise NotImplementedError
+
+    async def _commit_known(self, offsets: Offsets) -> None:
+        """Commit what the coordinator said it knows no partition for. It may have heard of a topic
+        late, so only a long absence counts. Raises as ``commit``."""
+        moves, attempts = self.moves, 0
+        late_at = trio.current_time() + MISSING_PARTITION_S
+        while offsets and trio.current_time() < late_at:
+            await trio.sleep(self._backoff.pause_s(attempts))
+            attempts += 1
+            unknown = await self._commit(offsets, moves)
+            offsets = {at: offsets[at] for at in unknown}
+        for at in offsets:
+            if at in self._readers:
+                self._put_off(at)
 
     async def committed(
         self, partitions: Iterable[TopicPartition] | None = None

@@ -26,13 +26,15 @@ class Starts:
         self._backoff = backoff
         self._isolation = isolation
         self._spec = OffsetSpec.LATEST if latest else OffsetSpec.EARLIEST
-        self._round = 0
+        self._asking: set[trio.CancelScope] = set()
         self._changed = trio.Event()
 
     def clear(self) -> None:
         """Partitions move: what is asked for now is void."""
         self.waiting.clear()
-        self._round += 1
+        for each in self._asking:
+            each.cancel()
+        self._asking.clear()
         self._changed.set()
 
     def forget(self, at: TopicPartition) -> bool:
@@ -59,19 +61,29 @@ class Starts:
     ) -> None:
         """Call ``begin`` for each, unless they are cleared before. Raises what asking again cannot
         help; a topic that is not there may come."""
-        number = self._round
+        with trio.CancelScope() as asking:
+            self._asking.add(asking)
+            try:
+                await self._run(partitions, begin, asking)
+            finally:
+                self._asking.discard(asking)
 
+    async def _run(
+        self,
+        partitions: Sequence[TopicPartition],
+        begin: Callable[[TopicPartition, int], None],
+        asking: trio.CancelScope,
+    ) -> None:
         def landed(at: TopicPartition, found: OffsetFound) -> None:
-            if self._round == number and self.forget(at):
+            if asking in self._asking and self.forget(at):
                 begin(at, found.offset)
 
-        attempts = _MISSING_ATTEMPTS
-        while self._round == number:
+        while True:
             rest = [at for at in partitions if at in self.waiting]
             try:
                 specs = dict.fromkeys(rest, self._spec)
                 await self._finder.find(specs, self._isolation, landed=landed)
             except UnknownTopicOrPartition:
-                await trio.sleep(self._backoff.pause_s(attempts))
+                await trio.sleep(self._backoff.pause_s(_MISSING_ATTEMPTS))
             else:
                 return

@@ -16,6 +16,8 @@ from paceline.client import (
     RebalanceListener,
     blocking,
     connect,
+    fetcher,
+    shared_consumer,
 )
 from paceline.errors import (
     ConfigurationError,
@@ -25,6 +27,8 @@ from paceline.errors import (
     PacelineError,
 )
 from paceline.types import TopicPartition
+from paceline_node.services.bounds import BoundsService
+from paceline_node.services.rebalancing import Rebalancing
 from tests.integration.client.test_groups import produce, until, values
 from tests.integration.node.nodes import cluster, lone_node
 
@@ -263,3 +267,96 @@ async def test_the_blocking_one(tmp_path: Path) -> None:
             seen, committed = await trio.to_thread.run_sync(read, node.native)
     assert seen == [b"0", b"1", b"2", b"3", b"4"]
     assert committed == {TopicPartition("orders", 0): 5}
+
+
+@pytest.mark.parametrize("reset", ["smallest", "largest"])
+async def test_partitions_whose_beginning_nobody_can_tell_keep_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reset: str
+) -> None:
+    """The coordinator could not reach the leaders, and one of them is gone."""
+    own = DrivenSettings(heartbeat_interval_ms=500, auto_commit=False)
+    monkeypatch.setattr(BoundsService, "find", _unknown)
+    async with cluster(tmp_path, 3) as nodes:
+        bootstrap = [node.native for node in nodes.up.values()]
+        async with connect(bootstrap) as client:
+            await client.admin.create_topic("orders", partitions=6, replication_factor=1)
+            found = (await client.admin.describe_topic("orders")).partitions
+            coordinator = await client.admin.groups.coordinator("g", family="coordinator")
+            victim = next(each.leader for each in found if each.leader != coordinator)
+            alive = {each.partition for each in found if each.leader != victim}
+            await nodes.crash(int(victim))
+            async with client.coordinated_consumer(
+                "orders", group="g", driven=own, auto_offset_reset=reset
+            ) as consumer:
+
+                async def begun(partitions: set[int]) -> None:
+                    await until(lambda: {at.partition for at in consumer.positions()} == partitions)
+
+                await begun(alive)
+                generation = consumer.generation
+                assert len(consumer.assignment) == 6
+                consumer.pause(*consumer.assignment)
+                consumer.resume(*consumer.assignment)
+                await consumer.commit()
+                await nodes.restart(int(victim))
+                await begun(set(range(6)))
+                assert consumer.generation == generation
+                kept = await client.admin.groups.offsets("g", family="coordinator")
+                assert len(kept) == (6 if reset == "largest" else 0)
+
+
+async def _unknown(*_: object, **__: object) -> dict[TopicPartition, object]:
+    return {}
+
+
+async def test_a_deleted_topic_keeps_no_other_from_being_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_consumer, "MISSING_PARTITION_S", 0.2)
+    own = DrivenSettings(heartbeat_interval_ms=500, auto_commit=False)
+    async with lone_node(tmp_path) as node, connect(node.native) as client:
+        for topic in ("gone", "orders"):
+            await client.admin.create_topic(topic, partitions=1, replication_factor=1)
+            async with client.producer() as producer:
+                await producer.send(topic, b"0", partition=0)
+        async with client.coordinated_consumer(
+            ["gone", "orders"], group="g", driven=own, auto_offset_reset="smallest"
+        ) as consumer:
+            for _ in range(2):
+                await anext(consumer)
+            at = TopicPartition("orders", 0)
+            await client.admin.delete_topic("gone")
+            await consumer.commit({TopicPartition("gone", 0): 1, at: 1})
+            found = await client.admin.groups.offsets("g", family="coordinator")
+            assert {at: each.offset for at, each in found.items()} == {at: 1}
+
+
+async def test_a_deleted_topic_ends_no_reader_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader finds out before its coordinator does."""
+    monkeypatch.setattr(fetcher, "MISSING_PARTITION_S", 0.2)
+    monkeypatch.setattr(Rebalancing, "_watch_topics", _nobody_watches)
+    async with (
+        lone_node(tmp_path) as node,
+        connect(node.native) as client,
+        client.producer() as producer,
+    ):
+        for topic in ("gone", "orders"):
+            await client.admin.create_topic(topic, partitions=1, replication_factor=1)
+            await producer.send(topic, b"0", partition=0)
+        async with client.coordinated_consumer(
+            ["gone", "orders"], group="g", driven=QUICK, auto_offset_reset="smallest"
+        ) as consumer:
+            for _ in range(2):
+                await anext(consumer)
+            await client.admin.delete_topic("gone")
+            with trio.move_on_after(2.0):  # longer than a partition may be missing
+                await anext(consumer)
+            await producer.send("orders", b"1", partition=0)
+            with trio.fail_after(30):
+                assert (await anext(consumer)).value == b"1"
+
+
+async def _nobody_watches(_: object) -> None:
+    await trio.sleep_forever()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from paceline.client import (
     Client,
+    GroupConsumer,
     GroupSettings,
     OutOfRange,
     connect,
@@ -17,8 +21,10 @@ from paceline.client import (
     membership,
     offsets,
 )
-from paceline.errors import PacelineError
+from paceline.errors import CoordinatorNotAvailable, PacelineError
 from paceline.types import TopicPartition
+from paceline.wire.native.api import NativeApi
+from paceline.wire.native.groups import CommitOffsets
 from tests.integration.client.test_groups import FLAGS, QUICK, Reader, Told, until
 from tests.integration.node.nodes import cluster, lone_node
 
@@ -199,32 +205,61 @@ async def test_a_program_that_waits_for_records_does_not_hang(tmp_path: Path) ->
         nursery.cancel_scope.cancel()
 
 
-async def test_a_quiet_reader_from_the_end_skips_nothing_when_it_restarts(tmp_path: Path) -> None:
-    async def opened(client: Client, ready: trio.Event, nursery: trio.Nursery) -> None:
-        async with client.consumer(
-            "orders", group="g", membership=SHORT, out_of_range=OutOfRange.LATEST
-        ) as consumer:
-            await until(lambda: bool(consumer.assignment) and consumer.generation >= 0)
-            await until(lambda: not consumer._moving)
-            ready.set()
-            await trio.sleep_forever()
+@pytest.mark.parametrize("auto_commit_s", [0.2, None])
+async def test_a_quiet_reader_from_the_end_skips_nothing_when_it_restarts(
+    tmp_path: Path, auto_commit_s: float | None
+) -> None:
+    """Where it begins is kept, also when commits are the program's own: it has nothing to commit
+    yet."""
+    settings = dataclasses.replace(SHORT, auto_commit_s=auto_commit_s)
+
+    def reader(client: Client) -> AbstractAsyncContextManager[GroupConsumer]:
+        return client.consumer(
+            "orders", group="g", membership=settings, out_of_range=OutOfRange.LATEST
+        )
 
     async with lone_node(tmp_path, FLAGS) as node, connect(node.native) as client:
         await client.admin.create_topic("orders", partitions=1, replication_factor=1)
         await write(client, "orders", 0, 1, 2, 3)
-        ready = trio.Event()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(opened, client, ready, nursery)
-            await ready.wait()
+        at = TopicPartition("orders", 0)
+        async with reader(client) as consumer:
+            await until(lambda: at in consumer.positions())
             committed = await client.admin.groups.offsets("g")
             assert [each.offset for each in committed.values()] == [3]
-            nursery.cancel_scope.cancel()
         await write(client, "orders", 0, 4)
-        async with client.consumer(
-            "orders", group="g", membership=SHORT, out_of_range=OutOfRange.LATEST
-        ) as consumer:
+        async with reader(client) as consumer:
             with trio.fail_after(30):
                 assert (await anext(consumer)).value == b"4"
+
+
+async def test_a_reader_begins_at_the_end_once_that_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal is asked again; meanwhile it reads nothing, and another member's partitions are
+    none of its business."""
+    settings = dataclasses.replace(SHORT, auto_commit_s=None)
+    refused: list[object] = []
+    async with lone_node(tmp_path, FLAGS) as node, connect(node.native) as client:
+        await client.admin.create_topic("orders", partitions=2, replication_factor=1)
+        await write(client, "orders", 0, 1)
+        async with client.consumer(
+            "orders", group="g", membership=settings, out_of_range=OutOfRange.LATEST
+        ) as consumer:
+            honest = consumer._coordinator.call
+
+            async def refusing(api: NativeApi, body: object, *rest: Any, **more: Any) -> Any:
+                if isinstance(body, CommitOffsets) and len(refused) < 20:
+                    refused.append(body)
+                    raise CoordinatorNotAvailable("the test refuses")
+                return await honest(api, body, *rest, **more)
+
+            monkeypatch.setattr(consumer._coordinator, "call", refusing)
+            await until(lambda: len(refused) > 3)
+            assert not consumer.positions()
+            assert len(consumer.assignment) == 2
+            await until(lambda: len(consumer.positions()) == 2)
+            committed = await client.admin.groups.offsets("g")
+            assert {at.partition: each.offset for at, each in committed.items()} == {0: 1, 1: 0}
 
 
 async def test_a_leader_that_comes_back_notices_new_partitions(

@@ -17,8 +17,8 @@ from paceline.client import (
     blocking,
     connect,
     fetcher,
-    group_consumer,
     offsets,
+    shared_consumer,
 )
 from paceline.errors import IllegalGeneration
 from paceline.types import TopicPartition
@@ -184,7 +184,7 @@ async def test_what_a_deleted_topic_has_reached_counts_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The offsets of other topics are committed, and nobody is told of an error."""
-    monkeypatch.setattr(group_consumer, "MISSING_PARTITION_S", 0.2)
+    monkeypatch.setattr(shared_consumer, "MISSING_PARTITION_S", 0.2)
     async with (
         lone_node(tmp_path, FLAGS) as node,
         connect(node.native) as client,

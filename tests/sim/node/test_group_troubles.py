@@ -30,7 +30,6 @@ from paceline.client import (
 )
 from paceline.client.group_consumer import GroupConsumer
 from paceline.client.membership import Membership
-from paceline.client.shared_consumer import SharedConsumer
 from paceline.client.transactional import TransactionalProducer
 from paceline.errors import PacelineError, RequestTimedOut
 from paceline.types import TopicPartition
@@ -379,7 +378,7 @@ COORDINATOR_WATCHES = Rule(a_static_leader, KafkaGroups, "topics_grew", lambda s
 
 RULES = (
     Rule(a_dead_partition, GroupConsumer, "_begin_reading", _one_after_the_other),
-    Rule(a_deleted_topic, GroupConsumer, "_take", SharedConsumer._take),
+    Rule(a_deleted_topic, GroupConsumer, "_put_off", lambda self, at: None),
     Rule(a_static_leader, Membership, "_count_assigned", _count_nothing, COORDINATOR_WATCHES),
     Rule(a_slow_callback, Membership, "_keep", _no_heartbeats),
     Rule(a_hung_program, GroupConsumer, "is_stuck", lambda self: False),
