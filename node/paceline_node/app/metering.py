@@ -160,12 +160,12 @@ def meter_transactions(metrics: Metrics, room: TransactionRoom) -> None:
         return (engine for _, _, engine in room.machines.machines() if engine.leads)
 
     def states() -> Iterable[Sample]:
-        counts = Counter(
-            (key.family.value, found.state.name.lower())
+        return [
+            ((family.value, state.name.lower()), count)
             for engine in led()
-            for key, found in engine.store.transactions.items()
-        )
-        return list(counts.items())
+            for (family, state), count in engine.store.states.items()
+            if count
+        ]
 
     def ended() -> Iterable[Sample]:
         return [(("commit",), room.endings.committed), (("abort",), room.endings.aborted)]

@@ -23,6 +23,7 @@ from paceline_node.transactions.store import TransactionStore, named_count
 _FULL_S = 1.0
 _SPARE = 512
 """One id in so many goes when one has to."""
+_WATCHED_AT_ONCE = 500
 _NAME_BYTES_MAX = 1024
 _PIECE_BYTES = 1024 * 1024
 """More than this is not written as one batch, where it need not be."""
@@ -44,6 +45,7 @@ class TransactionContext:
         self.shares = IdShares(self.store)
         self.alarms: Alarms[TransactionKey] = Alarms()
         self._active_at: dict[TransactionKey, float] = {}
+        self._unwatched: list[TransactionKey] = []
         self._endings_changed = endings_changed
         self._journal: Journal | None = None
         self._full_until: dict[Family, float] = {}
@@ -57,16 +59,31 @@ class TransactionContext:
         clock that is ahead would abort everything. Task attempts of sinks, which are kept alive by
         touches, get a whole one."""
         self._journal = journal
-        wall_ms = journal.wall_ms()
-        for key in self.store.ongoing:
-            found = self.store.transactions[key]
-            spent_s = 0.0 if found.sink else max(0, wall_ms - found.began_ms) / 1000
-            self.active(key, journal.now() - min(spent_s, found.timeout_ms / 2000))
+        self._unwatched = list(self.store.ongoing)
+        self.watch_some()
         self._endings_changed()
+
+    @property
+    def has_unwatched(self) -> bool:
+        """Whether there are time-outs that do not run yet: :meth:`watch_some` is to be called."""
+        return bool(self._unwatched)
+
+    def watch_some(self) -> None:
+        """Let the time-outs of some of those run that were open when this node began to lead. They
+        may be 100,000, so it is done in steps."""
+        wall_ms, now = self.journal.wall_ms(), self.journal.now()
+        for key in self._unwatched[-_WATCHED_AT_ONCE:]:
+            found = self.store.transactions.get(key)
+            if found is None or found.state is not State.ONGOING or key in self._active_at:
+                continue
+            spent_s = 0.0 if found.sink else max(0, wall_ms - found.began_ms) / 1000
+            self.active(key, now - min(spent_s, found.timeout_ms / 2000))
+        del self._unwatched[-_WATCHED_AT_ONCE:]
 
     def end(self) -> None:
         """Decide nothing any more."""
         self._journal = None
+        self._unwatched.clear()
         self._full_until.clear()
         self.shares.clear()
         self.alarms.clear()

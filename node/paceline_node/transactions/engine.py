@@ -8,6 +8,7 @@ with ``engine.producers.complete``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 
 from paceline.errors import PacelineError
@@ -56,8 +57,8 @@ class TransactionEngine:
 
     def oldest_open_s(self) -> float:
         """How long the oldest open transaction has been open, while this leads; 0 for none."""
-        began = [self.store.transactions[key].began_ms for key in self.store.ongoing]
-        return max(0, self._context.wall_ms() - min(began)) / 1000 if began else 0.0
+        began_ms = self.store.oldest_began_ms
+        return 0.0 if began_ms is None else max(0, self._context.wall_ms() - began_ms) / 1000
 
     def endings(self) -> list[TransactionKey]:
         """Transactions that are decided and not complete, while this leads."""
@@ -98,10 +99,15 @@ class TransactionEngine:
         self._context.end()
 
     def next_alarm(self) -> float:
+        if self._context.has_unwatched:
+            return -math.inf
         return min(self._context.alarms.next(), self._expiry.next_at())
 
     def on_alarm(self) -> None:
         """Abort what has been open for too long; what cannot be stored now is tried again."""
+        if self._context.has_unwatched:
+            self._context.watch_some()
+            return
         now = self._context.now()
         for _ in range(_ALARMS_AT_ONCE):
             key = self._context.alarms.pop_due(now)

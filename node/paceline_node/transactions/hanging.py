@@ -34,7 +34,7 @@ def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> li
     store = context.store
     wanted = {each.producer_id for each in asked}
     known: set[OpenHere] = set()
-    for key in (*store.ongoing, *store.prepared):
+    for key in {key for number in wanted for key in store.of_producer.get(number, ())}:
         found = store.transactions[key]
         ids = {found.producer_id, found.next_producer_id, found.ended_producer_id} & wanted
         if ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
 
@@ -23,12 +24,13 @@ from paceline_node.transactions.records import (
 
 class TransactionStore:
     """Read freely; only :meth:`apply` changes it. ``ongoing`` and ``prepared`` name the
-    transactions in these states, ``of_sink`` the task attempts of a sink. ``open_count`` is how
-    many partitions, groups and offsets all of them name. ``forgotten`` is told of each id that is
-    no more, ``grew`` of how many more an id names. ``idle`` names, by family, the ids that have
-    had transactions and have none now, ``unused`` those that never had one, ``unused_sinks`` the
-    sinks that have committed nothing. Of these, and of ``sinks``, whichever changed longest ago
-    comes first."""
+    transactions in these states, ``of_sink`` the task attempts of a sink, ``of_producer``, by
+    producer id, those that are open or decided. ``states`` counts the ids of each family in each
+    state. ``open_count`` is how many partitions, groups and offsets all of them name. ``forgotten``
+    is told of each id that is no more, ``grew`` of how many more an id names. ``idle`` names, by
+    family, the ids that have had transactions and have none now, ``unused`` those that never had
+    one, ``unused_sinks`` the sinks that have committed nothing. Of these, and of ``sinks``,
+    whichever changed longest ago comes first."""
 
     def __init__(self) -> None:
         self.transactions: dict[TransactionKey, Transaction] = {}
@@ -42,6 +44,9 @@ class TransactionStore:
         self.sequences: dict[TransactionKey, set[tuple[int, int]]] = {}
         """Of each id: serial and client's number of what is staged."""
         self.ongoing: dict[TransactionKey, None] = {}
+        self._began: list[tuple[int, str, str]] = []  # sorted: when each ongoing one began, its key
+        self.states: Counter[tuple[Family, State]] = Counter()
+        self.of_producer: dict[int, tuple[TransactionKey, ...]] = {}
         self.prepared: dict[TransactionKey, None] = {}
         self.idle: dict[Family, dict[TransactionKey, None]] = {family: {} for family in Family}
         self.unused: dict[Family, dict[TransactionKey, None]] = {family: {} for family in Family}
@@ -74,6 +79,7 @@ class TransactionStore:
         if delta:
             self.open_count += delta
             self.grew(key, delta)
+        self._count(key, before, value)
         self.ongoing.pop(key, None)
         self.prepared.pop(key, None)
         self.idle[key.family].pop(key, None)
@@ -97,6 +103,35 @@ class TransactionStore:
             self.idle[key.family][key] = None
         if value.sink:
             self.of_sink.setdefault(value.sink, {})[key] = None
+
+    def _count(
+        self, key: TransactionKey, before: Transaction | None, value: Transaction | None
+    ) -> None:
+        """Keep what is known of all ids without looking at all of them."""
+        if before is not None:
+            self.states[key.family, before.state] -= 1
+        if value is not None:
+            self.states[key.family, value.state] += 1
+        began, begins = _beginning(key, before), _beginning(key, value)
+        if began != begins:
+            if began is not None:
+                del self._began[bisect_left(self._began, began)]
+            if begins is not None:
+                insort(self._began, begins)
+        had, has = _producers(before), _producers(value)
+        for number in had - has:
+            rest = tuple(each for each in self.of_producer[number] if each != key)
+            if rest:
+                self.of_producer[number] = rest
+            else:
+                del self.of_producer[number]
+        for number in has - had:
+            self.of_producer[number] = (*self.of_producer.get(number, ()), key)
+
+    @property
+    def oldest_began_ms(self) -> int | None:
+        """When the oldest ongoing transaction began; None while none is."""
+        return self._began[0][0] if self._began else None
 
     def _change_sink(self, name: str, value: Sink | None) -> None:
         self.sinks.pop(name, None)
@@ -136,6 +171,9 @@ class TransactionStore:
         self.staged_bytes.clear()
         self.sequences.clear()
         self.ongoing.clear()
+        self._began.clear()
+        self.states.clear()
+        self.of_producer.clear()
         self.prepared.clear()
         for family in Family:
             self.idle[family].clear()
@@ -159,3 +197,16 @@ def named_count(found: Transaction | None) -> int:
     if found is None:
         return 0
     return len(found.partitions) + len(found.groups) + len(found.offsets)
+
+
+def _beginning(key: TransactionKey, found: Transaction | None) -> tuple[int, str, str] | None:
+    if found is None or found.state is not State.ONGOING:
+        return None
+    return found.began_ms, key.family.value, key.name
+
+
+def _producers(found: Transaction | None) -> set[int]:
+    """Under which producer ids a transaction that is open or decided may write."""
+    if found is None or not (found.state is State.ONGOING or found.state.is_prepared):
+        return set()
+    return {found.producer_id, found.next_producer_id, found.ended_producer_id} - {-1}

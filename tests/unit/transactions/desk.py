@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from paceline.errors import CoordinatorNotAvailable, NotCoordinator
 from paceline.types import MAX_RECORD_BYTES
@@ -95,12 +96,33 @@ class Desk:
             assert set(other.store.prepared) == set(self.engine.store.prepared)
             assert set(other.store.ongoing) == set(self.engine.store.ongoing)
             assert other.store.counts == self.engine.store.counts
+            assert +other.store.states == +self.engine.store.states
+            assert other.store.oldest_began_ms == self.engine.store.oldest_began_ms
+            assert _sets(other.store.of_producer) == _sets(self.engine.store.of_producer)
             assert other.store.floors == self.engine.store.floors
             assert other.store.open_count == self.engine.store.open_count
             assert other.store.of_sink == self.engine.store.of_sink
             assert other.store.idle == self.engine.store.idle
             assert other.store.unused == self.engine.store.unused
             assert other.store.unused_sinks == self.engine.store.unused_sinks
+
+        self._check_what_is_kept()
+
+    def _check_what_is_kept(self) -> None:
+        """What is kept of all ids is what looking through them gives."""
+        store = self.engine.store
+        assert +store.states == Counter(
+            (key.family, found.state) for key, found in store.transactions.items()
+        )
+        began = [store.transactions[key].began_ms for key in store.ongoing]
+        assert store.oldest_began_ms == min(began, default=None)
+        writing: dict[int, set[TransactionKey]] = {}
+        for key in (*store.ongoing, *store.prepared):
+            each = store.transactions[key]
+            for number in (each.producer_id, each.next_producer_id, each.ended_producer_id):
+                if number >= 0:
+                    writing.setdefault(number, set()).add(key)
+        assert _sets(store.of_producer) == writing
 
     # --- shorthand --------------------------------------------------------------------------------
 
@@ -124,3 +146,7 @@ class Desk:
         assert ending is not None
         self.engine.producers.complete(key, ending.serial)
         return ending
+
+
+def _sets(found: Mapping[int, Sequence[TransactionKey]]) -> dict[int, set[TransactionKey]]:
+    return {number: set(keys) for number, keys in found.items()}

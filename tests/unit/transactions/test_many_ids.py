@@ -8,9 +8,11 @@ from contextlib import suppress
 
 import pytest
 
-from paceline.errors import TransactionTooLarge
+from paceline.errors import NotCoordinator, TransactionTooLarge
+from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
+from paceline_node.transactions.records import State
 from tests.unit.groups.test_large_groups import lines_of
 from tests.unit.transactions.desk import P0, Desk
 
@@ -53,6 +55,47 @@ def test_looking_for_ids_to_forget_costs_the_same_however_many_there_are(
 ) -> None:
     few, many = (crowded(count) for count in (FEW, MANY))
     assert lines_of(lambda: work(many)) < 1.5 * lines_of(lambda: work(few))
+
+
+def aged(desk: Desk) -> None:
+    """As a scrape asks."""
+    assert desk.engine.oldest_open_s() > 0
+
+
+def asked(desk: Desk) -> None:
+    """As a partition's leader asks of a transaction that has been open for long."""
+    number = next(iter(desk.engine.store.of_producer))
+    assert desk.engine.find_hanging([OpenHere(number, P0), OpenHere(1, P0)]) == [False, True]
+
+
+@pytest.mark.parametrize("work", [aged, asked])
+def test_looking_at_open_ones_costs_the_same_however_many_there_are(
+    work: Callable[[Desk], None],
+) -> None:
+    few, many = (crowded(count, opens=True) for count in (FEW, MANY))
+    for desk in (few, many):
+        desk.time += 1
+    assert lines_of(lambda: work(many)) < 1.5 * lines_of(lambda: work(few))
+
+
+def test_a_new_coordinator_lets_time_outs_run_in_steps() -> None:
+    """It aborts each in time all the same, and one that ends meanwhile is no business of that."""
+    costs = []
+    for count in (FEW, MANY):
+        desk = crowded(count, opens=True)
+        ended = TransactionKey(Family.KAFKA, "1")
+        desk.engine.resign(NotCoordinator("the test elects another"))
+        desk.engine = desk.replayed()
+        costs.append(lines_of(lambda: desk.engine.lead(desk, log_is_empty=False)))  # noqa: B023
+        who = desk.engine.store.transactions[ended].identity
+        desk.engine.producers.end(ended, who, commits=True, bumps=False)
+        while desk.engine.next_alarm() <= desk.time:
+            costs.append(lines_of(desk.engine.on_alarm))
+        desk.advance(61)
+        states = {found.state for found in desk.engine.store.transactions.values()}
+        assert State.ONGOING not in states
+        assert desk.engine.store.transactions[ended].commits
+    assert max(costs[1:]) < 1.5 * costs[0]
 
 
 def test_all_are_forgotten_in_the_end_by_the_next_coordinator_too() -> None:
