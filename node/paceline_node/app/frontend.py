@@ -177,7 +177,7 @@ class Frontend:
                 **NativeGroups(
                     surface.groups, surface.transaction_offsets, surface.turns
                 ).handlers(),
-                **NativeTransactions(surface.transactions).handlers(),
+                **NativeTransactions(surface.transactions, surface.turns).handlers(),
             },
             requests.metadata,
             NativeLimits(

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from paceline.errors import InvalidRequest
 from paceline.wire.frame import Frame
-from paceline.wire.message import Message
+from paceline.wire.message import Message, Packed
 from paceline.wire.native import transactions as wire
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import CoordinatorFound
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.status import broker_info
 from paceline_node.services.transactions import TransactionService
+from paceline_node.stretches import Work
 from paceline_node.transactions.inspection import Listed
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import State
 from paceline_node.transactions.sinks import Attempt
+from paceline_node.turns import Turns
 
-Handler = Callable[[Frame, Principal], Awaitable[Message]]
+Handler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
 _LISTENERS = ("native", "http")
 _MAX_WAIT_S = 60.0
 _STATES = {state.name.lower(): state for state in State}
@@ -27,8 +30,9 @@ _STATES = {state.name.lower(): state for state in State}
 class NativeTransactions:
     """Handlers by api number, in :meth:`handlers`."""
 
-    def __init__(self, transactions: TransactionService) -> None:
+    def __init__(self, transactions: TransactionService, turns: Turns) -> None:
         self._transactions = transactions
+        self._turns = turns
 
     def handlers(self) -> dict[int, Handler]:
         """What the native listener serves of transactions, besides INIT_PRODUCER with an id,
@@ -65,7 +69,7 @@ class NativeTransactions:
 
     # --- operators --------------------------------------------------------------------------------
 
-    async def _list(self, frame: Frame, principal: Principal) -> Message:
+    async def _list(self, frame: Frame, principal: Principal) -> Packed:
         request = wire.ListTransactions.unpack(frame.body)
         unknown = [name for name in request.states if name not in _STATES]
         if unknown:
@@ -74,7 +78,15 @@ class NativeTransactions:
             )
         states = frozenset(_STATES[name] for name in request.states)
         found = await self._transactions.list(principal, states)
-        return wire.TransactionsListed(tuple(_listing(each) for each in found))
+
+        def packed() -> Work[list[list[Any]]]:
+            listed = []
+            for each in found:
+                yield 1
+                listed.append(_listing(each).pack())
+            return listed
+
+        return Packed([await self._turns.run(packed())])
 
     async def _describe(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DescribeTransaction.unpack(frame.body)

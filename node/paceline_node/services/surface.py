@@ -108,6 +108,7 @@ class Surface:
             transactions.endings,
             producer_ids,
             access,
+            turns,
             commit_s=transactions.commit_s,
         )
         return cls(

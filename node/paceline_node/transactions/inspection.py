@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from paceline.errors import InvalidTransactionState, TransactionNotFound
@@ -26,13 +27,18 @@ class Inspection:
         self._context = context
         self._producers = producers
 
-    def list(self, states: frozenset[State]) -> list[Listed]:
-        """All ids in one of ``states`` (empty: any), by family and name."""
-        found = self._context.store.transactions
+    def keys(self) -> Sequence[TransactionKey]:
+        """All ids, in no order."""
+        return tuple(self._context.store.transactions)
+
+    def listed(self, some: Iterable[TransactionKey], states: frozenset[State]) -> Sequence[Listed]:
+        """Those of ``some`` that are (still) there, in one of ``states`` (empty: any)."""
+        transactions = self._context.store.transactions
+        found = ((key, transactions.get(key)) for key in some)
         return [
-            self._listed(key, found[key])
-            for key in sorted(found, key=str)
-            if not states or found[key].state in states
+            self._listed(key, each)
+            for key, each in found
+            if each is not None and (not states or each.state in states)
         ]
 
     def describe(self, key: TransactionKey) -> Listed:

@@ -456,9 +456,9 @@ def test_operators_see_and_abort() -> None:
         inspection.abort(KEY, "by an operator")
     desk.engine.producers.add_partitions(KEY, who, [P0])
     desk.advance(2)
-    (listed,) = inspection.list(frozenset({State.ONGOING}))
+    (listed,) = inspection.listed(inspection.keys(), frozenset({State.ONGOING}))
     assert (listed.key, listed.open_s) == (KEY, 2.0)
-    assert inspection.list(frozenset({State.EMPTY})) == []
+    assert inspection.listed(inspection.keys(), frozenset({State.EMPTY})) == []
     inspection.abort(KEY, "by an operator")
     assert inspection.describe(KEY).transaction.reason == "by an operator"
     with pytest.raises(ProducerFenced):
