@@ -33,6 +33,7 @@ from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.security.principals import Operation
 from paceline_node.services.answer import Answer
+from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.records import RecordService
 from paceline_node.services.scan import RecordScan
 from paceline_node.services.topics import TopicService
@@ -123,10 +124,12 @@ class V1Records:
         local = self._leading(request.topic, partition)
         now_ms = self._env.stamp_ms()
         batch = build_batch([Record(-1, now_ms, request.key, request.value)])
+        headers = validate_client_batches(batch)
+        check_sizes(local, headers)
         answer: Answer[ProduceResult] = Answer()
         local.produce(
             batch,
-            validate_client_batches(batch),
+            headers,
             # The original answers acks=0 like acks=1 (seed: "behaves like immediate leader
             # success"), and its reply carries the high watermark that follows the append.
             acks=Acks.ALL if request.acks is Acks.ALL else Acks.LEADER,

@@ -22,6 +22,7 @@ from paceline_node.env import Env
 from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
+from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.stream_index import StreamIndex, snapshot_batch
 from paceline_node.settings.counts import EVENT_STREAMS
 from paceline_node.storage.numbered import STREAM_EPOCH, Number, stream_key, table_key
@@ -67,7 +68,7 @@ class EventStreams:
     ) -> int:
         """Append an event that gives its stream ``version``; returns its offset.
 
-        Raises VersionConflict, Throttled, and what :meth:`Partition.produce` raises or answers.
+        Raises VersionConflict, Throttled, MessageTooLarge, and as :meth:`Partition.produce`.
         Cancelled, the event may be there.
         """
         index = await self._current(partition)
@@ -76,6 +77,7 @@ class EventStreams:
             raise VersionConflict(current=current, wanted=version)
         self._check_place(partition, key)
         batch = _event_batch(key, version, event, self._env.stamp_ms())
+        check_sizes(partition, [read_header(batch)])
         return await self._write(partition, index, batch, timeout_s)
 
     async def save_snapshot(

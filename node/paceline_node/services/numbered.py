@@ -17,6 +17,7 @@ from paceline.wire.batch import BatchHeader
 from paceline_node.env import Env
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
+from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.storage.numbered import Number, Rule, select_new, selecting
 from paceline_node.storage.numbered_batches import BuiltBatch, NumberedRecords, build_batches
 from paceline_node.stretches import at_once
@@ -68,7 +69,8 @@ class NumberedAppender:
         and what :meth:`Partition.produce` raises. Once something is stored, errors are in the
         result. Cancelled, it leaves what it has appended.
         """
-        built = await self._build(records)
+        built = await self._build(records, partition.config.max_message_bytes)
+        check_sizes(partition, (each.header for each in built))
         if wish.rule is not None:
             # All of it, before anything is written; again with each part, as others may write too.
             await self._judge(records.numbers, partition, wish.rule)
@@ -107,13 +109,15 @@ class NumberedAppender:
         else:
             await self._turns.run(work)
 
-    async def _build(self, records: NumberedRecords) -> list[BuiltBatch]:
-        timestamp_ms = self._env.stamp_ms()
+    async def _build(self, records: NumberedRecords, batch_bytes: int) -> list[BuiltBatch]:
+        stamp_ms = self._env.stamp_ms()
+
+        def build() -> list[BuiltBatch]:
+            return list(build_batches(records, timestamp_ms=stamp_ms, batch_bytes=batch_bytes))
+
         if len(records.values) <= _THREAD_RECORDS:
-            return list(build_batches(records, timestamp_ms=timestamp_ms))
-        return await self._env.host.run_blocking(
-            lambda: list(build_batches(records, timestamp_ms=timestamp_ms))
-        )
+            return build()
+        return await self._env.host.run_blocking(build)
 
     def _append_part(
         self,
@@ -132,8 +136,9 @@ class NumberedAppender:
                 part = []
             elif len(new) < stop - start:
                 chosen = records.chosen([start + at for at in new])
-                timestamp_ms = part[0].header.base_timestamp
-                part = list(build_batches(chosen, timestamp_ms=timestamp_ms))
+                stamp_ms = part[0].header.base_timestamp
+                most = partition.config.max_message_bytes
+                part = list(build_batches(chosen, timestamp_ms=stamp_ms, batch_bytes=most))
         headers: list[BatchHeader] = [each.header for each in part]
         data = part[0].data if len(part) == 1 else bytearray().join(each.data for each in part)
         partition.produce(

@@ -4,7 +4,8 @@
 2. Who may write to the topic, asked once for parts of one topic in a row; whether the topic is one
    that takes records from clients.
 3. Whether this node leads the partition, in the epoch that the client means.
-4. The batches: whole, of the form that the protocol allows, of a time that the topic allows.
+4. The batches: whole, of the form that the protocol allows, of a size and a time that the topic
+   allows.
 5. The transaction of the partition, and the append (``Partition.produce``, which judges role,
    replicas, sequences and space in the step that appends).
 
@@ -25,6 +26,7 @@ from paceline.wire.batch_header import BatchHeader
 from paceline_node.env import Env
 from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.gather import Gather
 from paceline_node.services.records import RecordService, Refused
 from paceline_node.services.transactional_produce import (
@@ -137,6 +139,7 @@ class ProduceService:
         partition = self._leader_of(part)
         if headers is None:
             headers = list(_checked(wish, part))
+        check_sizes(partition, headers)
         self._check_times(partition, headers)
         if wish.within is None:
             partition.produce(

@@ -60,11 +60,13 @@ class BuiltBatch(NamedTuple):
     stop: int
 
 
-def build_batches(records: NumberedRecords, *, timestamp_ms: int) -> Iterator[BuiltBatch]:
-    """All records in batches, in their order. Raises MessageTooLarge for one that is larger than a
-    batch may be."""
+def build_batches(
+    records: NumberedRecords, *, timestamp_ms: int, batch_bytes: int = MAX_BATCH_BYTES
+) -> Iterator[BuiltBatch]:
+    """All records in batches of ``batch_bytes`` at most, unless one alone is larger, in their
+    order. Raises MessageTooLarge for one that is larger than any batch may be."""
     sizes = _sizes(records)
-    for start, stop in _ranges(records.numbers, sizes):
+    for start, stop in _ranges(records.numbers, sizes, min(batch_bytes, MAX_BATCH_BYTES)):
         payload = encode_values(
             records.values[start:stop],
             None if records.keys is None else records.keys[start:stop],
@@ -123,10 +125,12 @@ def _sizes(records: NumberedRecords) -> list[int]:
     return sizes
 
 
-def _ranges(numbers: Sequence[Number | None], sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _ranges(
+    numbers: Sequence[Number | None], sizes: Sequence[int], batch_bytes: int
+) -> Iterator[tuple[int, int]]:
     start = total = 0
     for at, size in enumerate(sizes):
-        fits = total + size <= MAX_BATCH_BYTES
+        fits = total + size <= batch_bytes
         if at > start and not (fits and _follows(numbers[at - 1], numbers[at])):
             yield start, at
             start, total = at, 0
