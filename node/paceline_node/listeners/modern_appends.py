@@ -58,10 +58,13 @@ class Binding:
 
 @dataclass(slots=True)
 class Transient:
-    """A transient segment: the pieces so far, and the number of the last one."""
+    """A transient segment: the pieces so far, and the number of the last one. ``takes`` what its
+    writer appends, which may be set up for a segment as well: then whichever it set up last does.
+    """
 
     writer: UUID
     name: str
+    takes: bool
     level: int = w.NO_EVENT
     data: bytearray = field(default_factory=bytearray)
 
@@ -136,11 +139,13 @@ class ModernAppends:
         came later is fenced by that. Raises what ``lead`` does, NotLeader, NotEnoughReplicas."""
         transient = self._transients.get(request.segment)
         if transient is not None:
+            self._let_take(request.writer, transient)
             self._say(
                 w.AppendSetup(request.request_id, request.segment, request.writer, transient.level)
             )
             return
         place, partition = await lead()
+        self._let_take(request.writer, None)
         if request.writer not in self._bindings and len(self._bindings) >= self._max_appenders:
             raise MessageTooLarge(f"more than {self._max_appenders} appenders on one connection")
         former = self._bindings.pop(request.writer, None)
@@ -165,8 +170,15 @@ class ModernAppends:
             self._end()
             return
         name = f"{request.parent}#transient.{request.writer.hex}.{len(self._transients):032x}"
-        self._transients[name] = Transient(request.writer, name)
+        is_bound = request.writer in self._bindings
+        self._transients[name] = Transient(request.writer, name, takes=not is_bound)
         self._say(w.SegmentCreated(request.request_id, name))
+
+    def _let_take(self, writer: UUID, chosen: Transient | None) -> None:
+        """What the writer appends from now on goes to ``chosen``, None: to its segment."""
+        for transient in self._transients.values():
+            if transient.writer == writer:
+                transient.takes = transient is chosen
 
     def _forget_transients(self, writer: UUID) -> None:
         for transient in [each for each in self._transients.values() if each.writer == writer]:
@@ -197,7 +209,8 @@ class ModernAppends:
         await self._store(binding, number, request)
 
     def _transient_of(self, writer: UUID) -> Transient | None:
-        return next((each for each in self._transients.values() if each.writer == writer), None)
+        places = self._transients.values()
+        return next((each for each in places if each.writer == writer and each.takes), None)
 
     async def _store(self, binding: Binding, number: int, request: Append) -> None:
         kind, count, payload = self._checked(request)
