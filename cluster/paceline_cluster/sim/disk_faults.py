@@ -38,6 +38,11 @@ _INTERNAL = f"{TOPICS}/__"
 _BASE_OFFSET, _LENGTH_AT, _UP_TO_LENGTH, _EPOCH = slice(0, 8), 8, 12, slice(12, 16)
 """Of a batch's header: what no checksum covers."""
 _METADATA = "metadata"
+_PAIRS = (
+    ("logstart-copy.ckpt", "logstart.ckpt"),
+    ("compaction-copy.ckpt", "compaction.ckpt"),
+)
+"""Files that say the same, in one directory."""
 
 IsThere = Callable[[], bool]
 Harm = Callable[[Machine, str, random.Random], None]
@@ -104,6 +109,7 @@ class DiskFaults:
             "unreadable": self._unreadable,
             "loss": self._loss,
             "age": self._age,
+            "age-copies": self._age_copies,
             "exchange": self._exchange,
         }
 
@@ -260,26 +266,44 @@ class DiskFaults:
 
     def _age(self, rng: random.Random) -> None:
         """A file becomes again what it was some time ago: writes of it were lost."""
+        self._age_later(rng, lambda path: [path])
+
+    def _age_copies(self, rng: random.Random) -> None:
+        """So do two that say the same, for the case that one of them is bad."""
+        self._age_later(rng, _with_copy)
+
+    def _age_later(self, rng: random.Random, those_of: Callable[[str], list[str]]) -> None:
         machine = self._victim(rng)
         if machine is None:
             return
         disk = machine.disk
         old = {path: bytes(node.content) for path, node in disk.files()}
         wait = rng.choice((0.2, 1.0, 4.0)) * rng.uniform(0.5, 1.5)
-        self._hand.later(wait, lambda: self._grow_old(machine, old, rng))
+        self._hand.later(wait, lambda: self._grow_old(machine, old, rng, those_of))
 
-    def _grow_old(self, machine: Machine, old: dict[str, bytes], rng: random.Random) -> None:
+    def _grow_old(
+        self,
+        machine: Machine,
+        old: dict[str, bytes],
+        rng: random.Random,
+        those_of: Callable[[str], list[str]],
+    ) -> None:
         if not self._budget.may_lose(machine):
             return
         files = machine.disk.files()
         changed = [path for path, node in files if old.get(path, node.content) != node.content]
-        path = self._choose(changed, rng)
+        path = self._choose([path for path in changed if those_of(path)], rng)
         if path is None:
             return
         machine.kill()
+        for each in those_of(path):
+            if each in changed:
+                self._age_file(machine, each, old[each])
+
+    def _age_file(self, machine: Machine, path: str, content: bytes) -> None:
         self._hand.note("age", machine, about=path)
         if machine.disk.node(path) is not None:
-            machine.disk.overwrite(path, old[path])
+            machine.disk.overwrite(path, content)
         if path == incarnation.NAME:
             machine.has_lost_itself = True  # its count of starts says that the disk is an old copy
         lives = machine.lives
@@ -424,6 +448,13 @@ class DiskFaults:
                 if partition_path(topic.name, topic.topic_id, number) == directory:
                     return topic.topic_id, number
         return None
+
+
+def _with_copy(path: str) -> list[str]:
+    """The file, and what a node keeps beside it in case that is bad; none where it keeps none."""
+    directory, slash, name = path.rpartition("/")
+    pair = next((pair for pair in _PAIRS if name in pair), ())
+    return [f"{directory}{slash}{each}" for each in pair]
 
 
 def _twins(machine: Machine, path: str) -> list[str]:

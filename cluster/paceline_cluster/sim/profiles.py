@@ -226,6 +226,16 @@ STALE = Profile(
     nodes=_FEW,
     pauses_s=_SLOW,
 )
+OUTDATED = Profile(
+    "outdated",
+    "files of one disk at a time are again what they were, under topics that do not keep all",
+    {"age": 20, "age-copies": 25, "restart-all": 8, "kill": 20, "stop": 10, "cut": 5, "move": 15},
+    slot_s=(0.1, 0.9),
+    flush_modes=_DURABLE,
+    nodes=_FEW,
+    pauses_s=_SLOW,
+    keepings=("trimmed", "states"),
+)
 EXCHANGED = Profile(
     "exchanged",
     "files of two partitions of one disk each lie where the other was",
@@ -324,7 +334,18 @@ AUDIENCE = Profile(
 )
 QUIET = Profile("quiet", "no faults: no leader may change", rough=False)
 
-HARMED = (ROT, HEADERS, LOSS, UNREADABLE, STALE, EXCHANGED, TORN, WAITING, DESCRIPTORS)
+HARMED = (
+    ROT,
+    HEADERS,
+    LOSS,
+    UNREADABLE,
+    STALE,
+    OUTDATED,
+    EXCHANGED,
+    TORN,
+    WAITING,
+    DESCRIPTORS,
+)
 """Those in which everything that a disk keeps may be harmed."""
 
 PROFILES = {

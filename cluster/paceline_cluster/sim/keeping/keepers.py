@@ -73,6 +73,7 @@ class Keepers:
 
     def judge(self, oracle: Oracle) -> None:
         """What holds when nothing moves any more."""
+        self.starts.look_at_last(oracle)
         problem = differing_memories(oracle)
         if problem is not None:
             self._fail("M", problem)

@@ -74,3 +74,4 @@ class Trimmer:
         self._starts.asked(self._at, before)
         with trio.move_on_after(_PATIENCE_S):
             await client.admin.trim(self._at, before)
+            self._starts.told(self._at, before)
