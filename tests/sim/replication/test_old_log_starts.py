@@ -3,11 +3,16 @@ stays deleted, whoever leads."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio.testing
 
+from paceline_node.env import Disk
+from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition
-from paceline_node.storage.layout import Offsets
+from paceline_node.storage import layout
+from paceline_node.storage.layout import Beside, Offsets, PartitionKey
 from tests.integration.replication.test_replication import values
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster
 
@@ -65,10 +70,8 @@ async def check_all_begin_there(cluster: MemoryCluster, aged: int) -> None:
     await cluster.wait(lambda: led.trims.low_watermark == START)
 
 
-@pytest.mark.parametrize("segment_bytes", SEGMENTS)
-async def test_a_leader_alone_knows_it_from_another_file(
-    segment_bytes: str, autojump_clock: trio.testing.MockClock
-) -> None:
+async def lead_alone(segment_bytes: str) -> None:
+    """Its own files are old; ``hw.ckpt`` is not."""
     async with memory_cluster() as cluster:
         aged = await all_killed(cluster, ITS_OWN, segment_bytes)
         node = await cluster.start(aged)
@@ -79,11 +82,8 @@ async def test_a_leader_alone_knows_it_from_another_file(
         await check_all_begin_there(cluster, aged)
 
 
-@pytest.mark.parametrize("segment_bytes", SEGMENTS)
-@pytest.mark.parametrize("is_first", [True, False])
-async def test_a_leader_that_has_forgotten_it_everywhere_learns_it_from_the_others(
-    is_first: bool, segment_bytes: str, autojump_clock: trio.testing.MockClock
-) -> None:
+async def lead_others(segment_bytes: str, *, is_first: bool = False) -> None:
+    """All files that say it are old."""
     async with memory_cluster() as cluster:
         aged = await all_killed(cluster, ALL, segment_bytes)
         for number in sorted(cluster.disks, key=lambda each: (each == aged) != is_first):
@@ -92,3 +92,44 @@ async def test_a_leader_that_has_forgotten_it_everywhere_learns_it_from_the_othe
         await cluster.kill(aged)
         await cluster.start(aged)
         await check_all_begin_there(cluster, aged)
+
+
+@pytest.mark.parametrize("segment_bytes", SEGMENTS)
+async def test_a_leader_alone_knows_it_from_another_file(
+    segment_bytes: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    await lead_alone(segment_bytes)
+
+
+@pytest.mark.parametrize("segment_bytes", SEGMENTS)
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_leader_that_has_forgotten_it_everywhere_learns_it_from_the_others(
+    is_first: bool, segment_bytes: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    await lead_others(segment_bytes, is_first=is_first)
+
+
+async def _nothing_beside(_: Disk) -> dict[PartitionKey, Beside]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("scene", "owner", "name", "broken"),
+    [
+        (lead_alone, layout, "read_beside", _nothing_beside),
+        (lead_others, LeaderState, "others_begin_at", lambda *_, alone: alone),
+    ],
+    ids=["other file", "others"],
+)
+async def test_without_the_rule_deleted_records_are_back(
+    scene: Callable[[str], Awaitable[None]],
+    owner: object,
+    name: str,
+    broken: object,
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The mutants: the scenes above can fail."""
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.RaisesGroup(AssertionError, flatten_subgroups=True):
+        await scene(SEGMENTS[0])

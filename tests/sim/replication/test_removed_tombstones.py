@@ -13,6 +13,7 @@ from paceline.wire.batch_header import TRANSACTIONAL, verify
 from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.storage import compaction_file
 from paceline_node.storage.removals import Removals
 from tests.integration.replication.cluster import TestNode, produce
 from tests.integration.replication.test_compaction import last_values
@@ -271,9 +272,7 @@ async def test_a_replica_behind_a_removed_marker_begins_anew(
         assert led.last_stable_offset == led.high_watermark
 
 
-async def test_what_a_node_has_removed_stands_in_another_file_too(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def lead_with_old_files() -> None:
     """Both files that say what compaction has removed are as they were before: a leader that
     believed them let a replica go on that was away meanwhile, with the deleted key."""
     async with memory_cluster() as cluster:
@@ -312,3 +311,18 @@ async def test_what_a_node_has_removed_stands_in_another_file_too(
         await caught_up(cluster)
         assert not has_key(back.partition("t"), GONE)
         assert last_values(await elect(cluster, back)) == expected
+
+
+async def test_what_a_node_has_removed_stands_in_another_file_too(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    await lead_with_old_files()
+
+
+async def test_without_that_file_the_deleted_key_comes_back(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant."""
+    monkeypatch.setattr(compaction_file, "refuse_older", lambda *_: None)
+    with pytest.RaisesGroup(AssertionError, flatten_subgroups=True):
+        await lead_with_old_files()
