@@ -300,6 +300,7 @@ class Broker:
                 self.transactions.produce,
                 self.transactions.commit_s,
             ),
+            deadlines=self.replicas.deadlines,
         )
         frontend = self._frontend = Frontend(
             self._live,

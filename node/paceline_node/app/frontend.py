@@ -28,7 +28,7 @@ from paceline_node.listeners.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka import KafkaListener
 from paceline_node.listeners.kafka_connection import KafkaLimits
 from paceline_node.listeners.native import NativeLimits, NativeService
-from paceline_node.listeners.native_fetch import FetchHandler, FetchLimits
+from paceline_node.listeners.native_fetch import FetchHandler
 from paceline_node.listeners.native_groups import NativeGroups
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.native_requests import NativeRequests
@@ -111,9 +111,6 @@ class Frontend:
         limits = settings.limits
         self._memory = ClientMemory(max(limits.client_memory_bytes, 4 * limits.frame_bytes))
         self._opened = {kind: OpenConnections() for kind in ListenerKind}
-        self._fetch = FetchHandler(
-            surface.records, replicas.deadlines, FetchLimits(), surface.turns
-        )
         self._native = self._make_native(env, meta, software, replicas)
         self._kafka = self._make_kafka(env, meta, replicas)
         self._expiries = self._make_expiries(env, replicas, transactions)
@@ -171,7 +168,7 @@ class Frontend:
             meta.node_id,
             software,
             ProduceHandler(surface.produce),
-            self._fetch,
+            FetchHandler(surface.fetch, surface.offsets),
             {
                 **requests.handlers(),
                 **NativeGroups(
@@ -200,7 +197,6 @@ class Frontend:
         return KafkaListener(
             env,
             surface,
-            self._fetch,
             KafkaLimits(
                 max_frame_bytes=self._settings.limits.frame_bytes,
                 stall_s=self._settings.limits.stall_ms / 1000,

@@ -27,7 +27,6 @@ from paceline_node.listeners.kafka_produce import KafkaProduce
 from paceline_node.listeners.kafka_topics import KafkaTopics
 from paceline_node.listeners.kafka_transactions import KafkaTransactions
 from paceline_node.listeners.kafka_trims import KafkaTrims
-from paceline_node.listeners.native_fetch import FetchHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.sparing import SparingLog
@@ -44,14 +43,13 @@ class KafkaListener:
         self,
         env: Env,
         surface: Surface,
-        fetch: FetchHandler,
         limits: KafkaLimits,
         metrics: Metrics,
         coordinator: CoordinatorRequests,
         *,
         after_append: Callable[[], None],
     ) -> None:
-        handlers = _handlers(env, surface, fetch)
+        handlers = _handlers(env, surface)
         names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
         self._shared = KafkaShared(
             KafkaProduce(env, surface.produce),
@@ -72,9 +70,9 @@ class KafkaListener:
             await KafkaConnection(self._shared, client).run(stream)
 
 
-def _handlers(env: Env, surface: Surface, native_fetch: FetchHandler) -> Handlers:
+def _handlers(env: Env, surface: Surface) -> Handlers:
     cluster = KafkaCluster(surface.topics, surface.groups, surface.status, surface.transactions)
-    fetch = KafkaFetch(env, surface.records, native_fetch, surface.turns)
+    fetch = KafkaFetch(env, surface.records, surface.fetch, surface.offsets, surface.turns)
     groups = KafkaGroups(surface.groups)
     offsets = KafkaOffsets(surface.groups)
     topics = KafkaTopics(surface.topics)

@@ -1,12 +1,12 @@
 """Kafka FETCH, LIST_OFFSETS and OFFSET_FOR_LEADER_EPOCH.
 
-Reading and waiting are the native fetch's; the answer's records are ranges of segment files as they
-lie there, except where this protocol's readers could not make sense of them (``kafka_convert.py``).
+An answer's records are ranges of segment files as they lie there, except where this protocol's
+readers could not make sense of them (``kafka_convert.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from paceline.errors import (
@@ -17,17 +17,17 @@ from paceline.errors import (
 )
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.kafka import records as wire
-from paceline.wire.native import data as native
 from paceline_node.env import Env
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_convert import Converter, Wanted
-from paceline_node.listeners.kafka_errors import code_of, kafka_code
-from paceline_node.listeners.native_fetch import FetchHandler
+from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.peers.transport import FilePart
-from paceline_node.replication.partition import Partition
-from paceline_node.security.principals import Operation
+from paceline_node.services import fetch as reading
+from paceline_node.services import offsets
 from paceline_node.services.answer import Answer
-from paceline_node.services.records import RecordService
+from paceline_node.services.fetch import FetchService, ReadResult, aborted_in
+from paceline_node.services.offsets import FoundOffset, OffsetService
+from paceline_node.services.records import RecordService, Refused
 from paceline_node.turns import Turns
 
 _FIRST_WITH_BATCHES = 4
@@ -40,19 +40,23 @@ _FIRST_WITH_MAX_TIMESTAMP = 7
 _NO_SPEC = -1000
 """Not the name of any offset, whatever the native protocol has added."""
 
-Found = tuple[native.FetchReply, list[FilePart]]
-
 
 class KafkaFetch:
     """Reads for Kafka clients."""
 
     def __init__(
-        self, env: Env, records: RecordService, native_fetch: FetchHandler, turns: Turns
+        self,
+        env: Env,
+        records: RecordService,
+        service: FetchService,
+        offset_service: OffsetService,
+        turns: Turns,
     ) -> None:
         self._host = env.host
         self._turns = turns
         self._records = records
-        self._native = native_fetch
+        self._service = service
+        self._offsets = offset_service
 
     # --- FETCH ------------------------------------------------------------------------------------
 
@@ -60,13 +64,12 @@ class KafkaFetch:
         """Sessions are declined: every answer says session 0, and clients send whole requests."""
         if request.session_id != _NO_SESSION or request.session_epoch not in _NEW_SESSION:
             return wire.FetchResponse(error_code=FetchSessionNotFound.code)
-        reply, parts = await self._read(request, call)
-        slices = iter(parts)
+        wish = await self._wish(request, call)
+        outcomes = await self._read(wish)
         converter = Converter(call.room, self._host)
         partitions: list[wire.FetchResponseEntryPartition] = []
-        for (_, asked), found in zip(_flat(request), reply.partitions, strict=True):
-            part = next(slices) if found.records_bytes else None
-            partitions.append(await self._partition(asked, found, part, request, call, converter))
+        for asked, outcome in zip(wish.parts, outcomes, strict=True):
+            partitions.append(await self._partition(asked, outcome, request, call, converter))
             await self._turn(partitions)
         answered = iter(partitions)
         return wire.FetchResponse(
@@ -84,12 +87,11 @@ class KafkaFetch:
         if len(done) % _AT_ONCE == 0:
             await self._turns.next()
 
-    async def _read(self, request: wire.FetchRequest, call: Call) -> Found:
-        isolation = Isolation.READ_COMMITTED if request.isolation_level else Isolation(0)
-        asked_for: list[native.FetchPartition] = []
+    async def _wish(self, request: wire.FetchRequest, call: Call) -> reading.Wish:
+        parts: list[reading.Wanted] = []
         for topic, asked in _flat(request):
-            asked_for.append(
-                native.FetchPartition(
+            parts.append(
+                reading.Wanted(
                     topic,
                     asked.partition,
                     asked.fetch_offset,
@@ -97,20 +99,21 @@ class KafkaFetch:
                     LeaderEpoch(asked.current_leader_epoch),
                 )
             )
-            await self._turn(asked_for)
-        wanted = native.Fetch(
-            request.max_wait_ms if request.min_bytes > 0 else 0,
+            await self._turn(parts)
+        return reading.Wish(
+            call.principal,
+            parts,
+            Isolation.READ_COMMITTED if request.isolation_level else Isolation.READ_UNCOMMITTED,
             request.min_bytes,
             request.max_bytes,
-            isolation,
-            tuple(asked_for),
+            request.max_wait_ms / 1000 if request.min_bytes > 0 else 0.0,
         )
-        if len(wanted.partitions) > _AT_ONCE:
-            return await self._native.fetch_in_turns(wanted, call.principal)
-        answer: Answer[Found] = Answer()
-        parked = self._native.fetch(
-            wanted, call.principal, lambda reply, parts: answer.deliver((reply, parts))
-        )
+
+    async def _read(self, wish: reading.Wish) -> list[reading.Outcome]:
+        if len(wish.parts) > _AT_ONCE:
+            return await self._service.fetch_in_turns(wish)
+        answer: Answer[list[reading.Outcome]] = Answer()
+        parked = self._service.fetch(wish, answer.deliver)
         try:
             return await answer.wait()
         finally:
@@ -119,61 +122,62 @@ class KafkaFetch:
 
     async def _partition(
         self,
-        asked: wire.FetchRequestTopicPartition,
-        found: native.FetchedPartition,
-        part: FilePart | None,
+        asked: reading.Wanted,
+        outcome: reading.Outcome,
         request: wire.FetchRequest,
         call: Call,
         converter: Converter,
     ) -> wire.FetchResponseEntryPartition:
+        if isinstance(outcome, Refused):
+            return wire.FetchResponseEntryPartition(
+                partition_index=asked.partition,
+                error_code=code_of(outcome.error),
+                high_watermark=-1,
+                aborted_transactions=() if request.isolation_level else None,
+                records=b"",
+            )
         records: FilePart | bytes = b""
-        error = kafka_code(found.error)
-        if part is not None:
-            try:
-                records = await self._records_of(asked, found, part, call, converter)
-            except PacelineError as refusal:
-                if isinstance(refusal, CorruptMessage):
-                    refusal = self._refusal(found, refusal)
-                error = code_of(refusal)
+        error = 0
+        try:
+            records = await self._records_of(asked, outcome, call, converter)
+        except CorruptMessage as refusal:
+            error = code_of(self._service.corrupt(asked, outcome, refusal))
+        except PacelineError as refusal:
+            error = code_of(refusal)
         aborted = None
         if request.isolation_level:
             aborted = tuple(
                 wire.FetchResponseEntryPartitionAbortedTransaction(
-                    producer_id=each.producer_id, first_offset=each.first_offset
+                    producer_id=producer, first_offset=first
                 )
-                for each in found.aborted
+                for first, producer in aborted_in(outcome)
             )
         return wire.FetchResponseEntryPartition(
             partition_index=asked.partition,
             error_code=error,
-            high_watermark=found.high_watermark,
-            last_stable_offset=found.last_stable_offset,
-            log_start_offset=found.log_start_offset,
+            high_watermark=outcome.high_watermark,
+            last_stable_offset=outcome.last_stable_offset,
+            log_start_offset=outcome.log_start_offset,
             aborted_transactions=aborted,
             records=records,
         )
 
     async def _records_of(
-        self,
-        asked: wire.FetchRequestTopicPartition,
-        found: native.FetchedPartition,
-        part: FilePart,
-        call: Call,
-        converter: Converter,
+        self, asked: reading.Wanted, found: ReadResult, call: Call, converter: Converter
     ) -> FilePart | bytes:
+        if found.slice is None:
+            return b""
+        next_offset = found.slice.next_offset
+        part = FilePart(found.slice.file, found.slice.position, found.slice.size)
         if call.version >= _FIRST_WITH_BATCHES:
-            return await converter.batches(part, found.next_offset)
+            return await converter.batches(part, next_offset)
         wanted = Wanted(
-            asked.fetch_offset,
-            asked.partition_max_bytes,
+            asked.offset,
+            asked.max_bytes,
             magic=1 if call.version >= _FIRST_WITH_MAGIC_1 else 0,
         )
-        partition = self._records.leader(found.topic, found.partition)
-        return await converter.message_set(part, found.next_offset, wanted, partition)
-
-    def _refusal(self, found: native.FetchedPartition, error: CorruptMessage) -> CorruptMessage:
-        partition = self._records.hosted(found.topic, found.partition)
-        return error if partition is None else partition.refuse(found.next_offset - 1, error)
+        partition = self._records.leader(asked.topic, asked.partition)
+        return await converter.message_set(part, next_offset, wanted, partition)
 
     # --- LIST_OFFSETS -----------------------------------------------------------------------------
 
@@ -182,10 +186,10 @@ class KafkaFetch:
     ) -> wire.ListOffsetsResponse:
         """Offsets by time, or the ends."""
         asked_by = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
-        queries: list[native.OffsetQuery] = []
+        queries: list[offsets.Query] = []
         for topic, asked in asked_by:
             queries.append(
-                native.OffsetQuery(
+                offsets.Query(
                     topic,
                     asked.partition_index,
                     _spec(asked.timestamp, call.version),
@@ -193,18 +197,12 @@ class KafkaFetch:
                 )
             )
             await self._turn(queries)
-        isolation = Isolation.READ_COMMITTED if request.isolation_level else Isolation(0)
-        asked_for = native.ListOffsets(isolation, tuple(queries))
-        reply = None
-        if len(queries) <= _AT_ONCE:
-            reply = self._native.list_offsets(asked_for, call.principal)
-        if reply is None:
-            reply = await self._native.list_offsets_in_turns(asked_for, call.principal)
-        offsets: list[wire.ListOffsetsResponseTopicPartition] = []
-        for (_, asked), found in zip(asked_by, reply.partitions, strict=True):
-            offsets.append(self._offset(asked, found, call))
-            await self._turn(offsets)
-        answered = iter(offsets)
+        outcomes = await self._look_up(queries, request.isolation_level, call)
+        told: list[wire.ListOffsetsResponseTopicPartition] = []
+        for (_, asked), query, outcome in zip(asked_by, queries, outcomes, strict=True):
+            told.append(self._offset(asked, query, outcome, call))
+            await self._turn(told)
+        answered = iter(told)
         return wire.ListOffsetsResponse(
             topics=tuple(
                 wire.ListOffsetsResponseTopic(
@@ -215,32 +213,55 @@ class KafkaFetch:
             )
         )
 
+    async def _look_up(
+        self, queries: Sequence[offsets.Query], isolation_level: int, call: Call
+    ) -> list[offsets.Outcome]:
+        isolation = Isolation.READ_COMMITTED if isolation_level else Isolation.READ_UNCOMMITTED
+        found = None
+        if len(queries) <= _AT_ONCE:
+            found = self._offsets.find(call.principal, queries, isolation)
+        if found is None:
+            found = await self._offsets.find_in_turns(call.principal, queries, isolation)
+        return found
+
     def _offset(
-        self, asked: wire.ListOffsetsRequestTopicPartition, found: native.OffsetFound, call: Call
+        self,
+        asked: wire.ListOffsetsRequestTopicPartition,
+        query: offsets.Query,
+        outcome: offsets.Outcome,
+        call: Call,
     ) -> wire.ListOffsetsResponseTopicPartition:
-        error = kafka_code(found.error)
-        if error == ErrorCode.OFFSET_NOT_AVAILABLE and call.version < 5:
-            error = ErrorCode.LEADER_NOT_AVAILABLE  # the other number came with version 5
-        offsets: tuple[int, ...] = ()
-        if call.version == 0 and not error and found.offset >= 0:
-            offsets = self._old_style(asked, found)
+        if isinstance(outcome, Refused):
+            error = code_of(outcome.error)
+            if error == ErrorCode.OFFSET_NOT_AVAILABLE and call.version < 5:
+                error = ErrorCode.LEADER_NOT_AVAILABLE  # the other number came with version 5
+            return wire.ListOffsetsResponseTopicPartition(
+                partition_index=asked.partition_index,
+                error_code=error,
+                leader_epoch=outcome.leader_epoch,
+            )
         return wire.ListOffsetsResponseTopicPartition(
             partition_index=asked.partition_index,
-            error_code=error,
-            old_style_offsets=offsets,
-            timestamp=found.timestamp_ms,
-            offset=found.offset,
-            leader_epoch=found.leader_epoch,
+            error_code=0,
+            old_style_offsets=self._old_style(asked, query, outcome, call),
+            timestamp=outcome.timestamp_ms,
+            offset=outcome.offset,
+            leader_epoch=outcome.leader_epoch,
         )
 
     def _old_style(
-        self, asked: wire.ListOffsetsRequestTopicPartition, found: native.OffsetFound
+        self,
+        asked: wire.ListOffsetsRequestTopicPartition,
+        query: offsets.Query,
+        found: FoundOffset,
+        call: Call,
     ) -> tuple[int, ...]:
         """Version 0: an end, or the starts of the segments up to a time, newest first."""
+        if call.version > 0 or found.offset < 0:
+            return ()
         if asked.timestamp in (OffsetSpec.EARLIEST, OffsetSpec.LATEST):
             return (found.offset,)[: asked.max_num_offsets]
-        log = self._records.leader(found.topic, found.partition).log
-        starts = [max(each.base_offset, log.log_start_offset) for each in log.segments]
+        starts = self._offsets.segment_starts(call.principal, query)
         older = [start for start in starts if start <= found.offset]
         return tuple(reversed(older))[: max(0, asked.max_num_offsets)]
 
@@ -270,23 +291,22 @@ class KafkaFetch:
     def _end_of_epoch(
         self, topic: str, asked: wire.OffsetForLeaderEpochRequestTopicPartition, call: Call
     ) -> wire.OffsetForLeaderEpochResponseTopicPartition:
+        query = offsets.Query(
+            topic,
+            asked.partition,
+            OffsetSpec.EPOCH_END,
+            LeaderEpoch(asked.current_leader_epoch),
+            LeaderEpoch(asked.leader_epoch),
+        )
         try:
-            self._records.permit(call.principal, Operation.DESCRIBE, topic)
-            partition: Partition = self._records.leader(
-                topic, asked.partition, current_leader_epoch=asked.current_leader_epoch
-            )
-            partition.check_serving()
+            end = self._offsets.end_of_epoch(call.principal, query)
         except PacelineError as error:
             return wire.OffsetForLeaderEpochResponseTopicPartition(
                 partition=asked.partition, error_code=code_of(error)
             )
-        log = partition.log
-        end = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
+        epoch, offset = (NO_EPOCH, -1) if end is None else end
         return wire.OffsetForLeaderEpochResponseTopicPartition(
-            partition=asked.partition,
-            error_code=0,
-            leader_epoch=NO_EPOCH if end is None else end.epoch,
-            end_offset=-1 if end is None else end.end,
+            partition=asked.partition, error_code=0, leader_epoch=epoch, end_offset=offset
         )
 
 

@@ -36,7 +36,7 @@ from paceline.wire.native.data import (
     ListOffsetsReply,
 )
 from paceline_node.env import RunBlocking
-from paceline_node.listeners.native_fetch import FetchHandler, ParkedFetch
+from paceline_node.listeners.native_fetch import FetchHandler
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
@@ -48,6 +48,7 @@ from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.peers.framestream import FrameStream, OutboxLimits
 from paceline_node.peers.transport import FilePart
 from paceline_node.security.principals import Principal
+from paceline_node.services.fetch import ParkedFetch
 from paceline_node.turns import SLICE_UNITS, Turns
 
 RequestHandler = Callable[[Frame, Principal], Awaitable[Message | Packed]]

@@ -84,13 +84,6 @@ class RecordService:
         partition.check_epoch(current_leader_epoch)
         return partition
 
-    def leader_to_tell(
-        self, error: PacelineError, topic: str, number: int
-    ) -> tuple[NodeId, LeaderEpoch]:
-        """The leader and its epoch as the metadata here have them, for an answer that says
-        ``error``; -1 when nobody is known, and to those who may not use the topic."""
-        return self.refusal(error, topic, number)[1:]
-
     def refusal(self, error: PacelineError, topic: str, number: int) -> Refused:
         """What to tell of a part that ``error`` has ended: the leader and its epoch as the metadata
         here have them, -1 when nobody is known, and to those who may not use the topic."""

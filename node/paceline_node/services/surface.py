@@ -13,11 +13,14 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
 from paceline_node.services.claims import Claims
+from paceline_node.services.fetch import FetchLimits, FetchService
 from paceline_node.services.groups import GroupService
+from paceline_node.services.offsets import OffsetService
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
@@ -53,6 +56,8 @@ class Surface:
 
     records: RecordService
     produce: ProduceService
+    fetch: FetchService
+    offsets: OffsetService
     topics: TopicService
     roles: RoleService
     producer_ids: ProducerIdService
@@ -85,6 +90,7 @@ class Surface:
         group_commit_s: float,
         turns: Turns,
         transactions: TransactionParts,
+        deadlines: Deadlines,
     ) -> Surface:
         """The surface of a node made of these parts."""
 
@@ -114,6 +120,8 @@ class Surface:
         return cls(
             records,
             ProduceService(env, records, coordinator, transactions.produce),
+            FetchService(records, deadlines, FetchLimits(), turns),
+            OffsetService(records, turns),
             topics,
             RoleService(env, node_id, store, controller, table, access),
             producer_ids,

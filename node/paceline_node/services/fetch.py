@@ -1,0 +1,301 @@
+"""Reading from the partitions of a request, with long poll: one way for all protocols.
+
+Partition by partition: who may read the topic (asked once for parts of one topic in a row), whether
+this node leads, in the epoch that the client means, then the slice. A fetch that cannot be answered
+yet is parked as callbacks on its partitions and one deadline of a shared timer; it costs no task.
+What is found are ranges of segment files, which nobody has read yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import trio
+
+from paceline.errors import CorruptMessage, PacelineError
+from paceline.types import NO_EPOCH, Isolation, LeaderEpoch
+from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.replication.partition import Partition, ReadResult
+from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.records import RecordService, Refused
+from paceline_node.stretches import Work, at_once
+from paceline_node.turns import Turns
+
+__all__ = ["FetchLimits", "FetchService", "Outcome", "ParkedFetch", "ReadResult", "Wanted", "Wish"]
+
+_Ends = dict[Partition, int]
+_LOOK_AGAIN_S = 0.02
+_WAKING_UNITS = 200
+_NEXT_SLICE_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Caps on what a client may ask for."""
+
+    max_bytes: int = 50 * 1024 * 1024
+    max_wait_s: float = 30.0
+
+
+class Wanted(NamedTuple):
+    """From where to read a partition, about ``max_bytes``. ``current_leader_epoch``: as the client
+    thinks, -1 unchecked."""
+
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int
+    current_leader_epoch: LeaderEpoch = NO_EPOCH
+
+
+class Wish(NamedTuple):
+    """A request: it is answered once there are ``min_bytes`` to read, or an error to tell, or after
+    ``wait_s``. ``max_bytes`` bounds all slices together, except for a first batch that is larger.
+    With ``from_follower`` replicas answer, too."""
+
+    principal: Principal
+    parts: Sequence[Wanted]
+    isolation: Isolation
+    min_bytes: int
+    max_bytes: int
+    wait_s: float
+    from_follower: bool = False
+
+
+Outcome = ReadResult | Refused
+"""What became of a part. A slice that found no room in the answer is None."""
+Answer = Callable[[list[Outcome]], None]
+_Read = tuple[list[Outcome], bool]
+"""What can be answered now, and whether that is enough to answer at once."""
+
+
+class FetchService:
+    """Reads from the partitions that this node leads."""
+
+    def __init__(
+        self, records: RecordService, deadlines: Deadlines, limits: FetchLimits, turns: Turns
+    ) -> None:
+        self._records = records
+        self._deadlines = deadlines
+        self._limits = limits
+        self._turns = turns
+        self._spent = 0
+        self._late: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def fetch(self, wish: Wish, answer: Answer) -> ParkedFetch | None:
+        """Answer now, with one outcome for each part, in order; or return the fetch as parked: it
+        answers by itself later, unless :meth:`ParkedFetch.abandon` is called because nobody waits
+        for it any more."""
+        outcomes, ready = at_once(self._reading(wish))
+        if ready or wish.wait_s <= 0:
+            self._count(wish, outcomes)
+            answer(outcomes)
+            return None
+        wait_s = min(wish.wait_s, self._limits.max_wait_s)
+        return ParkedFetch(self, wish, answer, self._deadlines, wait_s)
+
+    async def fetch_in_turns(self, wish: Wish) -> list[Outcome]:
+        """The answer to a request of many parts, whose reading takes turns with others' work.
+        Cancelled, it has done nothing."""
+        until = trio.current_time() + max(0.0, min(wish.wait_s, self._limits.max_wait_s))
+        while True:
+            ends: _Ends = {}
+            outcomes, ready = await self._turns.run(self._reading(wish, ends))
+            if ready or trio.current_time() >= until:
+                self._count(wish, outcomes)
+                return outcomes
+            await self._anything_new(ends, wish.isolation, until)
+
+    def corrupt(self, wanted: Wanted, found: ReadResult, error: CorruptMessage) -> PacelineError:
+        """Somebody has read a slice that was found, and it does not hold: what to tell of it."""
+        partition = self._records.hosted(wanted.topic, wanted.partition)
+        if partition is None or found.slice is None:
+            return error
+        return partition.refuse(found.slice.next_offset - 1, error)
+
+    async def _anything_new(self, ends: _Ends, isolation: Isolation, until: float) -> None:
+        """Return once there is more to read than ``ends`` tell, or at ``until``; but not at once,
+        for looking again costs as much as it did."""
+        woken = trio.Event()
+        tokens: list[tuple[Partition, object]] = []
+
+        def watch() -> Work[None]:
+            for partition, end in ends.items():
+                tokens.append((partition, partition.when_readable(end, woken.set, isolation)))
+                yield 1
+
+        try:
+            with trio.move_on_at(until):
+                await trio.sleep(_LOOK_AGAIN_S)
+                await self._turns.run(watch())
+                await woken.wait()
+        finally:
+            for partition, token in tokens:
+                partition.cancel(token)
+
+    def _reading(self, wish: Wish, ends: _Ends | None = None) -> Work[_Read]:
+        """``ends`` is told beyond which offset there would be more."""
+        budget = min(wish.max_bytes, self._limits.max_bytes)
+        outcomes: list[Outcome] = []
+        ready = False
+        total = 0
+        permitted = None
+        for wanted in wish.parts:
+            yield 1
+            try:
+                if ends is not None:
+                    self._note_end(ends, wanted, wish.isolation)
+                if wanted.topic != permitted:
+                    self._records.permit(wish.principal, Operation.CONSUME, wanted.topic)
+                    permitted = wanted.topic
+                read = self._read_one(wanted, wish, budget - total)
+            except PacelineError as error:
+                outcomes.append(self._records.refusal(error, wanted.topic, wanted.partition))
+                ready = True
+                continue
+            found = read.slice
+            if found is not None:
+                # A batch larger than what is left travels alone, as the first (3.3 rule 11).
+                if total and found.size > budget - total:
+                    read = read._replace(slice=None)
+                else:
+                    total += found.size
+            outcomes.append(read)
+        return outcomes, ready or total >= max(1, wish.min_bytes)
+
+    def _read_one(self, wanted: Wanted, wish: Wish, budget: int) -> ReadResult:
+        partition = self._records.leader(
+            wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
+        )
+        return partition.read(
+            wanted.offset,
+            min(wanted.max_bytes, max(budget, 1)),
+            wish.isolation,
+            from_follower=wish.from_follower,
+        )
+
+    def _note_end(self, ends: _Ends, wanted: Wanted, isolation: Isolation) -> None:
+        """Beyond what is there already: less than ``min_bytes`` does not wake a fetch again. A
+        partition that is named twice is watched once."""
+        partition = self._records.hosted(wanted.topic, wanted.partition)
+        if partition is not None:
+            end = max(wanted.offset, partition.readable_end(isolation))
+            ends[partition] = min(end, ends.get(partition, end))
+
+    def _count(self, wish: Wish, outcomes: Sequence[Outcome]) -> None:
+        for wanted, outcome in zip(wish.parts, outcomes, strict=True):
+            if isinstance(outcome, Refused) or outcome.slice is None:
+                continue
+            partition = self._records.hosted(wanted.topic, wanted.partition)
+            if partition is not None:
+                # From the offset asked for: what its batch holds before it is not for the client.
+                count = outcome.slice.next_offset - wanted.offset
+                partition.traffic.fetched(count, outcome.slice.size)
+
+    # --- waking -----------------------------------------------------------------------------------
+
+    def wake(self, units: int, again: Callable[[], None]) -> None:
+        """Call ``again``, which looks at ``units`` partitions: now, unless much of that was done
+        just before. One append may wake any number of long polls, and must not wait for all."""
+        if self._spent >= _WAKING_UNITS:
+            self._late.append((units, again))
+            return
+        self._spend(units)
+        again()
+
+    def _spend(self, units: int) -> None:
+        before, self._spent = self._spent, self._spent + units
+        if before < _WAKING_UNITS <= self._spent:
+            self._deadlines.after(_NEXT_SLICE_S, self._go_on)
+
+    def _go_on(self) -> None:
+        self._spent = 0
+        while self._late and self._spent < _WAKING_UNITS:
+            units, again = self._late.popleft()
+            self._spend(units)
+            again()
+
+
+def aborted_in(read: ReadResult) -> list[tuple[int, int]]:
+    """Whose records in the slice readers of committed data must drop, as (first offset, producer
+    id), in the order of the log."""
+    if read.slice is None or not read.aborted:
+        return []
+    return sorted((each.first_offset, each.producer_id) for each in read.aborted)
+
+
+class ParkedFetch:
+    """A long poll: woken by any of its partitions or by its deadline."""
+
+    __slots__ = ("_answer", "_deadline", "_is_woken", "_service", "_tokens", "_wish")
+
+    def __init__(
+        self,
+        service: FetchService,
+        wish: Wish,
+        answer: Answer,
+        deadlines: Deadlines,
+        wait_s: float,
+    ) -> None:
+        self._service = service
+        self._wish = wish
+        self._answer = answer
+        self._tokens: list[tuple[Partition, object]] = []
+        self._is_woken = False
+        self._deadline: Deadline | None = deadlines.after(wait_s, self._expired)
+        self._park()
+
+    def _park(self) -> None:
+        isolation = self._wish.isolation
+        ends: _Ends = {}
+        for wanted in self._wish.parts:
+            self._service._note_end(ends, wanted, isolation)
+        for partition, end in ends.items():
+            token = partition.when_readable(end, self._woken, isolation)
+            self._tokens.append((partition, token))
+
+    def _woken(self) -> None:
+        if self._is_woken or self._deadline is None:
+            return
+        self._is_woken = True
+        self._service.wake(len(self._wish.parts), self._look)
+
+    def _look(self) -> None:
+        self._is_woken = False
+        if self._deadline is None:
+            return
+        self._release_tokens()
+        outcomes, ready = at_once(self._service._reading(self._wish))
+        if ready:
+            self._finish(outcomes)
+        else:
+            self._park()
+
+    def _expired(self) -> None:
+        self._service.wake(len(self._wish.parts), self._give_up)
+
+    def _give_up(self) -> None:
+        if self._deadline is None:
+            return
+        outcomes, _ = at_once(self._service._reading(self._wish))
+        self._finish(outcomes)
+
+    def _finish(self, outcomes: list[Outcome]) -> None:
+        self.abandon()
+        self._service._count(self._wish, outcomes)
+        self._answer(outcomes)
+
+    def abandon(self) -> None:
+        """Forget it without an answer; idempotent."""
+        self._release_tokens()
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _release_tokens(self) -> None:
+        for partition, token in self._tokens:
+            partition.cancel(token)
+        self._tokens.clear()
