@@ -240,10 +240,14 @@ class KafkaFetch:
                 error_code=error,
                 leader_epoch=outcome.leader_epoch,
             )
+        try:
+            old_style = self._old_style(asked, query, outcome, call)
+        except PacelineError as error:  # the leader went while others had their turn
+            return self._offset(asked, query, Refused(error), call)
         return wire.ListOffsetsResponseTopicPartition(
             partition_index=asked.partition_index,
             error_code=0,
-            old_style_offsets=self._old_style(asked, query, outcome, call),
+            old_style_offsets=old_style,
             timestamp=outcome.timestamp_ms,
             offset=outcome.offset,
             leader_epoch=outcome.leader_epoch,

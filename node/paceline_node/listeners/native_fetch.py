@@ -110,13 +110,15 @@ def _fetched(asked: Sequence[FetchPartition], outcomes: Sequence[fetch.Outcome])
                 outcome.last_stable_offset,
                 outcome.log_start_offset,
                 0 if found is None else found.size,
-                aborted=tuple(
-                    AbortedTransaction(producer, first) for first, producer in aborted_in(outcome)
-                ),
+                aborted=_aborted(outcome) if outcome.aborted else (),
                 next_offset=-1 if found is None else found.next_offset,
             )
         )
     return FetchReply(tuple(results)), parts
+
+
+def _aborted(read: fetch.ReadResult) -> tuple[AbortedTransaction, ...]:
+    return tuple([AbortedTransaction(producer, first) for first, producer in aborted_in(read)])
 
 
 def _refused(at: FetchPartition, refused: Refused) -> FetchedPartition:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -89,13 +90,13 @@ class FetchService:
         """Answer now, with one outcome for each part, in order; or return the fetch as parked: it
         answers by itself later, unless :meth:`ParkedFetch.abandon` is called because nobody waits
         for it any more."""
-        outcomes, ready = at_once(self._reading(wish))
+        outcomes, ready = self._read_now(wish)
         if ready or wish.wait_s <= 0:
             self._count(wish, outcomes)
             answer(outcomes)
             return None
         wait_s = min(wish.wait_s, self._limits.max_wait_s)
-        return ParkedFetch(self, wish, answer, self._deadlines, wait_s)
+        return ParkedFetch(self, wish, outcomes, answer, self._deadlines, wait_s)
 
     async def fetch_in_turns(self, wish: Wish) -> list[Outcome]:
         """The answer to a request of many parts, whose reading takes turns with others' work.
@@ -136,6 +137,9 @@ class FetchService:
             for partition, token in tokens:
                 partition.cancel(token)
 
+    def _read_now(self, wish: Wish) -> _Read:
+        return at_once(self._reading(wish))
+
     def _reading(self, wish: Wish, ends: _Ends | None = None) -> Work[_Read]:
         """``ends`` is told beyond which offset there would be more."""
         budget = min(wish.max_bytes, self._limits.max_bytes)
@@ -151,7 +155,10 @@ class FetchService:
                 if wanted.topic != permitted:
                     self._records.permit(wish.principal, Operation.CONSUME, wanted.topic)
                     permitted = wanted.topic
-                read = self._read_one(wanted, wish, budget - total)
+                partition = self._records.leader(
+                    wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
+                )
+                read = _read(partition, wanted, wish, budget - total)
             except PacelineError as error:
                 outcomes.append(self._records.refusal(error, wanted.topic, wanted.partition))
                 ready = True
@@ -165,17 +172,6 @@ class FetchService:
                     total += found.size
             outcomes.append(read)
         return outcomes, ready or total >= max(1, wish.min_bytes)
-
-    def _read_one(self, wanted: Wanted, wish: Wish, budget: int) -> ReadResult:
-        partition = self._records.leader(
-            wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
-        )
-        return partition.read(
-            wanted.offset,
-            min(wanted.max_bytes, max(budget, 1)),
-            wish.isolation,
-            from_follower=wish.from_follower,
-        )
 
     def _note_end(self, ends: _Ends, wanted: Wanted, isolation: Isolation) -> None:
         """Beyond what is there already: less than ``min_bytes`` does not wake a fetch again. A
@@ -197,7 +193,7 @@ class FetchService:
 
     # --- waking -----------------------------------------------------------------------------------
 
-    def wake(self, units: int, again: Callable[[], None]) -> None:
+    def _wake(self, units: int, again: Callable[[], None]) -> None:
         """Call ``again``, which looks at ``units`` partitions: now, unless much of that was done
         just before. One append may wake any number of long polls, and must not wait for all."""
         if self._spent >= _WAKING_UNITS:
@@ -219,69 +215,130 @@ class FetchService:
             again()
 
 
-def aborted_in(read: ReadResult) -> list[tuple[int, int]]:
+def aborted_in(read: ReadResult) -> Sequence[tuple[int, int]]:
     """Whose records in the slice readers of committed data must drop, as (first offset, producer
     id), in the order of the log."""
-    if read.slice is None or not read.aborted:
-        return []
-    return sorted((each.first_offset, each.producer_id) for each in read.aborted)
+    if not read.aborted or read.slice is None:
+        return ()
+    return sorted([(each.first_offset, each.producer_id) for each in read.aborted])
 
 
 class ParkedFetch:
-    """A long poll: woken by any of its partitions or by its deadline."""
+    """A long poll: woken by any of its partitions or by its deadline.
 
-    __slots__ = ("_answer", "_deadline", "_is_woken", "_service", "_tokens", "_wish")
+    A wake that is maybe not enough looks only at the partitions that woke it. All are read again
+    for the answer alone, which tells of all as they are then.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_at",
+        "_deadline",
+        "_is_awake",
+        "_is_enough",
+        "_service",
+        "_sizes",
+        "_tokens",
+        "_wish",
+        "_woken",
+    )
 
     def __init__(
         self,
         service: FetchService,
         wish: Wish,
+        outcomes: Sequence[Outcome],
         answer: Answer,
         deadlines: Deadlines,
         wait_s: float,
     ) -> None:
+        """``outcomes``: what there is by now, which is not enough."""
         self._service = service
         self._wish = wish
         self._answer = answer
-        self._tokens: list[tuple[Partition, object]] = []
-        self._is_woken = False
+        self._tokens: dict[Partition, object] = {}
+        self._at: dict[Partition, list[int]] = {}
+        self._sizes: list[int] = []
+        self._woken: list[Partition] = []
+        self._is_awake = False
+        self._is_enough = wish.min_bytes <= 1 or len(wish.parts) == 1
+        """Any wake is worth reading all for."""
         self._deadline: Deadline | None = deadlines.after(wait_s, self._expired)
-        self._park()
+        self._park(outcomes)
 
-    def _park(self) -> None:
-        isolation = self._wish.isolation
-        ends: _Ends = {}
-        for wanted in self._wish.parts:
-            self._service._note_end(ends, wanted, isolation)
-        for partition, end in ends.items():
-            token = partition.when_readable(end, self._woken, isolation)
-            self._tokens.append((partition, token))
+    def _park(self, outcomes: Sequence[Outcome]) -> None:
+        self._is_awake = False
+        self._woken.clear()
+        self._at.clear()
+        self._sizes = [_size(outcome) for outcome in outcomes]
+        for index, wanted in enumerate(self._wish.parts):
+            partition = self._service._records.hosted(wanted.topic, wanted.partition)
+            if partition is not None:
+                self._at.setdefault(partition, []).append(index)
+        for partition in self._at:
+            self._watch(partition)
 
-    def _woken(self) -> None:
-        if self._is_woken or self._deadline is None:
+    def _watch(self, partition: Partition) -> None:
+        """Beyond what is there already: less than ``min_bytes`` does not wake a fetch again. A
+        partition that is named twice is watched once."""
+        isolation, parts = self._wish.isolation, self._wish.parts
+        first = min([parts[index].offset for index in self._at[partition]])
+        end = max(first, partition.readable_end(isolation))
+        woken = partial(self._wake, partition)
+        self._tokens[partition] = partition.when_readable(end, woken, isolation)
+
+    def _wake(self, partition: Partition) -> None:
+        if self._deadline is None:
             return
-        self._is_woken = True
-        self._service.wake(len(self._wish.parts), self._look)
+        self._woken.append(partition)
+        if self._is_awake:
+            return
+        self._is_awake = True
+        if self._is_enough:
+            self._service._wake(len(self._wish.parts), self._read_all)
+        else:
+            self._service._wake(1, self._look)
 
     def _look(self) -> None:
-        self._is_woken = False
+        if self._deadline is None:
+            return
+        woken, self._woken = self._woken, []
+        # The first one is counted; others may have come since, and may be named more than once.
+        self._service._spend(sum([len(self._at[partition]) for partition in woken]) - 1)
+        if self._may_answer(woken):
+            self._service._wake(len(self._wish.parts), self._read_all)
+            return
+        self._is_awake = False
+        for partition in woken:
+            self._watch(partition)
+
+    def _may_answer(self, woken: Sequence[Partition]) -> bool:
+        wish = self._wish
+        for partition in woken:
+            for index in self._at[partition]:
+                try:
+                    read = _read(partition, wish.parts[index], wish, wish.max_bytes)
+                except PacelineError:
+                    return True  # to be told
+                self._sizes[index] = _size(read)
+        return sum(self._sizes) >= wish.min_bytes
+
+    def _read_all(self) -> None:
         if self._deadline is None:
             return
         self._release_tokens()
-        outcomes, ready = at_once(self._service._reading(self._wish))
+        outcomes, ready = self._service._read_now(self._wish)
         if ready:
             self._finish(outcomes)
         else:
-            self._park()
+            self._park(outcomes)
 
     def _expired(self) -> None:
-        self._service.wake(len(self._wish.parts), self._give_up)
+        self._service._wake(len(self._wish.parts), self._give_up)
 
     def _give_up(self) -> None:
-        if self._deadline is None:
-            return
-        outcomes, _ = at_once(self._service._reading(self._wish))
-        self._finish(outcomes)
+        if self._deadline is not None:
+            self._finish(self._service._read_now(self._wish)[0])
 
     def _finish(self, outcomes: list[Outcome]) -> None:
         self.abandon()
@@ -296,6 +353,19 @@ class ParkedFetch:
             self._deadline = None
 
     def _release_tokens(self) -> None:
-        for partition, token in self._tokens:
+        for partition, token in self._tokens.items():
             partition.cancel(token)
         self._tokens.clear()
+
+
+def _read(partition: Partition, wanted: Wanted, wish: Wish, budget: int) -> ReadResult:
+    return partition.read(
+        wanted.offset,
+        min(wanted.max_bytes, max(budget, 1)),
+        wish.isolation,
+        from_follower=wish.from_follower,
+    )
+
+
+def _size(outcome: Outcome) -> int:
+    return 0 if isinstance(outcome, Refused) or outcome.slice is None else outcome.slice.size
