@@ -48,7 +48,7 @@ def make_cursus(
     cursus = settings.cursus
     places = Places(surface.topics, surface.turns)
     limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
-    produce = CursusProduce(env, surface.records, places, routing, limits, surface.turns)
+    produce = CursusProduce(env, surface.produce, places, routing, limits)
     coordinators = Coordinators(env, places, routing)
     groups = CursusGroupCommands(env, surface.groups, places, routing, coordinators)
     reads = CursusReads(

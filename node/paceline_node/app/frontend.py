@@ -216,7 +216,7 @@ class Frontend:
             v1.consume_max_bytes,
             v1.forward_produce,
         )
-        records = V1Records(env, surface.records, surface.topics, router, limits)
+        records = V1Records(env, surface.produce, surface.records, surface.topics, router, limits)
         return V1Listener(
             env,
             V1Settings(

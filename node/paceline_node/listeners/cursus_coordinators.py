@@ -23,6 +23,7 @@ from paceline_node.controller.image import Broker
 from paceline_node.env import Env
 from paceline_node.listeners.cursus_places import LISTENER, Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.replication.partition import Partition
 from paceline_node.services.routing import LeaderRouting
 
 COORDINATOR_WAIT_S = 2.5
@@ -59,7 +60,7 @@ class Coordinators:
         """What ``here`` answers, where this node coordinates. Raises NotLeader when nobody does
         until then, ``NOT_COORDINATOR``, and what ``here`` raises."""
 
-        async def at_home() -> Reply:
+        async def at_home(_: Partition) -> Reply:
             try:
                 return await here()
             except _NOT_HERE as error:

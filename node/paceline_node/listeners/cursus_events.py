@@ -172,12 +172,9 @@ class CursusEvents:
             raise CursusError("event_sourcing_not_enabled", f"topic={name}")
         number = partition_for(key, len(topic.partitions))
         until = min(self._env.now() + _LEADER_WAIT_S, call.deadline - _ANSWER_S)
-        if redirects or call.forwarded:
+        if redirects:
             patience = self._env.now() if call.forwarded else until
             return await serve(await self._routing.leading(name, number, until=patience))
-
-        async def here() -> Reply:
-            return await serve(await self._routing.leading(name, number, until=until))
 
         async def there(leader: NodeId) -> Reply:
             budget_s = call.deadline - self._env.now() - _ANSWER_S
@@ -188,5 +185,10 @@ class CursusEvents:
             return (bytes(frame.payload),)
 
         return await self._routing.on_leader(
-            name, number, here=here, there=there, until=until, again=(NotLeader, OffsetNotAvailable)
+            name,
+            number,
+            here=serve,
+            there=None if call.forwarded else there,
+            until=self._env.now() if call.forwarded else until,
+            again=(NotLeader, OffsetNotAvailable),
         )

@@ -21,12 +21,12 @@ from paceline_node.env import Env
 from paceline_node.listeners.cursus_errors import as_cursus
 from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
-from paceline_node.services.numbered import Appended, NumberedAppender, Wish
-from paceline_node.services.records import RecordService
+from paceline_node.replication.partition import Partition
+from paceline_node.services.numbered import Appended, RecordsWish
+from paceline_node.services.produce import OpenTopic, ProduceService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.storage.numbered import Number, Rule, producer_key
 from paceline_node.storage.numbered_batches import NumberedRecords
-from paceline_node.turns import Turns
 
 BATCH = "BATCH"
 """What a batch is called where commands are called by their word."""
@@ -52,18 +52,16 @@ class CursusProduce:
     def __init__(
         self,
         env: Env,
-        records: RecordService,
+        produce: ProduceService,
         places: Places,
         routing: LeaderRouting,
         limits: ProduceLimits,
-        turns: Turns,
     ) -> None:
         self._env = env
-        self._records = records
+        self._service = produce
         self._places = places
         self._routing = routing
         self._limits = limits
-        self._appender = NumberedAppender(env, turns)
         self._turns: dict[TopicId, int] = {}
 
     async def publish(self, request: Publish, call: CursusCall) -> Reply:
@@ -108,15 +106,15 @@ class CursusProduce:
         name = batch.topic
         if not is_valid_topic_name(name) or is_internal_topic(name):
             raise CursusError("invalid_topic_name", f"topic={quoted(name)}")
-        self._records.admit_producer(call.principal, name)
+        opened = self._service.open(call.principal, name)
         if batch.partition == -1:
             topic = await self._places.topic(name)
             batch = batch._replace(partition=self.choose(topic, batch.records[0].key))
         topic = await self._places.with_partition(name, batch.partition)
         now = self._env.now()
 
-        async def here() -> Reply:
-            return await self._append(topic, batch, producer, call)
+        async def here(partition: Partition) -> Reply:
+            return await self._append(opened, topic, partition, batch, producer, call)
 
         async def there(leader: NodeId) -> Reply:
             # What was compressed or chosen here is sent on as it is to be.
@@ -142,21 +140,24 @@ class CursusProduce:
         return (bytes(frame.payload),)
 
     async def _append(
-        self, topic: TopicImage, batch: CursusBatch, producer: str, call: CursusCall
+        self,
+        opened: OpenTopic,
+        topic: TopicImage,
+        partition: Partition,
+        batch: CursusBatch,
+        producer: str,
+        call: CursusCall,
     ) -> Reply:
-        wait_s = 0.0 if call.forwarded else self._limits.leader_wait_s
-        until = min(self._env.now() + wait_s, call.deadline)
-        partition = await self._routing.leading(topic.name, batch.partition, until=until)
         rule = _rule(topic, batch)
         left_s = call.deadline - self._env.now() - _ANSWER_S
         wait_s = max(0.0, min(self._limits.ack_timeout_s, left_s))
-        wish = Wish(batch.acks, wait_s, rule, call.session.account)
+        wish = RecordsWish(batch.acks, wait_s, rule, call.session.account)
         if len(batch.records) <= _INLINE_RECORDS:
             records = _columns(batch.records, rule)
         else:
             records = await self._env.host.run_blocking(lambda: _columns(batch.records, rule))
         try:
-            appended = await self._appender.append(partition, records, wish)
+            appended = await opened.append(batch.partition, records, wish)
         except NotEnoughReplicas:
             isr, needed = len(partition.isr), partition.config.min_insync_replicas
             raise CursusError("not_enough_replicas", f"isr={isr} min={needed}") from None

@@ -209,10 +209,7 @@ class ForwardedSource:
         for records; then NotLeader. RequestTimedOut when one did not answer."""
         until = self.env.now() + max(wait_s, 0.0)
 
-        async def here() -> Found:
-            partition = await self.routing.leading(
-                self.place.topic, self.place.partition, until=until + _LEADER_WAIT_S
-            )
+        async def here(partition: Partition) -> Found:
             source = LocalSource(self.env, partition, self.place, self.non_utf8)
             start = offset or partition.log_start_offset
             return await source.read(start, max(0.0, until - self.env.now()))

@@ -28,6 +28,7 @@ from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.groups.v1_groups import MemberRef, v1_key
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_routing import Call, Router
+from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 
@@ -159,7 +160,7 @@ class V1Groups:
     ) -> bytes:
         key = v1_key(group)
 
-        async def here() -> bytes:
+        async def here(_: Partition) -> bytes:
             left_s = min(until, call.deadline) - self._env.now()
             try:
                 return await self._groups.perform(key, serve, commit_s=max(left_s, 0.0))

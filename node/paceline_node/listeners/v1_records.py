@@ -14,8 +14,6 @@ from paceline.errors import (
     RequestTimedOut,
 )
 from paceline.types import Acks, Isolation
-from paceline.wire.batch import build_batch, validate_client_batches
-from paceline.wire.records import Record
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.partitioner import partition_for
 from paceline.wire.v1.replies import MessageList, consume_payload, produce_payload
@@ -30,13 +28,14 @@ from paceline_node.listeners.v1_errors import (
     unreachable,
 )
 from paceline_node.listeners.v1_routing import Call, Router
-from paceline_node.replication.partition import Partition, ProduceResult
+from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
-from paceline_node.services.answer import Answer
-from paceline_node.services.batch_sizes import check_sizes
+from paceline_node.services.numbered import RecordsWish
+from paceline_node.services.produce import OpenTopic, ProduceService
 from paceline_node.services.records import RecordService
 from paceline_node.services.scan import RecordScan
 from paceline_node.services.topics import TopicService
+from paceline_node.storage.numbered_batches import NumberedRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,14 @@ class V1Records:
     def __init__(
         self,
         env: Env,
+        produce: ProduceService,
         service: RecordService,
         topics: TopicService,
         router: Router,
         limits: RecordLimits,
     ) -> None:
         self._env = env
+        self._produce = produce
         self._service = service
         self._topics = topics
         self._router = router
@@ -77,7 +78,7 @@ class V1Records:
 
     async def produce(self, request: Produce, call: Call) -> bytes:
         """Append one record; the payload of the OK line. Raises V1Error as spec v1 5 and 7."""
-        self._service.admit_producer(call.principal, request.topic)
+        opened = self._produce.open(call.principal, request.topic)
         is_new = self._topics.find(request.topic) is None
         topic = await self._ensure_for_produce(request.topic, call)
         partition = partition_for(request.key, len(topic.partitions))
@@ -89,8 +90,8 @@ class V1Records:
             wait_s = self._limits.ack_timeout_s
         until = self._env.now() + wait_s
 
-        async def append_here() -> bytes:
-            return await self._append(request, partition, call)
+        async def append_here(_: Partition) -> bytes:
+            return await self._append(opened, request, partition, call)
 
         try:
             return await self._router.on_leader(
@@ -120,33 +121,21 @@ class V1Records:
                 raise NO_LEADER_HERE from error
             raise
 
-    async def _append(self, request: Produce, partition: int, call: Call) -> bytes:
-        local = self._leading(request.topic, partition)
-        now_ms = self._env.stamp_ms()
-        batch = build_batch([Record(-1, now_ms, request.key, request.value)])
-        headers = validate_client_batches(batch)
-        check_sizes(local, headers)
-        answer: Answer[ProduceResult] = Answer()
-        local.produce(
-            batch,
-            headers,
+    async def _append(
+        self, opened: OpenTopic, request: Produce, partition: int, call: Call
+    ) -> bytes:
+        wish = RecordsWish(
             # The original answers acks=0 like acks=1 (seed: "behaves like immediate leader
             # success"), and its reply carries the high watermark that follows the append.
-            acks=Acks.ALL if request.acks is Acks.ALL else Acks.LEADER,
-            timeout_s=min(self._limits.ack_timeout_s, max(0.0, call.deadline - self._env.now())),
-            done=answer.deliver,
+            Acks.ALL if request.acks is Acks.ALL else Acks.LEADER,
+            min(self._limits.ack_timeout_s, max(0.0, call.deadline - self._env.now())),
             simulated=True,
         )
-        result = await answer.wait()
+        record = NumberedRecords([None], [request.value], [request.key])
+        result = await opened.append(partition, record, wish)
         return produce_payload(
             partition=partition, offset=result.last_offset, hw=result.high_watermark - 1
         )
-
-    def _leading(self, topic: str, partition: int) -> Partition:
-        local = self._service.hosted(topic, partition)
-        if local is None or not local.is_leader:
-            raise NotLeader(f"{topic}/{partition}: this node does not lead it")
-        return local
 
     # --- CONSUME ----------------------------------------------------------------------------------
 
@@ -159,8 +148,8 @@ class V1Records:
         if request.partition not in topic.partitions:
             raise bad_request("invalid partition")
 
-        async def read_here() -> bytes:
-            return await self._consume(self._leading(request.topic, request.partition), request)
+        async def read_here(local: Partition) -> bytes:
+            return await self._consume(local, request)
 
         # A replica here can answer at once without the leader; a topic just made has neither yet.
         has_replica = self._service.hosted(request.topic, request.partition) is not None

@@ -112,8 +112,7 @@ class V1Replicas:
         if not call.forwarded and self._router.is_marked_follower(topic, partition):
             raise NOT_LEADER_HERE
 
-        async def here() -> bytes:
-            local = self._leading(topic, partition)
+        async def here(local: Partition) -> bytes:
             return payload(await self._progress(local, slot, offset))
 
         try:
@@ -134,12 +133,6 @@ class V1Replicas:
             raise bad_request("invalid partition")
         if not 1 <= slot < found.replication_factor:
             raise bad_request("invalid replica id")
-
-    def _leading(self, topic: str, partition: int) -> Partition:
-        local = self._service.hosted(topic, partition)
-        if local is None or not local.is_leader:
-            raise NotLeader(f"{topic}/{partition}: this node does not lead it")
-        return local
 
     async def _progress(self, local: Partition, slot: int, offset: int) -> _Progress:
         hosted = _hosted_slots(local)
@@ -179,8 +172,7 @@ class V1Replicas:
         if marked and not call.forwarded:
             raise NO_LEADER_HERE
 
-        async def here() -> bytes:
-            local = self._leading(request.topic, request.partition)
+        async def here(local: Partition) -> bytes:
             if request.follower_id < len(_hosted_slots(local)):
                 raise V1Error(V1Code.NOT_AUTHORIZED, "reserved for the inter-broker listener")
             return await self._records_for(local, request)

@@ -16,6 +16,7 @@ from paceline.wire.peer.v1_line import V1Answer, V1Line
 from paceline.wire.v1.errors import V1Code, V1Error
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Principal
 from paceline_node.services.routing import LeaderRouting
 
@@ -36,7 +37,7 @@ class Call:
     forwarded: bool
 
 
-LocalServe = Callable[[], Awaitable[bytes]]
+LocalServe = Callable[[Partition], Awaitable[bytes]]
 
 
 class Router:

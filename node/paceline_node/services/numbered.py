@@ -34,25 +34,28 @@ class Appended:
     """What became of a request.
 
     ``last_offset`` is that of its last record that is stored (the log's last offset when all were
-    there before). ``stored`` counts the leading records of the request that are; with an
-    ``error`` the others are not, or their fate is unknown as the error says.
+    there before), ``high_watermark`` the partition's when that was told. ``stored`` counts the
+    leading records of the request that are; with an ``error`` the others are not, or their fate is
+    unknown as the error says.
     """
 
     last_offset: int
+    high_watermark: int
     stored: int
     error: PacelineError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RecordsWish:
     """How a request wants its records appended. ``rule`` None stores every record, whatever its
-    number; its records must carry none then.
-    New producers are counted for ``client``."""
+    number; its records must carry none then. New producers are counted for ``client``.
+    ``simulated``: see :meth:`Partition.produce`."""
 
     acks: Acks
     timeout_s: float
     rule: Rule | None = None
     client: str = ""
+    simulated: bool = False
 
 
 class NumberedAppender:
@@ -62,7 +65,9 @@ class NumberedAppender:
         self._env = env
         self._turns = turns
 
-    async def append(self, partition: Partition, records: NumberedRecords, wish: Wish) -> Appended:
+    async def append(
+        self, partition: Partition, records: NumberedRecords, wish: RecordsWish
+    ) -> Appended:
         """Append what is new of ``records``, at least one, and wait as ``wish`` says.
 
         Raises with nothing appended: StaleProducerEpoch, SequenceGap, Throttled, MessageTooLarge,
@@ -89,16 +94,16 @@ class NumberedAppender:
                 break
             answers.append(answer)
             stops.append(part[-1].stop)
-        last_offset, stored = -1, 0
+        last_offset, high_watermark, stored = -1, -1, 0
         for answer, stop in zip(answers, stops, strict=True):
             try:
-                last_offset = (await answer.wait()).last_offset
+                result = await answer.wait()
             except PacelineError as error:
                 if not stored:
                     raise
-                return Appended(last_offset, stored, error)
-            stored = stop
-        return Appended(last_offset, stored, failure)
+                return Appended(last_offset, high_watermark, stored, error)
+            last_offset, high_watermark, stored = result.last_offset, result.high_watermark, stop
+        return Appended(last_offset, high_watermark, stored, failure)
 
     async def _judge(
         self, numbers: Sequence[Number | None], partition: Partition, rule: Rule
@@ -124,7 +129,7 @@ class NumberedAppender:
         partition: Partition,
         records: NumberedRecords,
         part: list[BuiltBatch],
-        wish: Wish,
+        wish: RecordsWish,
     ) -> Answer[ProduceResult]:
         """Judge and append; synchronous, so that nobody writes in between."""
         answer: Answer[ProduceResult] = Answer()
@@ -147,6 +152,7 @@ class NumberedAppender:
             acks=wish.acks,
             timeout_s=wish.timeout_s,
             done=answer.deliver,
+            simulated=wish.simulated,
             already=partition.log_end_offset - 1,
             client=wish.client,
         )

@@ -11,6 +11,9 @@
 
 The first that fails is told. Nothing is awaited and no task is made: appends happen in order of
 arrival, here and now, and each part's result comes by callback.
+
+Protocols that send single records, and look for the topic or for its leader first, open the topic
+(2) and append to it by what they are given (3, 5): the batches are this node's own.
 """
 
 from __future__ import annotations
@@ -28,14 +31,17 @@ from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.gather import Gather
+from paceline_node.services.numbered import Appended, NumberedAppender, RecordsWish
 from paceline_node.services.records import RecordService, Refused
 from paceline_node.services.transactional_produce import (
     TRANSACTIONAL_ATTRIBUTES,
     TransactionalProduce,
 )
 from paceline_node.services.transactions import TransactionService
+from paceline_node.storage.numbered_batches import NumberedRecords
 from paceline_node.stretches import Work
 from paceline_node.transactions.keys import TransactionKey
+from paceline_node.turns import Turns
 
 BYTES_PER_UNIT = 64 * 1024
 """Checking and writing so much costs as much as anything else that counts for one."""
@@ -80,6 +86,23 @@ class Wish(NamedTuple):
 Outcome = ProduceResult | Refused
 
 
+class OpenTopic:
+    """A topic to which somebody may write, who has been asked about: the only way to append single
+    records."""
+
+    def __init__(self, name: str, records: RecordService, appender: NumberedAppender) -> None:
+        self._name = name
+        self._records = records
+        self._appender = appender
+
+    async def append(self, partition: int, records: NumberedRecords, wish: RecordsWish) -> Appended:
+        """Append to a partition that this node leads; see :meth:`NumberedAppender.append`. Raises
+        UnknownTopicOrPartition and NotLeader, too."""
+        return await self._appender.append(
+            self._records.leader(self._name, partition), records, wish
+        )
+
+
 class ProduceService:
     """Appends to the partitions that this node leads."""
 
@@ -89,11 +112,19 @@ class ProduceService:
         records: RecordService,
         transactions: TransactionService,
         transactional: TransactionalProduce,
+        turns: Turns,
     ) -> None:
         self._env = env
         self._records = records
         self._transactions = transactions
         self._transactional = transactional
+        self._appender = NumberedAppender(env, turns)
+
+    def open(self, principal: Principal, topic: str) -> OpenTopic:
+        """A topic, which need not exist yet, to append single records to. Raises
+        AuthorizationFailed, PolicyViolation as :meth:`RecordService.admit_producer`."""
+        self._records.admit_producer(principal, topic)
+        return OpenTopic(topic, self._records, self._appender)
 
     def appending(
         self, wish: Wish, parts: Sequence[Part], answer: Callable[[list[Outcome]], None]

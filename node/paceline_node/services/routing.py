@@ -34,7 +34,7 @@ _MIN_FORWARD_S = 0.05
 _NEW_LOG_S = 0.01
 T = TypeVar("T")
 
-Here = Callable[[], Awaitable[T]]
+Here = Callable[[Partition], Awaitable[T]]
 There = Callable[[NodeId], Awaitable[T]]
 
 
@@ -90,7 +90,8 @@ class LeaderRouting:
         until: float,
         again: tuple[type[PacelineError], ...] = (NotLeader, NotEnoughReplicas),
     ) -> T:
-        """What ``here`` gives when this node leads, else what ``there`` gets from the leader.
+        """What ``here`` gives when this node leads, called with its replica; else what ``there``
+        gets from the leader.
 
         Definite refusals of the kinds ``again`` are tried again, as leadership moves, until trio
         time ``until``; then the last one is raised. Without ``there`` the request goes no further
@@ -98,7 +99,7 @@ class LeaderRouting:
         """
         while True:
             try:
-                return await self._once(topic, partition, here, there)
+                return await self._once(topic, partition, here, there, until)
             except again as error:
                 refusal = error
             remaining_s = until - self._env.now()
@@ -106,10 +107,14 @@ class LeaderRouting:
                 raise refusal
             await self._wait_for_change(min(remaining_s, _RETRY_S))
 
-    async def _once(self, topic: str, partition: int, here: Here[T], there: There[T] | None) -> T:
+    async def _once(
+        self, topic: str, partition: int, here: Here[T], there: There[T] | None, until: float
+    ) -> T:
         leader = self._store.image.partition(topic, partition).leader
         if leader == self.node_id:
-            return await here()
+            if there is None:
+                until = self._env.now()
+            return await here(await self.leading(topic, partition, until=until))
         if leader < 0:
             raise NotLeader(f"{topic}/{partition} has no leader")
         if there is None:

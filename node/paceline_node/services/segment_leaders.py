@@ -81,7 +81,7 @@ class SegmentLeaders:
         return await self._routing.on_leader(
             place.topic,
             place.partition,
-            here=lambda: _again_if_unknown(lambda: self._here(principal, operation, place)),
+            here=lambda _: _again_if_unknown(lambda: self._here(principal, operation, place)),
             there=lambda node: _again_if_unknown(lambda: there(node)),
             until=until,
         )

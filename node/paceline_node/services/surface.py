@@ -119,7 +119,7 @@ class Surface:
         )
         return cls(
             records,
-            ProduceService(env, records, coordinator, transactions.produce),
+            ProduceService(env, records, coordinator, transactions.produce, turns),
             FetchService(records, deadlines, FetchLimits(), turns),
             OffsetService(records, turns),
             topics,

@@ -20,7 +20,7 @@ from paceline_node.listeners import cursus_produce
 from paceline_node.listeners.cursus_groups import CursusGroupCommands
 from paceline_node.replication.partition import Partition
 from paceline_node.services import numbered
-from paceline_node.services.numbered import Wish
+from paceline_node.services.numbered import RecordsWish
 from tests.sim.node.guest_stories import (
     GuestMutant,
     all_of,
@@ -52,8 +52,8 @@ def _set(target: object, name: str, value: object) -> Patch:
     return lambda: mock.patch.object(target, name, value)
 
 
-def _wish_for_little(_acks: Acks, *wish: Any, **more: Any) -> Wish:
-    return Wish(Acks.LEADER, *wish, **more)
+def _wish_for_little(_acks: Acks, *wish: Any, **more: Any) -> RecordsWish:
+    return RecordsWish(Acks.LEADER, *wish, **more)
 
 
 def _all_are_new(numbers: Sequence[object], *_: object) -> list[int]:
@@ -84,7 +84,7 @@ def _no_generation_is_looked_at() -> Iterator[None]:
 FOUND = (
     GuestMutant(
         "acks=-1 is answered at append",
-        _set(cursus_produce, "Wish", _wish_for_little),
+        _set(cursus_produce, "RecordsWish", _wish_for_little),
         depose,
         "acknowledged write lost",
     ),

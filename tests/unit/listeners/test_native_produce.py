@@ -34,7 +34,7 @@ class Surroundings:
         self.answers: list[tuple[int, int]] = []
         none, parts = cast(Any, None), cast(Any, self.Parts(self))
         records = RecordService(parts, parts, parts)
-        self.produce = ProduceHandler(ProduceService(parts, records, none, none))
+        self.produce = ProduceHandler(ProduceService(parts, records, none, none, none))
 
     class Parts:
         def __init__(self, around: Surroundings) -> None:
