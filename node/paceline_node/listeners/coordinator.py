@@ -90,7 +90,7 @@ class CoordinatorRequests:
             request = read_request(*asked)
             assert isinstance(request, ConsultRequest)
             if request.group_id is not None:
-                self._groups.permit(principal, Operation.DESCRIBE, request.group_id)
+                self._groups.open(principal, Operation.DESCRIBE, coordinator_key(request.group_id))
             body = self._coordinator(request.group_id or "")
         except UnsupportedVersion as refusal:
             self._counted(Ask.CONSULT, code_of(refusal), arrived)
@@ -185,15 +185,16 @@ class CoordinatorRequests:
     async def _register(
         self, request: RegisterRequest, header: Header, channel: ConsumerChannel, client: Client
     ) -> Registered:
-        self._groups.permit(client.principal, Operation.JOIN_GROUP, request.group_id)
+        key = coordinator_key(request.group_id)
+        group = self._groups.open(client.principal, Operation.JOIN_GROUP, key)
         if request.auto_commit:
-            self._groups.permit(client.principal, Operation.COMMIT_OFFSETS, request.group_id)
+            group = self._groups.open(client.principal, Operation.COMMIT_OFFSETS, key)
         name = header.client_id or client.name
 
         def register(engine: GroupEngine) -> Registered:
             return engine.coordinator.register(request, header.version, name, channel)
 
-        return await self._groups.perform(coordinator_key(request.group_id), register)
+        return await group.perform(register)
 
     async def _refuse(
         self,

@@ -53,6 +53,7 @@ from paceline_node.listeners.cursus_places import LISTENER, Places
 from paceline_node.listeners.cursus_session import CursusCall, CursusSession, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.transactions.records import StagedOffset
 
@@ -86,8 +87,8 @@ class CursusGroupCommands:
     async def find_coordinator(self, request: requests.FindCoordinator, call: CursusCall) -> Reply:
         """The address of a group's coordinator."""
         assert request.group is not None, "a transactional id has another coordinator"
-        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
         key = cursus_key(request.group, "")
+        self._groups.open(call.principal, Operation.DESCRIBE, key)
         try:
             await self._groups.wait_partition(key, timeout_s=COORDINATOR_WAIT_S)
             broker = self._groups.coordinator(key, LISTENER)
@@ -99,21 +100,21 @@ class CursusGroupCommands:
 
     async def register(self, request: requests.RegisterGroup, call: CursusCall) -> Reply:
         """Let a group be."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
-        topic = await self._places.topic(request.topic)
         key = cursus_key(request.group, request.topic)
+        group = self._groups.open(call.principal, Operation.JOIN_GROUP, key)
+        topic = await self._places.topic(request.topic)
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             engine.cursus.register(key, len(topic.partitions))
             return text(replies.ok(group=request.group, topic=request.topic, registered=True))
 
-        return await self._at_coordinator(key, call, serve)
+        return await self._at_coordinator(group, call, serve)
 
     async def join(self, request: requests.JoinGroup, call: CursusCall) -> Reply:
         """Become a member, or go on as one with ``generation=``."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
-        topic = await self._places.topic(request.topic)
         key = cursus_key(request.group, request.topic)
+        group = self._groups.open(call.principal, Operation.JOIN_GROUP, key)
+        topic = await self._places.topic(request.topic)
         resumes = request.generation is not None
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
@@ -127,34 +128,34 @@ class CursusGroupCommands:
             )
             return text(line)
 
-        return await self._at_coordinator(key, call, serve, request.member)
+        return await self._at_coordinator(group, call, serve, request.member)
 
     async def sync(self, request: requests.SyncGroup, call: CursusCall) -> Reply:
         """A member's assignment."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
         who = self._member(request.group, request.topic, request.member, request.generation)
+        group = self._groups.open(call.principal, Operation.JOIN_GROUP, who.key)
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             told = engine.cursus.sync(who)
             return text(replies.assignment(told.generation, told.member, told.partitions))
 
-        return await self._at_coordinator(who.key, call, serve, request.member)
+        return await self._at_coordinator(group, call, serve, request.member)
 
     async def heartbeat(self, request: requests.Heartbeat, call: CursusCall) -> Reply:
         """Keep a member's session."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
         who = self._member(request.group, request.topic, request.member, request.generation)
+        group = self._groups.open(call.principal, Operation.JOIN_GROUP, who.key)
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             engine.cursus.heartbeat(who)
             return text(replies.ok(member=request.member, generation=request.generation))
 
-        return await self._at_coordinator(who.key, call, serve, request.member)
+        return await self._at_coordinator(group, call, serve, request.member)
 
     async def leave(self, request: requests.LeaveGroup, call: CursusCall) -> Reply:
         """Be no member any more."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
         key = cursus_key(request.group, request.topic)
+        group = self._groups.open(call.principal, Operation.JOIN_GROUP, key)
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             left = engine.cursus.leave(
@@ -162,7 +163,7 @@ class CursusGroupCommands:
             )
             return text(replies.ok(group=request.group, member=left, left=True))
 
-        return await self._at_coordinator(key, call, serve, request.member)
+        return await self._at_coordinator(group, call, serve, request.member)
 
     def _member(self, group: str, topic: str, member: str, generation: int) -> CursusMember:
         return CursusMember(group, topic, member, generation, self._groups.partition_count(topic))
@@ -173,8 +174,8 @@ class CursusGroupCommands:
         """What the group has committed; 0 where it has committed nothing. While a transaction that
         is being ended may move it, it is waited for; then the client is sent here again, which is
         the only refusal that all clients ask again after."""
-        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
         anywhere = cursus_key(request.group, request.topic)
+        group = self._groups.open(call.principal, Operation.DESCRIBE, anywhere)
         until = call.deadline - ANSWER_S
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
@@ -189,7 +190,7 @@ class CursusGroupCommands:
 
         while True:
             try:
-                return await self._at_coordinator(anywhere, call, serve, request.member)
+                return await self._at_coordinator(group, call, serve, request.member)
             except _OffsetPending:
                 if self._env.now() + _PAUSE_S > until:
                     raise self._coordinators.here() from None
@@ -197,8 +198,8 @@ class CursusGroupCommands:
 
     async def commit(self, request: requests.CommitOffset, call: CursusCall) -> Reply:
         """Store one offset."""
-        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group)
         anywhere = cursus_key(request.group, request.topic)
+        group = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, anywhere)
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             commit = Commit(key.subject, request.partition, request.offset)
@@ -209,12 +210,12 @@ class CursusGroupCommands:
                 engine.cursus.commit(who, [commit], call.principal.account)
             return text(replies.ok())
 
-        return await self._at_coordinator(anywhere, call, serve, request.member or "")
+        return await self._at_coordinator(group, call, serve, request.member or "")
 
     async def batch_commit(self, request: requests.BatchCommit, call: CursusCall) -> Reply:
         """Store offsets of several partitions, all or none."""
-        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group)
         anywhere = cursus_key(request.group, request.topic)
+        group = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, anywhere)
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             who = self._member(request.group, key.subject, request.member, request.generation)
@@ -225,21 +226,21 @@ class CursusGroupCommands:
             )
             return text(replies.ok(batched=len(request.offsets)))
 
-        return await self._at_coordinator(anywhere, call, serve, request.member)
+        return await self._at_coordinator(group, call, serve, request.member)
 
     # --- looking ----------------------------------------------------------------------------------
 
     async def status(self, request: requests.GroupStatus, call: CursusCall) -> Reply:
         """Members and what they read, of the group's first topic that has any."""
-        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
         anywhere = cursus_key(request.group, "")
+        group = self._groups.open(call.principal, Operation.DESCRIBE, anywhere)
 
         def serve(engine: GroupEngine, key: GroupKey) -> Reply:
             if not engine.cursus.knows(key):
                 raise GroupNotFound(f"group {request.group} does not exist")
             return text(_status(engine, key))
 
-        return await self._at_coordinator(anywhere, call, serve)
+        return await self._at_coordinator(group, call, serve)
 
     async def list(self, _: requests.ListGroups, call: CursusCall) -> Reply:
         """The names of all groups, from every coordinator."""
@@ -394,15 +395,15 @@ class CursusGroupCommands:
     # --- where ------------------------------------------------------------------------------------
 
     async def _at_coordinator(
-        self, key: GroupKey, call: CursusCall, serve: Serve, member: str = ""
+        self, group: OpenGroup, call: CursusCall, serve: Serve, member: str = ""
     ) -> Reply:
         """What ``serve`` answers on the group's engine, wherever that is."""
+        key = group.key
         until = self._coordinators.until(call)
 
         async def here() -> Reply:
             exact = self._exact(key)
-            return await self._groups.perform(
-                exact,
+            return await group.exactly(exact).perform(
                 lambda engine: serve(engine, exact),
                 commit_s=self._coordinators.left_s(call),
             )

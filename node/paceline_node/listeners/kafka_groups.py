@@ -16,6 +16,7 @@ from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_group import OpenGroup
 
 _WITH_REBALANCE_TIMEOUT = 1
 _WITH_MEMBER_ID_REQUIRED = 4
@@ -31,9 +32,8 @@ class KafkaGroups:
     def __init__(self, groups: GroupService) -> None:
         self._groups = groups
 
-    def _key(self, call: Call, operation: Operation, group: str) -> GroupKey:
-        self._groups.permit(call.principal, operation, group)
-        return GroupKey(Family.KAFKA, group)
+    def _open(self, call: Call, operation: Operation, group: str) -> OpenGroup:
+        return self._groups.open(call.principal, operation, GroupKey(Family.KAFKA, group))
 
     # --- membership -------------------------------------------------------------------------------
 
@@ -43,8 +43,9 @@ class KafkaGroups:
         if call.version < _WITH_REBALANCE_TIMEOUT:
             rebalance_timeout_ms = request.session_timeout_ms
         try:
+            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
             asked = JoinRequest(
-                self._key(call, Operation.JOIN_GROUP, request.group_id),
+                group.key,
                 request.member_id,
                 request.group_instance_id,
                 call.client_id,
@@ -60,9 +61,7 @@ class KafkaGroups:
                 needs_id=call.version >= _WITH_MEMBER_ID_REQUIRED,
                 client_host="/" + call.host.rpartition(":")[0],  # as Kafka writes it
             )
-            joined: Joined = await self._groups.perform(
-                asked.key, lambda engine: engine.kafka.join(asked)
-            )
+            joined: Joined = await group.perform(lambda engine: engine.kafka.join(asked))
         except PacelineError as error:
             return wire.JoinGroupResponse(
                 error_code=coordinator_code(error, CoordinatorApi.JOIN_GROUP),
@@ -74,8 +73,9 @@ class KafkaGroups:
     async def sync(self, request: wire.SyncGroupRequest, call: Call) -> wire.SyncGroupResponse:
         """The leader hands in the assignments; everybody gets their own."""
         try:
+            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
             asked = SyncRequest(
-                self._key(call, Operation.JOIN_GROUP, request.group_id),
+                group.key,
                 request.generation_id,
                 request.member_id,
                 request.group_instance_id,
@@ -88,9 +88,7 @@ class KafkaGroups:
                     ]
                 ),
             )
-            synced: Synced = await self._groups.perform(
-                asked.key, lambda engine: engine.kafka.sync(asked)
-            )
+            synced: Synced = await group.perform(lambda engine: engine.kafka.sync(asked))
         except PacelineError as error:
             return wire.SyncGroupResponse(
                 error_code=coordinator_code(error, CoordinatorApi.SYNC_GROUP)
@@ -105,11 +103,10 @@ class KafkaGroups:
     async def heartbeat(self, request: wire.HeartbeatRequest, call: Call) -> wire.HeartbeatResponse:
         """Keeps the session, or tells that a rebalance is on."""
         try:
-            key = self._key(call, Operation.JOIN_GROUP, request.group_id)
-            await self._groups.perform(
-                key,
+            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
+            await group.perform(
                 lambda engine: engine.kafka.heartbeat(
-                    key, request.generation_id, request.member_id, request.group_instance_id
+                    group.key, request.generation_id, request.member_id, request.group_instance_id
                 ),
             )
         except PacelineError as error:
@@ -124,12 +121,12 @@ class KafkaGroups:
         if call.version < _WITH_SEVERAL_LEAVING:
             leavers = [(request.member_id, None)]
         try:
-            key = self._key(call, Operation.JOIN_GROUP, request.group_id)
+            group = self._open(call, Operation.JOIN_GROUP, request.group_id)
             codes: list[ErrorCode] = []
             for start in range(0, len(leavers), _LEAVE_AT_ONCE) or (0,):
                 some = leavers[start : start + _LEAVE_AT_ONCE]
                 await call.pace.spend(1 + len(some) // _MEMBERS_PER_UNIT)
-                codes += await self._groups.perform(key, partial(_leave, key, some))
+                codes += await group.perform(partial(_leave, group.key, some))
         except PacelineError as error:
             return wire.LeaveGroupResponse(
                 error_code=coordinator_code(error, CoordinatorApi.LEAVE_GROUP)
@@ -195,8 +192,8 @@ class KafkaGroups:
 
     async def _describe(self, group: str, call: Call) -> wire.DescribeGroupsResponseGroup:
         try:
-            key = self._key(call, Operation.DESCRIBE, group)
-            found = await self._groups.perform(key, lambda engine: Inspection(engine).describe(key))
+            opened = self._open(call, Operation.DESCRIBE, group)
+            found = await opened.perform(lambda engine: Inspection(engine).describe(opened.key))
         except PacelineError as error:
             return wire.DescribeGroupsResponseGroup(
                 error_code=coordinator_code(error, CoordinatorApi.DESCRIBE_GROUPS), group_id=group
@@ -213,8 +210,7 @@ class KafkaGroups:
         async for group in call.pace.each(await call.pace.once_each(request.groups_names)):
             error = 0
             try:
-                key = self._key(call, Operation.DELETE, group)
-                await self._groups.delete(key)
+                await self._open(call, Operation.DELETE, group).delete()
             except PacelineError as refusal:
                 error = coordinator_code(refusal, CoordinatorApi.DELETE_GROUPS)
             results.append(wire.DeleteGroupsResponseResult(group_id=group, error_code=error))

@@ -16,6 +16,7 @@ from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_group import OpenGroup
 
 _LAST_OF_0_8 = 1
 _NOT_ALLOWED = int(ErrorCode.AUTHORIZATION_FAILED)
@@ -153,6 +154,7 @@ class KafkaOffsets:
         topics = {each.topic for each in good}
 
         def check(engine: GroupEngine) -> None:
+            key = group.key
             if key.family is Family.COORDINATOR:
                 engine.coordinator.check_commit(key, request.generation_id, request.member_id)
             else:
@@ -165,9 +167,9 @@ class KafkaOffsets:
                 )
 
         try:
-            self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group_id)
-            key = self._key(request.group_id, call)
-            await self._groups.commit(call.principal, key, good, check)
+            named = self._key(request.group_id, call)
+            group = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, named)
+            await group.commit(good, check)
         except PacelineError as error:
             return coordinator_code(error, CoordinatorApi.OFFSET_COMMIT)
         return 0
@@ -301,10 +303,10 @@ class KafkaOffsets:
         call: Call,
     ) -> Found:
         """What is stored of the partitions named, or of all; looked up some at a time."""
-        self._groups.permit(call.principal, Operation.DESCRIBE, group)
         key = self._key(group, call)
+        opened = self._groups.open(call.principal, Operation.DESCRIBE, key)
         if topics is None:
-            wanted = await self._stored(key, call)
+            wanted = await self._stored(opened, call)
         else:
             wanted = [
                 (topic.name, number)
@@ -325,7 +327,7 @@ class KafkaOffsets:
         for start in range(0, len(wanted), _AT_A_TIME) or (0,):  # once where there are none, too
             some = wanted[start : start + _AT_A_TIME]
             await call.pace.spend(1 + len(some) // _OFFSETS_PER_UNIT)
-            positions = await self._groups.perform(key, partial(look_up, some))
+            positions = await opened.perform(partial(look_up, some))
             copied = sum(len(each.offset.metadata) for each in positions)
             await call.pace.spend(copied // _BYTES_PER_UNIT, copied)
             found += zip(some, positions, strict=True)
@@ -333,11 +335,9 @@ class KafkaOffsets:
             return found
         return [each for each in found if each[1].error or each[1].offset is not _NOTHING]
 
-    async def _stored(self, key: GroupKey, call: Call) -> list[TopicPartition]:
+    async def _stored(self, group: OpenGroup, call: Call) -> list[TopicPartition]:
         """The partitions that the group has stored offsets of, by topic and partition."""
-        known = await self._groups.perform(
-            key, lambda engine: list(engine.store.offsets.get(key, ()))
-        )
+        known = await group.perform(lambda engine: list(engine.store.offsets.get(group.key, ())))
         topics: dict[str, list[int]] = {}
         async for topic, number in call.pace.each(known):
             topics.setdefault(topic, []).append(number)
@@ -359,9 +359,9 @@ class KafkaOffsets:
             async for asked in call.pace.each(topic.partitions)
         ]
         try:
-            self._groups.permit(call.principal, Operation.ALTER, request.group_id)
             key = GroupKey(Family.KAFKA, request.group_id)
-            kept = await self._groups.delete_offsets(key, wanted)
+            group = self._groups.open(call.principal, Operation.ALTER, key)
+            kept = await group.delete_offsets(wanted)
         except PacelineError as error:
             code = coordinator_code(error, CoordinatorApi.OFFSET_DELETE)
             return wire.OffsetDeleteResponse(error_code=code)

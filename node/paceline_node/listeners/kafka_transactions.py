@@ -173,27 +173,27 @@ class KafkaTransactions:
         """Offsets that become the group's when the transaction commits."""
         good, refused = await judged(self._groups, request.topics, call)
         code = 0
-        group = GroupKey(Family.KAFKA, request.group_id)
+        key = GroupKey(Family.KAFKA, request.group_id)
 
         def check(engine: GroupEngine) -> None:
             # Below version 3 the producer does not say for which member it speaks.
             if request.generation_id >= 0 or request.member_id or request.group_instance_id:
                 engine.kafka.check_commit(
-                    group,
+                    key,
                     request.generation_id,
                     request.member_id,
                     request.group_instance_id,
                     {each.topic for each in good},
                 )
             else:
-                engine.kafka.check_new(group)
+                engine.kafka.check_new(key)
 
         try:
             await self._offsets.commit(
                 call.principal,
                 _key(request.transactional_id),
                 ProducerIdentity(request.producer_id, request.producer_epoch),
-                group,
+                self._groups.open(call.principal, Operation.COMMIT_OFFSETS, key),
                 good,
                 adds=False,
                 check=check,

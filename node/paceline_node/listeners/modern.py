@@ -177,7 +177,7 @@ class ModernConnection:
             case w.AppendBlockEnd() | w.ConditionalBlockEnd() | w.ConditionalAppend():
                 await self._append(request)
             case w.CreateTransientSegment():
-                self._appends.create_transient(request)
+                self._requests.create_transient(request)
             case _:
                 await self._start(request, nursery)
 

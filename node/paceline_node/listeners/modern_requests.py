@@ -130,6 +130,19 @@ class ModernRequests:
 
     # --- appending --------------------------------------------------------------------------------
 
+    def create_transient(self, request: w.CreateTransientSegment) -> None:
+        """A place in memory for pieces of what is to be merged into a segment, for who may write to
+        that. Done at once: what goes there follows without waiting for the answer."""
+        try:
+            place = place_of(request.parent)
+            if place is None:
+                raise UnknownTopicOrPartition(f"{request.parent!r} names no segment")
+            self._segments.permit(self._principal, Operation.PRODUCE, place)
+        except PacelineError as error:
+            self._refuse(error, request.request_id, request.parent)
+            return
+        self._appends.create_transient(request)
+
     async def _set_up(self, request: w.SetupAppend, turn: Turn) -> None:
         if request.writer.int == 0:
             raise InvalidRequest("a writer id of zeros names no writer")

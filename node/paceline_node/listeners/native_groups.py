@@ -22,6 +22,7 @@ from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset, Protocol
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.status import broker_info
 from paceline_node.services.transaction_offsets import TransactionOffsets
 from paceline_node.stretches import Work
@@ -30,6 +31,15 @@ from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 from paceline_node.turns import Turns
 
 Handler = Callable[[Frame, Principal], Awaitable[Message | Packed]]
+_Named = (
+    wire.FindCoordinator
+    | wire.FetchOffsets
+    | wire.DescribeGroup
+    | wire.DeleteGroup
+    | wire.DeleteOffsets
+    | wire.ResetOffsets
+)
+"""Requests about a group of any family."""
 _LISTENERS = ("native", "http")
 _MAX_OFFSET = 2**63 - 1
 _ASSIGNED_BYTES_PER_UNIT = 1024
@@ -63,19 +73,25 @@ class NativeGroups:
             NativeApi.RESET_OFFSETS: self._reset_offsets,
         }
 
+    def _open(self, principal: Principal, operation: Operation, group: str) -> OpenGroup:
+        return self._groups.open(principal, operation, GroupKey(Family.KAFKA, group))
+
+    def _open_any(self, principal: Principal, operation: Operation, named: _Named) -> OpenGroup:
+        key = _key(named.family, named.group, named.subject)
+        return self._groups.open(principal, operation, key)
+
     async def _find(self, frame: Frame, principal: Principal) -> Message:
         request = wire.FindCoordinator.unpack(frame.body)
-        self._groups.permit(principal, Operation.DESCRIBE, request.group)
-        key = _key(request.family, request.group, request.subject)
-        return wire.CoordinatorFound(broker_info(self._groups.coordinator(key, *_LISTENERS)))
+        group = self._open_any(principal, Operation.DESCRIBE, request)
+        return wire.CoordinatorFound(broker_info(self._groups.coordinator(group.key, *_LISTENERS)))
 
     # --- membership -------------------------------------------------------------------------------
 
     async def _join(self, frame: Frame, principal: Principal) -> Message:
         request = wire.JoinGroup.unpack(frame.body)
-        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
+        group = self._open(principal, Operation.JOIN_GROUP, request.group)
         asked = JoinRequest(
-            GroupKey(Family.KAFKA, request.group),
+            group.key,
             request.member_id,
             request.instance_id,
             request.client_id,
@@ -84,9 +100,7 @@ class NativeGroups:
             request.protocol_type,
             tuple(Protocol(each.name, each.metadata) for each in request.protocols),
         )
-        joined: Joined = await self._groups.perform(
-            asked.key, lambda engine: engine.kafka.join(asked)
-        )
+        joined: Joined = await group.perform(lambda engine: engine.kafka.join(asked))
         return wire.GroupJoined(
             joined.error,
             joined.member_id,
@@ -103,9 +117,9 @@ class NativeGroups:
 
     async def _sync(self, frame: Frame, principal: Principal) -> Message:
         request = wire.SyncGroup.unpack(frame.body)
-        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
+        group = self._open(principal, Operation.JOIN_GROUP, request.group)
         asked = SyncRequest(
-            GroupKey(Family.KAFKA, request.group),
+            group.key,
             request.generation,
             request.member_id,
             request.instance_id,
@@ -113,33 +127,28 @@ class NativeGroups:
             request.protocol,
             tuple((each.member_id, each.assignment) for each in request.assignments),
         )
-        synced: Synced = await self._groups.perform(
-            asked.key, lambda engine: engine.kafka.sync(asked)
-        )
+        synced: Synced = await group.perform(lambda engine: engine.kafka.sync(asked))
         return wire.GroupSynced(synced.assignment, synced.protocol_type, synced.protocol)
 
     async def _heartbeat(self, frame: Frame, principal: Principal) -> Message:
         request = wire.HeartbeatGroup.unpack(frame.body)
-        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
-        key = GroupKey(Family.KAFKA, request.group)
-        await self._groups.perform(
-            key,
+        group = self._open(principal, Operation.JOIN_GROUP, request.group)
+        await group.perform(
             lambda engine: engine.kafka.heartbeat(
-                key, request.generation, request.member_id, request.instance_id
+                group.key, request.generation, request.member_id, request.instance_id
             ),
         )
         return wire.GroupDone()
 
     async def _leave(self, frame: Frame, principal: Principal) -> Message:
         request = wire.LeaveGroup.unpack(frame.body)
-        self._groups.permit(principal, Operation.JOIN_GROUP, request.group)
-        key = GroupKey(Family.KAFKA, request.group)
+        group = self._open(principal, Operation.JOIN_GROUP, request.group)
         leavers = [(each.member_id, each.instance_id) for each in request.members]
 
         def leave(some: Sequence[tuple[str, str | None]], engine: GroupEngine) -> list[ErrorCode]:
-            return list(engine.kafka.leave(key, some))
+            return list(engine.kafka.leave(group.key, some))
 
-        codes = await self._groups.in_slices(key, leavers, leave)
+        codes = await group.in_slices(leavers, leave)
         return wire.GroupLeft(
             tuple(
                 wire.MemberLeft(member_id, instance_id, code)
@@ -151,23 +160,21 @@ class NativeGroups:
 
     async def _commit(self, frame: Frame, principal: Principal) -> Message:
         request = wire.CommitOffsets.unpack(frame.body)
-        self._groups.permit(principal, Operation.COMMIT_OFFSETS, request.group)
-        key = GroupKey(Family.KAFKA, request.group)
+        group = self._open(principal, Operation.COMMIT_OFFSETS, request.group)
         results, good = self._judged(request.offsets, principal)
         topics = {each.topic for each in good}
 
         def check(engine: GroupEngine) -> None:
             engine.kafka.check_commit(
-                key, request.generation, request.member_id, request.instance_id, topics
+                group.key, request.generation, request.member_id, request.instance_id, topics
             )
 
-        await self._groups.commit(principal, key, good, check)
+        await group.commit(good, check)
         return results
 
     async def _commit_in_transaction(self, frame: Frame, principal: Principal) -> Message:
         request = CommitTransactionOffsets.unpack(frame.body)
-        self._groups.permit(principal, Operation.COMMIT_OFFSETS, request.group)
-        group = GroupKey(Family.KAFKA, request.group)
+        group = self._open(principal, Operation.COMMIT_OFFSETS, request.group)
         results, good = self._judged(request.offsets, principal)
         await self._transactional.commit(
             principal,
@@ -177,7 +184,7 @@ class NativeGroups:
             good,
             adds=True,
             check=lambda engine: engine.kafka.check_commit(
-                group,
+                group.key,
                 request.generation,
                 request.member_id,
                 request.instance_id,
@@ -219,24 +226,23 @@ class NativeGroups:
 
     async def _fetch(self, frame: Frame, principal: Principal) -> Packed:
         request = wire.FetchOffsets.unpack(frame.body)
-        self._groups.permit(principal, Operation.DESCRIBE, request.group)
-        key = _key(request.family, request.group, request.subject)
+        group = self._open_any(principal, Operation.DESCRIBE, request)
 
         named = None if request.topics is None else list(_flat(request.topics))
 
         def look_up(engine: GroupEngine, at: TopicPartition) -> wire.CommittedOffset | None:
             is_waited_for = named is not None and request.require_stable
-            if is_waited_for and engine.transactional.is_pending(key, *at):
+            if is_waited_for and engine.transactional.is_pending(group.key, *at):
                 return wire.CommittedOffset(*at, ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
-            offset = engine.offsets.fetch(key, *at)
+            offset = engine.offsets.fetch(group.key, *at)
             return None if offset is None and named is None else _committed(*at, offset)
 
         def fetch(some: Sequence[TopicPartition], engine: GroupEngine) -> list[list[Any]]:
             found = [look_up(engine, at) for at in some]
             return [each.pack() for each in found if each is not None]
 
-        wanted = await self._groups.stored(key) if named is None else named
-        return Packed([await self._groups.in_slices(key, wanted, fetch)])
+        wanted = await group.stored() if named is None else named
+        return Packed([await group.in_slices(wanted, fetch)])
 
     # --- administration ---------------------------------------------------------------------------
 
@@ -257,25 +263,22 @@ class NativeGroups:
 
     async def _describe(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DescribeGroup.unpack(frame.body)
-        self._groups.permit(principal, Operation.DESCRIBE, request.group)
-        key = _key(request.family, request.group, request.subject)
-        found = await self._groups.perform(key, lambda engine: Inspection(engine).describe(key))
+        group = self._open_any(principal, Operation.DESCRIBE, request)
+        found = await group.perform(lambda engine: Inspection(engine).describe(group.key))
         members = await self._turns.run(_described_members(found))
-        return _described(found, members, self._groups.listed_topics(key))
+        return _described(found, members, self._groups.listed_topics(group.key))
 
     async def _delete(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DeleteGroup.unpack(frame.body)
-        self._groups.permit(principal, Operation.DELETE, request.group)
-        key = _key(request.family, request.group, request.subject)
-        await self._groups.delete(key)
+        group = self._open_any(principal, Operation.DELETE, request)
+        await group.delete()
         return wire.GroupDone()
 
     async def _delete_offsets(self, frame: Frame, principal: Principal) -> Message:
         request = wire.DeleteOffsets.unpack(frame.body)
-        self._groups.permit(principal, Operation.ALTER, request.group)
-        key = _key(request.family, request.group, request.subject)
+        group = self._open_any(principal, Operation.ALTER, request)
         wanted = list(_flat(request.topics))
-        kept = await self._groups.delete_offsets(key, wanted)
+        kept = await group.delete_offsets(wanted)
         refused = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return wire.OffsetResults(
             tuple(
@@ -286,12 +289,9 @@ class NativeGroups:
 
     async def _reset_offsets(self, frame: Frame, principal: Principal) -> Message:
         request = wire.ResetOffsets.unpack(frame.body)
-        self._groups.permit(principal, Operation.ALTER, request.group)
-        key = _key(request.family, request.group, request.subject)
+        group = self._open_any(principal, Operation.ALTER, request)
         results, good = self._judged(request.offsets, principal)
-        await self._groups.commit(
-            principal, key, good, lambda engine: Inspection(engine).check_empty(key)
-        )
+        await group.commit(good, lambda engine: Inspection(engine).check_empty(group.key))
         return results
 
 

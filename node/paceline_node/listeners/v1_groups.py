@@ -31,6 +31,7 @@ from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_group import OpenGroup
 
 
 class V1Groups:
@@ -53,7 +54,7 @@ class V1Groups:
 
     async def join(self, request: Join, call: Call) -> bytes:
         """Become a member; the topic is created when it is unknown."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        opened = self._groups.open_to_member(call.principal, v1_key(request.group), request.topic)
         topic = await self._records.ensure_for_reading(request.topic, call)
         assignor = None if request.assignor is None else request.assignor.value
 
@@ -65,11 +66,11 @@ class V1Groups:
                 generation=membership.generation, assigned=membership.partitions
             )
 
-        return await self._change(call, request.group, serve)
+        return await self._change(call, opened, serve)
 
     async def sync(self, request: Sync, call: Call) -> bytes:
         """The member's assignment."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        opened = self._groups.open(call.principal, Operation.JOIN_GROUP, v1_key(request.group))
 
         def serve(engine: GroupEngine) -> bytes:
             membership = engine.v1.sync(self._member(request))
@@ -77,48 +78,48 @@ class V1Groups:
                 generation=membership.generation, assigned=membership.partitions
             )
 
-        return await self._look(call, request.group, serve)
+        return await self._look(call, opened, serve)
 
     async def heartbeat(self, request: Heartbeat, call: Call) -> bytes:
         """Keep the session."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        opened = self._groups.open(call.principal, Operation.JOIN_GROUP, v1_key(request.group))
 
         def serve(engine: GroupEngine) -> bytes:
             engine.v1.heartbeat(self._member(request))
             return replies.HEARTBEAT_PAYLOAD
 
-        return await self._look(call, request.group, serve)
+        return await self._look(call, opened, serve)
 
     async def leave(self, request: Leave, call: Call) -> bytes:
         """Be no member any more."""
-        self._groups.permit(call.principal, Operation.JOIN_GROUP, request.group)
+        opened = self._groups.open(call.principal, Operation.JOIN_GROUP, v1_key(request.group))
 
         def serve(engine: GroupEngine) -> bytes:
             engine.v1.leave(self._member(request))
             return replies.LEAVE_PAYLOAD
 
-        return await self._change(call, request.group, serve)
+        return await self._change(call, opened, serve)
 
     async def commit(self, request: Commit, call: Call) -> bytes:
         """Store how far a member has read."""
-        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group)
+        opened = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, v1_key(request.group))
 
         def serve(engine: GroupEngine) -> bytes:
             member, account = self._member(request), call.principal.account
             engine.v1.commit(member, request.partition, request.offset, account)
             return replies.COMMIT_PAYLOAD
 
-        return await self._change(call, request.group, serve)
+        return await self._change(call, opened, serve)
 
     async def committed(self, request: CommittedOffset, call: Call) -> bytes:
         """OFFSET: the committed position, 0 when there is none; asks for no membership."""
-        self._groups.permit(call.principal, Operation.DESCRIBE, request.group)
+        opened = self._groups.open(call.principal, Operation.DESCRIBE, v1_key(request.group))
 
         def serve(engine: GroupEngine) -> bytes:
             found = engine.offsets.fetch(v1_key(request.group), request.topic, request.partition)
             return replies.offset_payload(0 if found is None else found.offset)
 
-        return await self._look(call, request.group, serve)
+        return await self._look(call, opened, serve)
 
     def _member(self, request: Sync | Heartbeat | Leave | Commit) -> MemberRef:
         return MemberRef(
@@ -131,7 +132,9 @@ class V1Groups:
 
     # --- where ------------------------------------------------------------------------------------
 
-    async def _look(self, call: Call, group: str, serve: Callable[[GroupEngine], bytes]) -> bytes:
+    async def _look(
+        self, call: Call, group: OpenGroup, serve: Callable[[GroupEngine], bytes]
+    ) -> bytes:
         """Run what may run twice: a lost link, or a coordinator that hangs, is no reason to give
         up."""
         until = self._env.now() + self._coordinator_wait_s
@@ -142,9 +145,11 @@ class V1Groups:
                 )
             except RequestTimedOut:
                 if call.forwarded or self._env.now() >= until:
-                    raise _unavailable(group) from None
+                    raise _unavailable(group.key.group) from None
 
-    async def _change(self, call: Call, group: str, serve: Callable[[GroupEngine], bytes]) -> bytes:
+    async def _change(
+        self, call: Call, group: OpenGroup, serve: Callable[[GroupEngine], bytes]
+    ) -> bytes:
         """Run what must not run twice; RequestTimedOut and the like: outcome unknown."""
         until = self._env.now() + self._coordinator_wait_s
         return await self._at_coordinator(call, group, serve, until)
@@ -152,24 +157,22 @@ class V1Groups:
     async def _at_coordinator(
         self,
         call: Call,
-        group: str,
+        group: OpenGroup,
         serve: Callable[[GroupEngine], bytes],
         until: float,
         *,
         patience_s: float = math.inf,
     ) -> bytes:
-        key = v1_key(group)
-
         async def here(_: Partition) -> bytes:
             left_s = min(until, call.deadline) - self._env.now()
             try:
-                return await self._groups.perform(key, serve, commit_s=max(left_s, 0.0))
+                return await group.perform(serve, commit_s=max(left_s, 0.0))
             except (NotCoordinator, CoordinatorLoadInProgress, CoordinatorNotAvailable) as error:
                 raise NotLeader(str(error)) from error
 
         try:
             number = await self._groups.wait_partition(
-                key, timeout_s=max(0.0, until - self._env.now())
+                group.key, timeout_s=max(0.0, until - self._env.now())
             )
             return await self._router.on_leader(
                 call, GROUPS_TOPIC, number, here, until=until, patience_s=patience_s
@@ -177,9 +180,9 @@ class V1Groups:
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
                 raise
-            raise _unavailable(group) from None
+            raise _unavailable(group.key.group) from None
         except (CoordinatorNotAvailable, UnknownTopicOrPartition):
-            raise _unavailable(group) from None
+            raise _unavailable(group.key.group) from None
 
 
 def _unavailable(group: str) -> V1Error:

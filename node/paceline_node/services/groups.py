@@ -1,8 +1,8 @@
-"""Consumer groups: who coordinates one, and its engine where this node does."""
+"""Consumer groups: who coordinates one, and the way to it where this node does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -14,7 +14,7 @@ from paceline.types import NodeId, TopicId
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.machine import EVERYTHING, Deferred
+from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
@@ -23,28 +23,25 @@ from paceline_node.groups.keys import (
     GROUPS_TOPIC,
     Family,
     GroupKey,
-    TopicPartition,
     partition_of,
 )
 from paceline_node.groups.limits import GroupLimits
-from paceline_node.groups.offsets import Commit, OffsetRule
-from paceline_node.groups.pieces import pieces
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
-from paceline_node.stretches import Work
+from paceline_node.services.open_group import OpenGroup, cut
 from paceline_node.turns import Turns
 
 R = TypeVar("R")
 T = TypeVar("T")
 _AT_A_TIME = 200
-"""Groups, members or offsets in one command."""
+"""Groups in one command."""
 _SORTED_PER_UNIT = 8
 
 
 class GroupService:
-    """Runs requests on the engine of a group, where this node coordinates it."""
+    """Tells who coordinates groups, and opens them where this node does."""
 
     def __init__(
         self,
@@ -66,11 +63,27 @@ class GroupService:
         self.commit_s = commit_s
         """How long a command is given, unless it says otherwise, until it is committed."""
 
+    def open(self, principal: Principal, operation: Operation, key: GroupKey) -> OpenGroup:
+        """The group, for ``principal`` to do this to it, which is the only way to do anything to
+        one. Raises AuthorizationFailed; a group's name counts, whatever the family."""
+        self.permit(principal, operation, key.group)
+        return OpenGroup(self, self._machines, self._turns, key, principal.account)
+
+    def open_to_member(self, principal: Principal, key: GroupKey, topic: str) -> OpenGroup:
+        """As :meth:`open`, for a member that reads ``topic``, which need not exist: its partitions
+        are told to members. Raises AuthorizationFailed for those who may not read it, too."""
+        opened = self.open(principal, Operation.JOIN_GROUP, key)
+        self._access.topic(principal, Operation.CONSUME, topic)
+        return opened
+
+    def inside(self, key: GroupKey) -> OpenGroup:
+        """The group, for what this node does by itself."""
+        return OpenGroup(self, self._machines, self._turns, key, "")
+
     def permit(self, principal: Principal, operation: Operation, group: str) -> None:
-        """Raise AuthorizationFailed unless ``principal`` may do this to a group; its name counts,
-        whatever the family."""
-        resource = Resource(ResourceKind.GROUP, group)
-        self._access.resource(principal, operation, resource)
+        """Raise AuthorizationFailed unless ``principal`` may do this to a group, for a service that
+        acts on it by another way than :meth:`open`."""
+        self._access.resource(principal, operation, Resource(ResourceKind.GROUP, group))
 
     def may_read(self, principal: Principal, topic: str) -> bool:
         """Whether ``principal`` may read a topic: only then may it say how far it has."""
@@ -138,86 +151,12 @@ class GroupService:
         store = self.replica_store(key)
         return store is not None and (key in store.groups or key in store.offsets)
 
-    # --- what -------------------------------------------------------------------------------------
-
-    async def perform(
-        self,
-        key: GroupKey,
-        operation: Callable[[GroupEngine], R | Deferred[R]],
-        *,
-        commit_s: float | None = None,
-    ) -> R:
-        """Run ``operation`` on the group's engine here; its answer once all that it says is
-        committed. Raises as :meth:`StateTopic.perform`."""
-        return await self._machines.perform(
-            self.partition(key),
-            key,
-            operation,
-            commit_s=self.commit_s if commit_s is None else commit_s,
-        )
-
-    async def commit(
-        self,
-        principal: Principal,
-        key: GroupKey,
-        commits: Iterable[Commit],
-        check: Callable[[GroupEngine], None],
-    ) -> None:
-        """Store offsets, the last of each partition, in pieces that take turns with other work.
-        Raises what ``check``, asked before each piece, raises, GroupFull, and as
-        :meth:`StateTopic.perform`; earlier pieces are stored then, and may be stored again."""
-
-        def store(piece: list[Commit], engine: GroupEngine) -> None:
-            check(engine)
-            engine.offsets.commit(key, piece, OffsetRule.FREE, principal.account)
-
-        for number, piece in enumerate(pieces(commits)):
-            if number:
-                await self._turns.next()
-            await self.perform(key, partial(store, piece))
+    # --- all of them ------------------------------------------------------------------------------
 
     def tell(self, number: int, operation: Callable[[GroupEngine], None]) -> bool:
         """Give news to the engine of a partition of ``__groups``, where it leads here. As
         :meth:`StateTopic.tell`."""
         return self._machines.tell(number, operation)
-
-    async def in_slices(
-        self,
-        key: GroupKey,
-        items: Sequence[T],
-        operation: Callable[[Sequence[T], GroupEngine], Iterable[R]],
-    ) -> Sequence[R]:
-        """What ``operation`` makes of items, done to some at a time, which take turns with other
-        work. Raises as :meth:`perform`: what came before is done then."""
-        found: list[R] = []
-        for number, some in enumerate(_cut(items) or [items]):
-            if number:
-                await self._turns.next()
-            found += await self.perform(key, partial(operation, some))
-        return found
-
-    async def stored(self, key: GroupKey) -> Sequence[TopicPartition]:
-        """The partitions that the group has committed offsets of, by topic and partition."""
-        known = await self.perform(key, lambda engine: list(engine.store.offsets.get(key, ())))
-        return await self._turns.run(_sorted(known))
-
-    async def delete(self, key: GroupKey) -> None:
-        """Forget a group without members, its offsets in pieces. Raises GroupNotFound,
-        NonEmptyGroup, and as :meth:`perform`: earlier pieces are gone then."""
-        while not await self.perform(key, lambda engine: Inspection(engine).delete_piece(key)):
-            await self._turns.next()
-
-    async def delete_offsets(
-        self, key: GroupKey, partitions: Sequence[TopicPartition]
-    ) -> frozenset[TopicPartition]:
-        """Forget offsets, but none of topics that members read, which are returned. Raises
-        GroupNotFound, and as :meth:`in_slices`."""
-
-        def delete(some: Sequence[TopicPartition], engine: GroupEngine) -> Iterable[TopicPartition]:
-            return Inspection(engine).delete_offsets(key, some)
-
-        await self.perform(key, lambda engine: Inspection(engine).check_known(key))
-        return frozenset(await self.in_slices(key, partitions, delete))
 
     async def list(self, families: frozenset[Family], states: frozenset[str]) -> list[Listing]:
         """All groups that this node coordinates; empty filters let everything pass. Raises
@@ -243,7 +182,7 @@ class GroupService:
             await self._turns.next()
             rest, first = await ask(begun)
             found += first
-            for some in _cut(rest):
+            for some in cut(rest, _AT_A_TIME):
                 await self._turns.next()
                 found += await ask(partial(listed, some))
         return found
@@ -282,20 +221,3 @@ class GroupService:
         """Whether the topic has such a partition, as far as this node knows."""
         found = self._store.image.find_topic(topic)
         return found is not None and partition in found.partitions
-
-
-def _cut(items: Sequence[T]) -> list[Sequence[T]]:
-    return [items[at : at + _AT_A_TIME] for at in range(0, len(items), _AT_A_TIME)]
-
-
-def _sorted(partitions: Iterable[TopicPartition]) -> Work[list[TopicPartition]]:
-    topics: dict[str, list[int]] = {}
-    for number, (topic, partition) in enumerate(partitions):
-        if not number % _SORTED_PER_UNIT:
-            yield 1
-        topics.setdefault(topic, []).append(partition)
-    found = []
-    for topic in sorted(topics):
-        yield 1 + len(topics[topic]) // _SORTED_PER_UNIT
-        found += [(topic, partition) for partition in sorted(topics[topic])]
-    return found

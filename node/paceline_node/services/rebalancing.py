@@ -106,16 +106,16 @@ class Rebalancing:
         def assign(engine: GroupEngine) -> Plan | None:
             return engine.coordinator.assign(key, self.topics(), self.lists())
 
-        plan: Plan | None = await self._groups.perform(key, assign)
+        plan: Plan | None = await self._groups.inside(key).perform(assign)
         if plan is None:
             return
         beginnings = await self._beginnings(plan)
         if any(each.is_new for each in beginnings.values()):
-            await self._groups.perform(
-                key, lambda engine: engine.coordinator.settle(key, plan, beginnings)
+            await self._groups.inside(key).perform(
+                lambda engine: engine.coordinator.settle(key, plan, beginnings)
             )
-        await self._groups.perform(
-            key, lambda engine: engine.coordinator.start(key, plan, beginnings)
+        await self._groups.inside(key).perform(
+            lambda engine: engine.coordinator.start(key, plan, beginnings)
         )
 
     async def _beginnings(self, plan: Plan) -> Mapping[TopicPartition, Beginning]:

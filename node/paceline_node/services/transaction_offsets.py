@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.offsets import Commit
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.transaction_partners import TransactionPartners
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
@@ -32,13 +32,14 @@ class TransactionOffsets:
         principal: Principal,
         key: TransactionKey,
         who: ProducerIdentity,
-        group: GroupKey,
+        group: OpenGroup,
         commits: Sequence[Commit],
         *,
         adds: bool,
         check: Callable[[GroupEngine], None],
     ) -> None:
-        """Have ``commits`` made when the transaction commits, and dropped when it aborts.
+        """Have ``commits`` made in ``group``, which was opened for that, when the transaction
+        commits, and dropped when it aborts.
 
         ``check`` raises unless the caller may commit in the group, as the family judges; it is
         asked before and after the transaction's coordinator. ``adds``: the group need not have been
@@ -46,13 +47,12 @@ class TransactionOffsets:
         and the transaction's (:meth:`TransactionPartners.verify`) raise, AuthorizationFailed, and
         InvalidTransactionState when the transaction was ended meanwhile.
         """
-        self._groups.permit(principal, Operation.COMMIT_OFFSETS, group.group)
         self._transactions.permit(principal, Operation.TRANSACT, key.name)
 
         await self._partners.pend(
             key,
             who,
-            group,
+            group.key,
             commits,
             adds=adds,
             check=check,

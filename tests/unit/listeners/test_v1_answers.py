@@ -32,8 +32,9 @@ LINES = (
     ("CONSUME", "sc_st 0 0", "OK|messages= hw=-1"),
     ("CONSUME", "a/b 0 0", "ERR|BAD_REQUEST|invalid topic"),
     ("JOIN", "secret nowhere c", "ERR|NOT_AUTHORIZED|anonymous may not join-group group secret"),
-    ("JOIN", "team secret c", "OK|generation=2 assigned=[0]"),
-    ("JOIN", "team orders c", "OK|generation=4 assigned=[0]"),
+    ("JOIN", "team secret c", "ERR|NOT_AUTHORIZED|anonymous may not consume topic secret"),
+    ("JOIN", "team secrets c", "ERR|NOT_AUTHORIZED|anonymous may not consume topic secrets"),
+    ("JOIN", "team orders c", "OK|generation=2 assigned=[0]"),
     ("SYNC", "secret nowhere c 9", "ERR|NOT_AUTHORIZED|anonymous may not join-group group secret"),
     ("SYNC", "team orders c 9", "ERR|GENERATION_MISMATCH|stale generation"),
     (

@@ -51,6 +51,7 @@ class Room:
         self.groups = GroupService(
             *cast(Any, (None, store, self.machines, None, limits, Turns())), commit_s=1
         )
+        self.group = self.groups.inside(KEY)
 
     def commit(self) -> None:
         commits = [Commit(topic, number, 1) for topic, number in ALL]
@@ -61,22 +62,22 @@ async def test_a_group_is_deleted_in_pieces() -> None:
     """The tombstones of all its offsets, 10,000 and more, were written in one step."""
     room = Room()
     room.commit()
-    await room.groups.delete(KEY)
+    await room.group.delete()
     assert not room.desk.engine.store.knows(KEY)
     assert 0 < room.machines.most <= AT_ONCE
     with pytest.raises(GroupNotFound):
-        await room.groups.delete(KEY)
+        await room.group.delete()
 
 
 async def test_offsets_are_deleted_in_pieces() -> None:
     room = Room()
     room.commit()
-    assert await room.groups.stored(KEY) == ALL
-    assert await room.groups.delete_offsets(KEY, ALL) == frozenset()
-    assert await room.groups.stored(KEY) == []
+    assert await room.group.stored() == ALL
+    assert await room.group.delete_offsets(ALL) == frozenset()
+    assert await room.group.stored() == []
     assert 0 < room.machines.most <= AT_ONCE
     with pytest.raises(GroupNotFound):
-        await room.groups.delete_offsets(KEY, ALL)
+        await room.group.delete_offsets(ALL)
 
 
 async def test_groups_are_listed_some_at_a_time() -> None:

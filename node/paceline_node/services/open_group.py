@@ -1,0 +1,144 @@
+"""A group that somebody has been found to be allowed to act on: what alone acts on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from paceline_node.coordination.machine import Deferred
+from paceline_node.coordination.topic import StateTopic
+from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.inspection import Inspection
+from paceline_node.groups.keys import GroupKey, TopicPartition
+from paceline_node.groups.offsets import Commit, OffsetRule
+from paceline_node.groups.pieces import pieces
+from paceline_node.stretches import Work
+from paceline_node.turns import Turns
+
+R = TypeVar("R")
+T = TypeVar("T")
+_AT_A_TIME = 200
+"""Members or offsets in one command."""
+_SORTED_PER_UNIT = 8
+
+
+class Coordination(Protocol):
+    """Where groups are kept."""
+
+    commit_s: float
+
+    def partition(self, key: GroupKey) -> int:
+        """The partition of ``__groups`` that holds ``key``."""
+
+
+class OpenGroup:
+    """Runs what may be done to a group on its engine, where this node coordinates it; what is
+    stored is counted for ``account``."""
+
+    __slots__ = ("_account", "_coordination", "_machines", "_turns", "key")
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        machines: StateTopic[GroupEngine],
+        turns: Turns,
+        key: GroupKey,
+        account: str,
+    ) -> None:
+        self._coordination = coordination
+        self._machines = machines
+        self._turns = turns
+        self.key = key
+        self._account = account
+
+    def exactly(self, key: GroupKey) -> OpenGroup:
+        """The same group under another of its keys: its name is what was asked about."""
+        assert (key.family, key.group) == (self.key.family, self.key.group), "another group"
+        return OpenGroup(self._coordination, self._machines, self._turns, key, self._account)
+
+    async def perform(
+        self,
+        operation: Callable[[GroupEngine], R | Deferred[R]],
+        *,
+        commit_s: float | None = None,
+    ) -> R:
+        """Run ``operation`` on the group's engine here; its answer once all that it says is
+        committed. Raises as :meth:`StateTopic.perform`."""
+        coordination = self._coordination
+        return await self._machines.perform(
+            coordination.partition(self.key),
+            self.key,
+            operation,
+            commit_s=coordination.commit_s if commit_s is None else commit_s,
+        )
+
+    async def commit(self, commits: Iterable[Commit], check: Callable[[GroupEngine], None]) -> None:
+        """Store offsets, the last of each partition, in pieces that take turns with other work.
+        Raises what ``check``, asked before each piece, raises, GroupFull, and as
+        :meth:`StateTopic.perform`; earlier pieces are stored then, and may be stored again."""
+
+        def store(piece: list[Commit], engine: GroupEngine) -> None:
+            check(engine)
+            engine.offsets.commit(self.key, piece, OffsetRule.FREE, self._account)
+
+        for number, piece in enumerate(pieces(commits)):
+            if number:
+                await self._turns.next()
+            await self.perform(partial(store, piece))
+
+    async def in_slices(
+        self,
+        items: Sequence[T],
+        operation: Callable[[Sequence[T], GroupEngine], Iterable[R]],
+    ) -> Sequence[R]:
+        """What ``operation`` makes of items, done to some at a time, which take turns with other
+        work. Raises as :meth:`perform`: what came before is done then."""
+        found: list[R] = []
+        for number, some in enumerate(cut(items, _AT_A_TIME) or [items]):
+            if number:
+                await self._turns.next()
+            found += await self.perform(partial(operation, some))
+        return found
+
+    async def stored(self) -> Sequence[TopicPartition]:
+        """The partitions that the group has committed offsets of, by topic and partition."""
+        known = await self.perform(lambda engine: list(engine.store.offsets.get(self.key, ())))
+        return await self._turns.run(_sorted(known))
+
+    async def delete(self) -> None:
+        """Forget a group without members, its offsets in pieces. Raises GroupNotFound,
+        NonEmptyGroup, and as :meth:`perform`: earlier pieces are gone then."""
+        key = self.key
+        while not await self.perform(lambda engine: Inspection(engine).delete_piece(key)):
+            await self._turns.next()
+
+    async def delete_offsets(
+        self, partitions: Sequence[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Forget offsets, but none of topics that members read, which are returned. Raises
+        GroupNotFound, and as :meth:`in_slices`."""
+
+        def delete(some: Sequence[TopicPartition], engine: GroupEngine) -> Iterable[TopicPartition]:
+            return Inspection(engine).delete_offsets(self.key, some)
+
+        await self.perform(lambda engine: Inspection(engine).check_known(self.key))
+        return frozenset(await self.in_slices(partitions, delete))
+
+
+def cut(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """``items`` in pieces of ``size``."""
+    return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def _sorted(partitions: Iterable[TopicPartition]) -> Work[list[TopicPartition]]:
+    topics: dict[str, list[int]] = {}
+    for number, (topic, partition) in enumerate(partitions):
+        if not number % _SORTED_PER_UNIT:
+            yield 1
+        topics.setdefault(topic, []).append(partition)
+    found = []
+    for topic in sorted(topics):
+        yield 1 + len(topics[topic]) // _SORTED_PER_UNIT
+        found += [(topic, partition) for partition in sorted(topics[topic])]
+    return found
