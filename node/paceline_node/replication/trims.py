@@ -1,4 +1,4 @@
-"""Log starts that were moved forward: how far all in-sync replicas have that on disk (2.1).
+"""Log starts that were moved forward: how far all replicas that count have that on disk (2.1).
 
 A follower learns its leader's log start from REPLICA_FETCH, writes it down, and then tells it in
 its position. Only when every replica that might lead has done so is it sure that records once
@@ -22,12 +22,17 @@ class Trims:
 
     @property
     def low_watermark(self) -> int:
-        """The log start that all in-sync replicas have on disk; -1 on a follower."""
+        """The log start that all replicas have on disk that are in sync, or may be elected all the
+        same; -1 on a follower."""
         leader = self._replica.leader
         if leader is None:
             return -1
         own = self._replica.durable_start
-        return min(own, leader.others_begin_at(alone=own))
+        known = [own, leader.others_begin_at(alone=own)]
+        for node in leader.registration.elr:
+            follower = leader.followers.get(node)
+            known.append(-1 if follower is None else follower.log_start)
+        return min(known)
 
     def when_reached(self, offset: int, callback: Callable[[], None]) -> Waiter[Callable[[], None]]:
         """Call ``callback`` once: when the low watermark is at ``offset`` or above (at once if it

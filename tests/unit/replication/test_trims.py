@@ -67,3 +67,19 @@ def test_a_leader_learns_a_later_log_start_from_all_others_in_sync() -> None:
     assert leader.high_watermark == 2
     fetch_once(leader, followers[1])
     assert leader.log.log_start_offset == 1
+
+
+def test_whoever_may_still_be_elected_must_have_it_too() -> None:
+    """It has left the ISR, and is complete: leading, it would show what was deleted."""
+    leader = elected()
+    trims = Trims(leader)
+    leader.durable_start = 1
+    assert leader.registration is not None
+    alone = next_registration(
+        leader.registration, isr=(NodeId(0),), elr=(NodeId(1), NodeId(2)), min_isr=2
+    )
+    leader.apply(alone, brokers(), 0.0)
+    assert trims.low_watermark == -1
+    without = next_registration(alone, elr=())
+    leader.apply(without, brokers(), 0.0)
+    assert trims.low_watermark == 1
