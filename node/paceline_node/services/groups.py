@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
 from uuid import UUID
 
 import trio
@@ -33,11 +32,8 @@ from paceline_node.services.access import Access
 from paceline_node.services.open_group import OpenGroup, cut
 from paceline_node.turns import Turns
 
-R = TypeVar("R")
-T = TypeVar("T")
 _AT_A_TIME = 200
 """Groups in one command."""
-_SORTED_PER_UNIT = 8
 
 
 class GroupService:

@@ -277,8 +277,9 @@ class MemoryDisk:
         self._root.power_cut(rng)
 
     def wipe(self) -> None:
-        """The disk is replaced by an empty one."""
+        """The disk is replaced by an empty one, on which no fault has been planned."""
         self.kill()
+        self._faults.clear()
         self._root = MemoryDirectory()
 
     def fail_next(self, operation: str, *, code: int = errno.EIO, path: str = "") -> None:

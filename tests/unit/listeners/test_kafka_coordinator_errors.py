@@ -15,6 +15,7 @@ import pytest
 from paceline.errors import ErrorCode, PacelineError, error_for
 from paceline.wire.kafka import cluster, groups, offsets
 from paceline.wire.kafka import transactions as tx
+from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_cluster import KafkaCluster
 from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
@@ -80,12 +81,16 @@ REPEATED: dict[CoordinatorApi, dict[str, set[int]]] = {
 
 
 class Failing:
-    """A service of which every command fails, once permitted."""
+    """A service, and the group that it opens, of which every command fails, once permitted."""
 
     limits = SimpleNamespace(offset_metadata_bytes_max=4096)
+    key = GroupKey(Family.KAFKA, "g")
 
     def __init__(self, error: PacelineError) -> None:
         self._error = error
+
+    def open(self, *_: object) -> Failing:
+        return self
 
     def may_read(self, *_: object) -> bool:
         return True

@@ -22,22 +22,23 @@ STORED = {("t" + str(at % 3), at): Offset(at) for at in range(2000)}
 
 
 class Groups:
-    """A group's engine that counts what one command looks up."""
+    """A service, a group of it that is open, and its engine, which counts what one command looks
+    up."""
 
     def __init__(self) -> None:
-        key = GroupKey(Family.KAFKA, "g")
-        self.store = SimpleNamespace(offsets={key: STORED})
+        self.key = GroupKey(Family.KAFKA, "g")
+        self.store = SimpleNamespace(offsets={self.key: STORED})
         self.offsets = self
         self.most = self._count = 0
 
-    def permit(self, *_: object) -> None:
-        pass
+    def open(self, *_: object) -> Groups:
+        return self
 
     def fetch(self, _key: GroupKey, *at: Any) -> Offset | None:
         self._count += 1
         return None if at[1] == 7 else STORED[cast(TopicPartition, at)]
 
-    async def perform(self, _key: GroupKey, operation: Callable[[Any], Any]) -> Any:
+    async def perform(self, operation: Callable[[Any], Any]) -> Any:
         self._count = 0
         result = operation(self)
         self.most = max(self.most, self._count)

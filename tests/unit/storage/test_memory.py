@@ -188,8 +188,10 @@ async def test_a_power_cut_during_a_sync(autojump_clock: trio.testing.MockClock)
 async def test_wipe() -> None:
     disk = MemoryDisk()
     await file_with(disk, b"abc")
+    disk.fail_next("rename")
     disk.wipe()
     assert disk.list("") == []
+    assert not disk.will_fail("rename")
 
 
 async def test_a_bad_sector_is_good_again_once_all_the_file_has_of_it_was_written() -> None:
