@@ -480,8 +480,7 @@ class Partition:
     def on_follower_progress(self) -> None:
         """A follower's fetch or ack was taken in by the replica."""
         self._advance()
-        leader = self.replica.leader
-        if leader is not None and leader.pending is not None:
+        if (leader := self.replica.leader) is not None and leader.pending is not None:
             self._context.proposing(self)
         if self.replica.durable_start < self.log.log_start_offset:
             self._context.start_moved()  # learned from the followers, or still to be written
@@ -502,14 +501,15 @@ class Partition:
 
     def trim(self, offset: int) -> None:
         """Give up the records below ``offset``, at most the high watermark; ``trims`` tells when it
-        is on all in-sync replicas' disks. Raises NotLeader, OffsetOutOfRange, StorageError."""
+        is on all disks that count. Raises NotLeader, OffsetOutOfRange, StorageError."""
         self.check_serving()
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(f"{self}: offset {offset} is outside 0..{self.high_watermark}")
         if offset > self.log_start_offset:
             self.log.advance_start(offset)
             self._context.advanced(self)
-        self._context.start_moved()
+        if self.replica.durable_start < self.log.log_start_offset:
+            self._context.start_moved()
 
     def start_written(self, log_start_offset: int) -> None:
         """This node's disk says that the log begins at ``log_start_offset``."""
