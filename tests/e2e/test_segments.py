@@ -83,11 +83,8 @@ def test_each_segment_is_its_writers_stream(cluster: Cluster) -> None:
     crew = Crew([cluster.address(node, "segment") for node in range(3)], appenders)
     try:
         trio.run(_write_and_read, cluster, crew, rng, kills)
-        # T3: kills fell inside the writing, and on the connection of all three.
+        # T3: kills fell inside the writing (_kill waits for that), on the connection of all three.
         assert len(kills) == KILLS
-        for kill in kills:
-            assert sum(kill["levels"]) > 0, kill  # type: ignore[arg-type]
-            assert kill["sent"] != kill["levels"], f"nothing was under way: {kill}"
         assert crew.most_shared == 3
         assert all(appender.setups > KILLS for appender in appenders)
     finally:
