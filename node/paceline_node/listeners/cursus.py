@@ -168,8 +168,10 @@ class CursusListener:
         )
         async with stream, trio.open_nursery() as nursery:
             nursery.start_soon(_write, sink, nursery.cancel_scope)
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            try:
                 await self._converse(session, source, sink)
+            except* (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass  # as it is, or wrapped by the tasks of a stream
             await sink.close()
             nursery.cancel_scope.cancel("the connection ended")
 

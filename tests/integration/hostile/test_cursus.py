@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import trio
+from structlog.testing import capture_logs
+
 from paceline.wire.cursus.batch import MAGIC
+from paceline.wire.cursus.frames import framed
 from tests.hostile import cursus as attacks
 from tests.hostile.slices import nobody_holds_the_loop
 from tests.integration.node.cursus_client import ONE, CursusClient
 from tests.integration.node.nodes import cluster, lone_node
+
+_RESET = struct.pack("ii", 1, 0)
 
 
 async def test_wildcards_of_many_stars(tmp_path: Path) -> None:
@@ -42,6 +50,22 @@ async def test_batches_of_as_many_records_as_may_be(tmp_path: Path) -> None:
                 await client.send(frame)
                 assert (await client.receive()).startswith((b"ERROR", b"{"))
         assert await client.say("LIST")
+
+
+async def test_a_reader_that_resets_its_stream_is_no_failure(tmp_path: Path) -> None:
+    """It left a traceback in the log: the tasks of a stream wrap what ends them."""
+    async with lone_node(tmp_path, ONE) as node, CursusClient(node.addresses["cursus"]) as client:
+        await client.ok("CREATE topic=orders partitions=1")
+        with capture_logs() as logged:
+            reader = await trio.open_tcp_stream(*node.addresses["cursus"])
+            await reader.send_all(framed(b"STREAM orders 0 0"))
+            assert await client.say("PUBLISH topic=orders acks=1 message=one")
+            assert await reader.receive_some()
+            reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            await reader.aclose()
+            for _ in range(20):  # the node has seen it, for its loop is this one
+                assert await client.say("LIST")
+        assert [each for each in logged if "exc_info" in each] == []
 
 
 async def test_idle_streams_of_another_node_hold_up_no_forwarded_write(tmp_path: Path) -> None:
