@@ -325,7 +325,7 @@ class Log:
         end = self.log_end_offset
         epoch = int(self.epochs.epoch_at(end - 1))
         try:
-            file = self.state.take(end, epoch, self._files.bases, self.log_start_offset)
+            file = self.state.take(end, epoch, self._files.bases, self._written_start)
         except OSError as error:
             raise self._write_error(error) from error
         if file is not None:
@@ -442,10 +442,11 @@ class Log:
         return sum(each.next_offset > start for each in segments[:count])
 
     def _remove_oldest(self) -> None:
-        """Remove segments below the log start, as far as that and their state are on disk."""
+        """Remove segments below the log start, as far as that and their state are on disk: a
+        restart looks for the anchor below the written start."""
         bases = self._files.bases
         count = sum(base <= self._written_start for base in bases[1:])
-        count = self.state.removable(bases, count, self.log_start_offset)
+        count = self.state.removable(bases, count, self._written_start)
         with self._errors(self._broken):
             self._files.remove_oldest(count)
         self.epochs.truncate_start(self.oldest_offset)

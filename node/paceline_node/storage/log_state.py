@@ -4,8 +4,9 @@ At the end: the producer table (``producers.py``), which every append changes. A
 snapshot at or below the log start and at or above the oldest batch on disk, the *anchor*. It stands
 for all records that are gone. Who begins to follow begins at the anchor, with its state
 (``replication/state_transfer.py``); so a segment is only removed once a durable snapshot lies at or
-above its end and at or below the log start. A log whose records begin above 0 and that has no
-anchor does not know what the records below have said, and is damaged (:attr:`LogState.is_missing`).
+above its end and at or below the log start on disk: there a restart looks for it. A log whose
+records begin above 0 and that has no anchor does not know what the records below have said, and is
+damaged (:attr:`LogState.is_missing`).
 
 Snapshots are taken when a segment is sealed, at checkpoints, and when the log is closed. Of a few
 producers one is written at once and synced with the log's next flush. Of many it is frozen, and

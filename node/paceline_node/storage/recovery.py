@@ -13,6 +13,7 @@ by readers.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ from paceline_node.storage.segment import (
     parse_name,
     segment_name,
 )
-from paceline_node.storage.snapshots import Snapshots
+from paceline_node.storage.snapshots import KnownTerms, Snapshots
 from paceline_node.storage.torn import Ending, Tail
 
 
@@ -205,7 +206,7 @@ class _Recovery:
             start = await self._resume(first) if resumes else None
             await self._scan_from(first, start, known=known)
         else:
-            await self._restore_producers(self.segments[-1].next_offset, self._epochs)
+            await self._restore_producers(self.segments[-1].next_offset, KnownTerms(self._epochs))
             self._replay(self.segments[-1].next_offset)
         self._end_at_live_segment()
         rewritten.check(self.segments, compaction.rewritten)
@@ -286,8 +287,15 @@ class _Recovery:
         if oldest == 0:
             return FrozenTable(0)
         limit = max(oldest, self._hints.log_start)
-        found = await self._snapshots.newest(self._table, oldest, limit)
+        found = await self._snapshots.newest(self._terms, oldest, limit)
         return None if found is None else found.table
+
+    @property
+    def _terms(self) -> KnownTerms:
+        """What is known before anything is read."""
+        marked = self._hints.mark
+        newest = math.inf if marked is None else marked.epoch
+        return KnownTerms(self._table, self._known_until, newest)
 
     async def _load_epochs(self) -> bool:
         try:
@@ -412,7 +420,7 @@ class _Recovery:
         self._epochs.truncate_end(begin)
         # A snapshot at or below the mark holds whatever the scan finds; it saves replaying.
         limit = max(begin, self._known_until) if known else begin
-        await self._restore_producers(limit, self._table)
+        await self._restore_producers(limit, self._terms)
         self._replay(begin)
         for index in range(first, len(self.segments)):
             if not await self._scan(index, start):
@@ -421,7 +429,7 @@ class _Recovery:
             start = None
         end = self.segments[-1].next_offset
         if self._producers_from > end:
-            await self._restore_producers(end, self._epochs)
+            await self._restore_producers(end, KnownTerms(self._epochs))
             self._replay(end)
 
     async def _scan(self, index: int, start: Boundary | None) -> bool:
@@ -489,11 +497,11 @@ class _Recovery:
 
     # --- producers --------------------------------------------------------------------------------
 
-    async def _restore_producers(self, limit: int, epochs: EpochCache) -> None:
+    async def _restore_producers(self, limit: int, terms: KnownTerms) -> None:
         """Load the newest snapshot at or below ``limit``; none means the log's start."""
         start = self.segments[0].base_offset
         floor = self._floor or FrozenTable(start)
-        kept = await self._snapshots.newest(epochs, start, limit)
+        kept = await self._snapshots.newest(terms, start, limit)
         newest = floor if kept is None or kept.table.offset < floor.offset else kept.table
         self._producers.load(newest, floor)
         self._is_founded = kept is not None or self._floor is not None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from paceline.errors import CorruptMessage
 from paceline.types import NO_EPOCH
@@ -11,6 +13,23 @@ from paceline_node.storage import producer_file
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.owner import Owner
 from paceline_node.storage.producer_file import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTerms:
+    """What a start knows of the leader epochs of records that it has not read, or that are gone.
+
+    ``table`` has every term that began below ``until``. ``newest`` is the last term of all; where
+    in the table it begins may be the log start of its time instead."""
+
+    table: EpochCache
+    until: float = math.inf
+    newest: float = math.inf
+
+    def allow(self, offset: int, epoch: int) -> bool:
+        """Whether the record at ``offset`` may be of ``epoch``."""
+        said = self.table.epoch_at(offset)
+        return said in (NO_EPOCH, epoch) or (offset >= self.until and said < epoch <= self.newest)
 
 
 class Snapshots:
@@ -27,9 +46,9 @@ class Snapshots:
         """These files are in the directory."""
         self.offsets = producer_file.offsets(names)
 
-    async def newest(self, epochs: EpochCache, oldest: int, limit: int) -> Snapshot | None:
-        """The newest usable one within ``oldest`` and ``limit``; bad ones are passed over. Raises
-        OSError."""
+    async def newest(self, terms: KnownTerms, oldest: int, limit: int) -> Snapshot | None:
+        """The newest usable one within ``oldest`` and ``limit``; passed over are bad ones,
+        and those whose last record is of no term that it may be of. Raises OSError."""
         for offset in sorted(self.offsets, reverse=True):
             if not oldest <= offset <= limit:
                 continue
@@ -38,7 +57,6 @@ class Snapshots:
             except CorruptMessage:
                 self.offsets.remove(offset)
                 continue
-            # The table says nothing about offsets that retention has removed.
-            if kept is not None and epochs.epoch_at(offset - 1) in (NO_EPOCH, kept.epoch):
+            if kept is not None and terms.allow(offset - 1, kept.epoch):
                 return kept
         return None

@@ -14,8 +14,10 @@ from paceline_node.storage import log_state, producer_file
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.recovery import RecoveryHints
+from paceline_node.storage.torn import Ending
 from tests.unit.storage.turns import Turns
-from tests.unit.storage.world import PATH, batch, flush, new_log, reopen
+from tests.unit.storage.world import PATH, SMALL, batch, env_on, flush, new_log, reopen
 
 LARGE = LogSettings(segment_bytes=20_000, retention_ms=None)
 
@@ -191,3 +193,80 @@ async def test_a_snapshot_cut_short_or_rotten_is_told(autojump_clock: MockClock)
         disk.overwrite(path, bytes(rotten))
         with pytest.raises(CorruptMessage, match="producers-"):
             await producer_file.read(disk, PATH, 600)
+
+
+async def terms(disk: MemoryDisk) -> Log:
+    """Three segments of two records each; epoch 2 began at 3, after the epochs were written."""
+    log = await new_log(disk)
+    for offset, epoch in enumerate((1, 1, 1, 2, 2, 2)):
+        log.append_leader(batch(producer=(offset, 0, 0)), epoch, 1_000)
+        if offset == 1:
+            log.seal()
+            await flush(log, disk)
+            await log.checkpoint()
+        if offset == 3:
+            log.seal()
+    await flush(log, disk)
+    return log
+
+
+@pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])
+async def test_an_anchor_is_of_a_term_that_no_table_on_disk_knows(ending: Ending) -> None:
+    """Its newest term began below the log start. The mark says where it begins in this log; the
+    table from before it began says nothing of what lies below."""
+    disk = MemoryDisk()
+    log = await terms(disk)
+    log.advance_start(4)
+    log.start_written(4)
+    await flush(log, disk)
+    marked = log.marked
+    assert (marked.epoch, marked.epoch_start) == (2, 4)
+    disk.kill()
+    hints = RecoveryHints(ending, recovery_point=6, checkpoint=2, mark=marked, log_start=4)
+    again = await Log.open(env_on(disk), PATH, SMALL, hints)
+    assert not again.is_damaged
+    await again.write_state()
+    assert again.state_offset == 4
+    assert len(again.producers) == 6
+    again.abandon()
+
+
+@pytest.mark.parametrize("ending", [Ending.KILLED, Ending.POWER_CUT])
+async def test_a_start_that_was_not_written_keeps_its_anchor(ending: Ending) -> None:
+    """A roll between the moving of a log start and its writing removed what the older start, the
+    one on disk, begins with."""
+    disk = MemoryDisk()
+    log = await terms(disk)
+    log.start_written(2)
+    log.advance_start(2)
+    log.start_written(2)
+    assert log.oldest_offset == 2
+    log.advance_start(4)
+    log.seal()
+    await flush(log, disk)
+    disk.kill()
+    again = await reopen(disk, mark=6, ending=ending, log_start=2)
+    assert not again.is_damaged
+    await again.write_state()
+    assert again.state_offset == 2
+    assert len(again.producers) == 6
+    again.abandon()
+
+
+async def test_a_segment_goes_only_behind_an_anchor_that_a_restart_would_take() -> None:
+    """The anchor lay above the written start: a restart looks for none there."""
+    disk = MemoryDisk()
+    log = await terms(disk)
+    log.seal()
+    await flush(log, disk)
+    disk.remove(f"{PATH}/{producer_file.name(2)}")
+    await disk.fsync_dir(PATH)
+    log.abandon()
+    log = await reopen(disk, clean=True)
+    assert log.state.anchor(2, 2) is None
+    log.advance_start(5)
+    log.start_written(3)
+    assert log.oldest_offset == 0
+    log.start_written(4)
+    assert log.oldest_offset == 4
+    log.abandon()
