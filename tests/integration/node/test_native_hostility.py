@@ -38,6 +38,8 @@ from tests.integration.node.native import HELLO, NativeConnection, request
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
+PARTITIONS = 3
+"""Of a topic that nobody has made otherwise."""
 BATCH = build_batch([Record(value=b"v", timestamp_ms=1)])
 
 
@@ -75,21 +77,23 @@ def connect(node: RunningNode, hello: data.Hello | None = HELLO) -> NativeConnec
     return NativeConnection(node.addresses["native"], hello=hello)
 
 
-async def end_of(node: RunningNode, topic: str = "orders") -> int:
-    """The log end of partition 0, once this node leads it."""
+async def end_of(node: RunningNode, topic: str = "orders", partition: int = 0) -> int:
+    """The log end of a partition, once this node leads it."""
     with trio.fail_after(HANG_S):
         async with connect(node) as connection:
             while True:
                 try:
-                    return (await connection.describe(topic, 0)).log_end_offset
+                    return (await connection.describe(topic, partition)).log_end_offset
                 except NotLeader:
                     await trio.sleep(0.02)
 
 
 async def make_topic(node: RunningNode, topic: str = "orders") -> None:
-    """A topic whose partition 0 takes records, and holds one."""
+    """A topic whose partitions take records; the first holds one."""
     async with V1Client(node.v1) as client:
         await client.ok("PRODUCE", f"{topic} k:0")
+    for partition in range(1, PARTITIONS):
+        await end_of(node, topic, partition)
 
 
 # --- greeting -------------------------------------------------------------------------------------
