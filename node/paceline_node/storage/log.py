@@ -442,8 +442,7 @@ class Log:
         return sum(each.next_offset > start for each in segments[:count])
 
     def _remove_oldest(self) -> None:
-        """Remove segments below the log start, as far as that and their state are on disk: a
-        restart looks for the anchor below the written start."""
+        """Remove segments below the log start, as far as that and their state are on disk."""
         bases = self._files.bases
         count = sum(base <= self._written_start for base in bases[1:])
         count = self.state.removable(bases, count, self._written_start)

@@ -47,11 +47,11 @@ from paceline_node.storage.scan import ScanEnd, ScanRules, SegmentScan
 from paceline_node.storage.segment import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
     Boundary,
     Hole,
     Segment,
     Step,
+    is_orphan,
     parse_name,
     segment_name,
 )
@@ -246,7 +246,7 @@ class _Recovery:
         names = list_directory(self._disk, self._path)
         bases = sorted(base for name in names if (base := parse_name(name)) is not None)
         for name in names:
-            if name.endswith((TEMPORARY, REPLACEMENT, CLEANED)) or _is_orphan(name, bases):
+            if name.endswith((TEMPORARY, REPLACEMENT, CLEANED)) or is_orphan(name, bases):
                 self._disk.remove(f"{self._path}/{name}")
                 self._found.dirty = True
         for base in bases:
@@ -548,11 +548,3 @@ class _Recovery:
             if hole.start <= start < hole.end and epoch > self._epochs.last_epoch:
                 self._epochs.assign(epoch, start)
         self._found.damaged.append(DamagedRange(hole.start, hole.end, reason))
-
-
-def _is_orphan(name: str, bases: Sequence[int]) -> bool:
-    """Whether an index file's segment is gone."""
-    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-        if name.endswith(suffix):
-            return parse_name(name.removesuffix(suffix) + LOG_SUFFIX) not in bases
-    return False

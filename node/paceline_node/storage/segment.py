@@ -73,6 +73,14 @@ def parse_name(name: str) -> int | None:
     return int(stem)
 
 
+def is_orphan(name: str, bases: Sequence[int]) -> bool:
+    """Whether a file is an index whose segment is gone."""
+    for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        if name.endswith(suffix):
+            return parse_name(name.removesuffix(suffix) + LOG_SUFFIX) not in bases
+    return False
+
+
 @dataclass(slots=True)
 class OpenedTimes:
     """What of a time index came from its file: the first ``count`` entries, for the batches below
