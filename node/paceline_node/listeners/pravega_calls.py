@@ -7,6 +7,7 @@ Statuses are numbers of each call's own answer; the tables here translate. What 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from paceline.errors import InvalidRequest, UnknownTopicOrPartition
 from paceline.types import NodeId
@@ -15,14 +16,8 @@ from paceline_node.listeners.pravega import Procedure
 from paceline_node.listeners.segment_appends import LISTENER
 from paceline_node.security.principals import Principal
 from paceline_node.services.segment_leaders import SegmentLeaders
-from paceline_node.services.streams import (
-    Stream,
-    StreamConfig,
-    StreamService,
-    StreamState,
-    Verdict,
-    segment_place,
-)
+from paceline_node.services.stream_register import Stream, StreamConfig, StreamState
+from paceline_node.services.streams import StreamService, Verdict, segment_place
 from paceline_node.services.topics import TopicService
 
 _FAILURE = 1
@@ -163,12 +158,12 @@ class PravegaCalls:
         found = await self._stream(who, request)
         if found.state is StreamState.SEALED:
             return c.SegmentRanges()
-        bounds = [_TOP_KEY * number / found.segments for number in range(found.segments)]
+        bounds = [_TOP_KEY * each / found.segments for each in range(found.segments)]
         bounds.append(_TOP_KEY)
         return c.SegmentRanges(
             tuple(
-                c.SegmentRange(_segment_id(request, number), bounds[number], bounds[number + 1])
-                for number in range(found.segments)
+                c.SegmentRange(_segment_id(request, number), low, high)
+                for number, (low, high) in zip(found.numbers, pairwise(bounds), strict=True)
             )
         )
 
@@ -177,7 +172,7 @@ class PravegaCalls:
         beginning: nothing is left out."""
         info = request.stream
         found = await self._stream(who, info)
-        heads = await self._streams.heads(who, info.scope, info.stream, found.segments)
+        heads = await self._streams.heads(who, info.scope, info.stream, found)
         return c.SegmentsAtTime(
             tuple(c.SegmentLocation(_segment_id(info, number), start) for number, start in heads)
         )

@@ -48,6 +48,8 @@ KIND = "segment"
 _APPEARS_S = 0.5
 """How long a segment that this node does not know may be on its way here from the node that its
 client made it at."""
+_KNOWN_S = 5.0
+"""How long such a segment may be on its way to a node that is not fenced."""
 _TAKES_ROLE_S = 2.0
 _CREATE_AGAIN_S = 0.1
 _LOOK_AGAIN_S = 0.01
@@ -115,6 +117,20 @@ class SegmentService:
         """Whether this node knows the segment."""
         topic = self._topics.find(place.topic)
         return topic is not None and topic.kind == KIND and place.partition in topic.partitions
+
+    async def is_gone(self, place: SegmentPlace) -> bool:
+        """Whether a segment that was made before is no more. One that this node has not heard of
+        may be on its way here."""
+        topic = self._topics.find(place.topic)
+        if topic is not None and place.partition in topic.retired:
+            return True
+        return not await self._topics.appears(place.topic, place.partition, timeout_s=_KNOWN_S)
+
+    def highest_number(self, place: SegmentPlace) -> int:
+        """The highest number that a segment has or had in the topic of ``place``, as the metadata
+        here have it; -1: none."""
+        topic = self._topics.find(place.topic)
+        return -1 if topic is None else max((*topic.partitions, *topic.retired), default=-1)
 
     def require(self, place: SegmentPlace) -> None:
         """Raise UnknownTopicOrPartition unless this node knows the segment."""

@@ -1,15 +1,15 @@
 """Scopes and streams of the modern segment dialect: made, listed, sealed, removed.
 
-Their register is an internal table; a stream's segments are those of the cluster's metadata. One
-update of the register is atomic over its keys, and every step may be taken again, so a request
-that was cut off in the middle is finished by the next one of its kind::
+Their register is an internal table (``stream_register.py``); a stream's segments are those of the
+cluster's metadata. Every step may be taken again, so a request that was cut off in the middle is
+finished by the next one of its kind::
 
-    (nothing) --create--> MAKING --segments made--> ACTIVE --segments sealed--> SEALED --+
-        ^                                                                                |
-        +------------------ segments deleted, then the entry ---------------------------+
+    DELETED, or nothing --create--> MAKING --segments made--> ACTIVE --segments sealed--> SEALED --+
+        ^                                                                                          |
+        +------------------------------------ segments deleted ------------------------------------+
 
-A scope's entry is written again, unchanged, whenever a stream begins in it: so the removal of a
-scope that was seen empty fails when a stream has begun meanwhile.
+Numbers of segments are not used again under one name: a reader that comes back with the positions
+of a deleted stream learns that its segments are gone, and does not go on inside another stream.
 """
 
 from __future__ import annotations
@@ -17,25 +17,18 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-
-import msgpack
+from contextlib import suppress
+from dataclasses import replace
 
 from paceline.errors import (
+    InvalidPartitions,
+    NotLeader,
     RequestTimedOut,
-    StorageFull,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from paceline.values import dataclass
-from paceline.wire.message import Message
-from paceline.wire.peer.tables import (
-    ABSENT,
-    TableAnswer,
-    TableOperation,
-    TableRequest,
-    TableStatus,
-)
-from paceline.wire.segment.names import SegmentPlace, place_of
+from paceline.wire.peer.tables import ABSENT
+from paceline.wire.segment.names import MAX_SEGMENT_NUMBER, SegmentPlace, place_of
 from paceline_node.env import Env
 from paceline_node.security.principals import (
     Operation,
@@ -46,22 +39,18 @@ from paceline_node.security.principals import (
 from paceline_node.services.access import Access
 from paceline_node.services.segment_leaders import SegmentLeaders
 from paceline_node.services.segments import SegmentService
+from paceline_node.services.stream_register import (
+    Found,
+    Stream,
+    StreamConfig,
+    StreamRegister,
+    StreamState,
+)
 from paceline_node.services.tables import TableService
 from paceline_node.settings.counts import STREAM_SEGMENTS
 
-_REGISTER = "/streams"
-"""The register's table; no client can name it, as its tables' names hold a scope."""
-_PAGE = 500
 _TRIES = 20
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,248}\Z")
-
-
-class StreamState(enum.IntEnum):
-    """Where a stream is in its life."""
-
-    MAKING = 0
-    ACTIVE = 1
-    SEALED = 2
 
 
 class Verdict(enum.Enum):
@@ -75,36 +64,6 @@ class Verdict(enum.Enum):
     NOT_EMPTY = "not empty"
     NOT_SEALED = "not sealed"
     REFUSED = "refused"
-
-
-@dataclass(frozen=True, slots=True)
-class StreamConfig(Message):
-    """What a client wants of a stream. The scaling policy is kept and shown; the number of
-    segments never changes. The retention policy is kept and shown."""
-
-    scale_type: int = 0
-    target_rate: int = 0
-    scale_factor: int = 0
-    segments: int = 1
-    retention_type: int = 0
-    retention_param: int = 0
-    retention_max: int = 0
-    tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Stream(Message):
-    """A stream's entry. ``segments`` are numbered from 0; they share the keys evenly."""
-
-    state: StreamState
-    segments: int
-    config: StreamConfig
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    stream: Stream
-    version: int
 
 
 def segment_place(scope: str, stream: str, number: int) -> SegmentPlace | None:
@@ -129,7 +88,7 @@ class StreamService:
     ) -> None:
         self._env = env
         self._access = access
-        self._tables = tables
+        self._register = StreamRegister(tables, timeout_s=timeout_s)
         self._segments = segments
         self._leaders = leaders
         self._timeout_s = timeout_s
@@ -141,64 +100,58 @@ class StreamService:
         self._permit(principal, Operation.CREATE, scope)
         if not _NAME.match(scope):
             return Verdict.BAD_NAME
-        status = await self._update({_scope_key(scope): (b"", ABSENT)})
-        return Verdict.DONE if status is TableStatus.OK else Verdict.EXISTS
+        return Verdict.DONE if await self._register.create_scope(scope) else Verdict.EXISTS
 
     async def delete_scope(self, principal: Principal, scope: str) -> Verdict:
         """Remove a scope without streams."""
         self._permit(principal, Operation.DELETE, scope)
         for _ in range(_TRIES):
-            version = await self._scope_version(scope)
+            version = await self._register.scope_version(scope)
             if version == ABSENT:
                 return Verdict.NO_SCOPE
-            if (await self._page(_stream_prefix(scope), b"", 1))[0]:
+            if not await self._is_empty(scope):
                 return Verdict.NOT_EMPTY
-            key = _scope_key(scope)
-            if await self._remove(key, version) is TableStatus.OK:
+            if await self._register.remove_scope(scope, version):
                 return Verdict.DONE
         raise _Contended(scope)
 
     async def has_scope(self, principal: Principal, scope: str) -> bool:
         """Whether there is such a scope."""
         self._permit(principal, Operation.DESCRIBE, scope)
-        return await self._scope_version(scope) != ABSENT
+        return await self._register.scope_version(scope) != ABSENT
 
     async def list_scopes(self, principal: Principal, after: str) -> list[str]:
         """Names of scopes behind ``after``, in order, some at a time; none at the end."""
         self._permit(principal, Operation.DESCRIBE, "")
-        names, _ = await self._page(_SCOPE, after.encode(), _PAGE)
-        return names
+        return await self._register.scopes(after)
 
     # --- streams ----------------------------------------------------------------------------------
 
     async def create(
         self, principal: Principal, scope: str, stream: str, config: StreamConfig
     ) -> Verdict:
-        """Make a stream with ``config.segments`` segments."""
+        """Make a stream with ``config.segments`` segments. REFUSED, too, when all numbers were used
+        under its name."""
         self._permit(principal, Operation.CREATE, f"{scope}_{stream}")
         if segment_place(scope, stream, 0) is None:
             return Verdict.BAD_NAME
         if not 1 <= config.segments <= STREAM_SEGMENTS.bound:
             return Verdict.REFUSED
         for _ in range(_TRIES):
-            found = await self._find(scope, stream)
-            if found is None:
-                scope_version = await self._scope_version(scope)
-                if scope_version == ABSENT:
-                    return Verdict.NO_SCOPE
-                entry = Stream(StreamState.MAKING, config.segments, config)
-                await self._update(
-                    {
-                        _scope_key(scope): (b"", scope_version),
-                        _stream_key(scope, stream): (_packed(entry), ABSENT),
-                    }
-                )
+            found = await self._register.find(scope, stream)
+            if found.stream.state is StreamState.MAKING:
+                if await self._make(principal, scope, stream, found):
+                    return Verdict.DONE
                 continue
-            if found.stream.state is not StreamState.MAKING:
+            if found.stream.state is not StreamState.DELETED:
                 return Verdict.EXISTS
-            await self._make_segments(principal, scope, stream, found.stream.segments)
-            if await self._put(scope, stream, found, StreamState.ACTIVE):
-                return Verdict.DONE
+            scope_version = await self._register.scope_version(scope)
+            if scope_version == ABSENT:
+                return Verdict.NO_SCOPE
+            entry = Stream(StreamState.MAKING, config.segments, config, found.stream.first)
+            if entry.numbers.stop > MAX_SEGMENT_NUMBER + 1:
+                return Verdict.REFUSED
+            await self._register.begin(scope, stream, found, entry, scope_version)
         raise _Contended(f"{scope}/{stream}")
 
     async def update(
@@ -207,27 +160,27 @@ class StreamService:
         """Change what is kept of a stream; the number of its segments stays."""
         self._permit(principal, Operation.ALTER, f"{scope}_{stream}")
         for _ in range(_TRIES):
-            found = await self._find(scope, stream)
-            if found is None or found.stream.state is StreamState.MAKING:
+            found = await self._register.find(scope, stream)
+            if not _is_made(found.stream):
                 return Verdict.NO_STREAM
-            entry = Stream(found.stream.state, found.stream.segments, config)
-            key = _stream_key(scope, stream)
-            if await self._update({key: (_packed(entry), found.version)}) is TableStatus.OK:
+            entry = replace(found.stream, config=config)
+            if await self._register.put(scope, stream, found, entry):
                 return Verdict.DONE
         raise _Contended(f"{scope}/{stream}")
 
     async def seal(self, principal: Principal, scope: str, stream: str) -> Verdict:
-        """End all segments of a stream; no effect when they have ended."""
+        """End all segments of a stream; no effect when they have ended. One that was deleted alone
+        has."""
         self._permit(principal, Operation.ALTER, f"{scope}_{stream}")
         for _ in range(_TRIES):
-            found = await self._find(scope, stream)
-            if found is None or found.stream.state is StreamState.MAKING:
+            found = await self._register.find(scope, stream)
+            if not _is_made(found.stream):
                 return Verdict.NO_STREAM
             if found.stream.state is StreamState.SEALED:
                 return Verdict.DONE
-            for place in _places(scope, stream, found.stream.segments):
-                await self._leaders.seal(principal, place, timeout_s=self._timeout_s)
-            if await self._put(scope, stream, found, StreamState.SEALED):
+            await self._seal_segments(principal, scope, stream, found.stream)
+            sealed = replace(found.stream, state=StreamState.SEALED)
+            if await self._register.put(scope, stream, found, sealed):
                 return Verdict.DONE
         raise _Contended(f"{scope}/{stream}")
 
@@ -235,27 +188,23 @@ class StreamService:
         """Remove a sealed stream with all that is in it."""
         self._permit(principal, Operation.DELETE, f"{scope}_{stream}")
         for _ in range(_TRIES):
-            found = await self._find(scope, stream)
-            if found is None:
+            found = await self._register.find(scope, stream)
+            if found.stream.state is StreamState.DELETED:
                 return Verdict.NO_STREAM
             if found.stream.state is StreamState.ACTIVE:
                 return Verdict.NOT_SEALED
-            for place in _places(scope, stream, found.stream.segments):
-                try:
-                    await self._segments.delete(principal, place, timeout_s=self._timeout_s)
-                except UnknownTopicOrPartition:
-                    continue  # gone before
-            if await self._remove(_stream_key(scope, stream), found.version) is TableStatus.OK:
+            await self._delete_segments(principal, scope, stream, found.stream)
+            next_first = found.stream.numbers.stop
+            gone = Stream(StreamState.DELETED, 0, StreamConfig(), next_first)
+            if await self._register.put(scope, stream, found, gone):
                 return Verdict.DONE
         raise _Contended(f"{scope}/{stream}")
 
     async def find(self, principal: Principal, scope: str, stream: str) -> Stream | None:
         """A stream that was made; None when there is none."""
         self._permit(principal, Operation.DESCRIBE, f"{scope}_{stream}")
-        found = await self._find(scope, stream)
-        if found is None or found.stream.state is StreamState.MAKING:
-            return None
-        return found.stream
+        found = await self._register.find(scope, stream)
+        return found.stream if _is_made(found.stream) else None
 
     async def list_streams(
         self, principal: Principal, scope: str, after: str, tag: str | None = None
@@ -263,25 +212,20 @@ class StreamService:
         """Names of a scope's streams behind ``after``, in order, some at a time; none at the end.
         With ``tag``, those that have it. None when there is no such scope."""
         self._permit(principal, Operation.DESCRIBE, scope)
-        if await self._scope_version(scope) == ABSENT:
+        if await self._register.scope_version(scope) == ABSENT:
             return None
-        while True:
-            names, values = await self._page(_stream_prefix(scope), after.encode(), _PAGE)
-            found = []
-            for name, value in zip(names, values, strict=True):
-                entry = _unpacked(value)
-                hidden = entry.state is StreamState.MAKING
-                if not hidden and (tag is None or tag in entry.config.tags):
-                    found.append(name)
-            if found or not names:
+        while page := await self._register.streams(scope, after):
+            made = [(name, entry) for name, entry in page if _is_made(entry)]
+            if found := [name for name, entry in made if tag is None or tag in entry.config.tags]:
                 return found
-            after = names[-1]
+            after = page[-1][0]
+        return []
 
     async def heads(
-        self, principal: Principal, scope: str, stream: str, count: int
+        self, principal: Principal, scope: str, name: str, stream: Stream
     ) -> list[tuple[int, int]]:
         """(number, first readable position) of every segment."""
-        places = _places(scope, stream, count)
+        places = _places(scope, name, stream)
         looks = [
             await self._leaders.look(principal, place, timeout_s=self._timeout_s)
             for place in places
@@ -293,70 +237,56 @@ class StreamService:
     def _permit(self, principal: Principal, operation: Operation, name: str) -> None:
         self._access.resource(principal, operation, Resource(ResourceKind.TOPIC, name))
 
-    async def _make_segments(
-        self, principal: Principal, scope: str, stream: str, count: int
+    async def _make(self, principal: Principal, scope: str, stream: str, found: Found) -> bool:
+        """Make the segments of a stream that has begun; whether it is made. Otherwise it has other
+        numbers now: the topic of a deleted stream lives on where a client of the seed dialect has
+        made one more segment of it, and takes none of the old numbers."""
+        places = _places(scope, stream, found.stream)
+        try:
+            for place in places:
+                try:
+                    await self._segments.create(principal, place, timeout_s=self._timeout_s)
+                except TopicAlreadyExists:
+                    continue  # by an earlier try, or by a client of the seed dialect
+        except InvalidPartitions:
+            used = self._segments.highest_number(places[0])
+            first = max(used + 1, found.stream.numbers.stop)
+            if first + found.stream.segments > MAX_SEGMENT_NUMBER + 1:
+                raise
+            await self._delete_segments(principal, scope, stream, found.stream)
+            await self._register.put(scope, stream, found, replace(found.stream, first=first))
+            return False
+        active = replace(found.stream, state=StreamState.ACTIVE)
+        return await self._register.put(scope, stream, found, active)
+
+    async def _seal_segments(
+        self, principal: Principal, scope: str, name: str, stream: Stream
     ) -> None:
-        for place in _places(scope, stream, count):
+        for place in _places(scope, name, stream):
+            with suppress(UnknownTopicOrPartition):
+                await self._leaders.seal(principal, place, timeout_s=self._timeout_s)
+                continue
+            if not await self._segments.is_gone(place):
+                raise NotLeader(f"{place.name}: it was made elsewhere just now; ask again")
+            if self._segments.highest_number(place) < 0:
+                return  # it went with its topic, and so with all others
+
+    async def _delete_segments(
+        self, principal: Principal, scope: str, name: str, stream: Stream
+    ) -> None:
+        for place in _places(scope, name, stream):
             try:
-                await self._segments.create(principal, place, timeout_s=self._timeout_s)
-            except TopicAlreadyExists:
-                continue  # by an earlier try, or by a client of the seed dialect
+                await self._segments.delete(principal, place, timeout_s=self._timeout_s)
+            except UnknownTopicOrPartition:
+                continue  # gone before
 
-    async def _put(self, scope: str, stream: str, found: _Found, state: StreamState) -> bool:
-        entry = Stream(state, found.stream.segments, found.stream.config)
-        key = _stream_key(scope, stream)
-        return await self._update({key: (_packed(entry), found.version)}) is TableStatus.OK
-
-    async def _find(self, scope: str, stream: str) -> _Found | None:
-        key = _stream_key(scope, stream)
-        answer = await self._ask(TableRequest(TableOperation.GET, _REGISTER, keys=(key,)))
-        if answer.versions[0] == ABSENT:
-            return None
-        return _Found(_unpacked(answer.values[0]), answer.versions[0])
-
-    async def _scope_version(self, scope: str) -> int:
-        key = _scope_key(scope)
-        answer = await self._ask(TableRequest(TableOperation.GET, _REGISTER, keys=(key,)))
-        return answer.versions[0]
-
-    async def _page(self, prefix: bytes, after: bytes, count: int) -> tuple[list[str], list[bytes]]:
-        """Names and values of keys with ``prefix``, behind the one called ``after``."""
-        request = TableRequest(TableOperation.LIST, _REGISTER, keys=(prefix + after,), count=count)
-        answer = await self._ask(request)
-        found = [
-            (key[len(prefix) :].decode(), value)
-            for key, value in zip(answer.keys, answer.values, strict=True)
-            if key.startswith(prefix)
-        ]
-        return [name for name, _ in found], [value for _, value in found]
-
-    async def _update(self, cells: dict[bytes, tuple[bytes, int]]) -> TableStatus:
-        """Write cells if each has the version given with it."""
-        answer = await self._ask(
-            TableRequest(
-                TableOperation.UPDATE,
-                _REGISTER,
-                tuple(cells),
-                tuple(value for value, _ in cells.values()),
-                tuple(version for _, version in cells.values()),
-            )
-        )
-        return answer.status
-
-    async def _remove(self, key: bytes, version: int) -> TableStatus:
-        request = TableRequest(TableOperation.REMOVE, _REGISTER, (key,), versions=(version,))
-        return (await self._ask(request)).status
-
-    async def _ask(self, request: TableRequest) -> TableAnswer:
-        """Ask the register, which is made when it is first needed."""
-        answer = await self._tables.ask(request, timeout_s=self._timeout_s)
-        if answer.status is TableStatus.NO_TABLE:
-            made = TableRequest(TableOperation.CREATE, _REGISTER)
-            await self._tables.ask(made, timeout_s=self._timeout_s)
-            answer = await self._tables.ask(request, timeout_s=self._timeout_s)
-        if answer.status is TableStatus.TOO_LARGE:
-            raise StorageFull("the register of streams is full (limits.table_keys): delete some")
-        return answer
+    async def _is_empty(self, scope: str) -> bool:
+        after = ""
+        while page := await self._register.streams(scope, after):
+            if any(entry.state is not StreamState.DELETED for _, entry in page):
+                return False
+            after = page[-1][0]
+        return True
 
 
 class _Contended(RequestTimedOut):
@@ -366,30 +296,10 @@ class _Contended(RequestTimedOut):
         super().__init__(f"{name}: changed by others {_TRIES} times; ask again")
 
 
-_SCOPE = b"scope/"
+def _is_made(entry: Stream) -> bool:
+    return entry.state in (StreamState.ACTIVE, StreamState.SEALED)
 
 
-def _scope_key(scope: str) -> bytes:
-    return _SCOPE + scope.encode()
-
-
-def _stream_prefix(scope: str) -> bytes:
-    return f"stream/{scope}/".encode()
-
-
-def _stream_key(scope: str, stream: str) -> bytes:
-    return _stream_prefix(scope) + stream.encode()
-
-
-def _places(scope: str, stream: str, count: int) -> list[SegmentPlace]:
-    places = [segment_place(scope, stream, number) for number in range(count)]
+def _places(scope: str, name: str, stream: Stream) -> list[SegmentPlace]:
+    places = [segment_place(scope, name, number) for number in stream.numbers]
     return [place for place in places if place is not None]
-
-
-def _packed(entry: Stream) -> bytes:
-    packed: bytes = msgpack.packb(entry.pack())
-    return packed
-
-
-def _unpacked(value: bytes) -> Stream:
-    return Stream.unpack(msgpack.unpackb(value))

@@ -206,7 +206,7 @@ class TableMachine:
             any(len(key) > limits.key_bytes for key in request.keys)
             or size > limits.update_bytes
             or not self._has_bytes(request.table, growth)
-            or len(table.cells) + len(request.keys) > limits.keys_per_table
+            or len(table.cells) + len(after.keys() - table.cells.keys()) > limits.keys_per_table
         )
 
     def _remove(self, request: TableRequest, table: _Table) -> TableAnswer:

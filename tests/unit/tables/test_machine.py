@@ -274,3 +274,12 @@ def test_records_come_back(record: Newest | TableMade | Cell) -> None:
 def test_other_records_are_refused(entry: Entry) -> None:
     with pytest.raises(RemoteProtocolError, match="__tables"):
         decode(entry)
+
+
+def test_a_full_table_takes_changes_of_its_keys(log: Log) -> None:
+    """It took none, so a stream of a full register could neither be sealed nor deleted."""
+    versions = log.put(*((b"%d" % key, b"v", ABSENT) for key in range(5))).versions
+    assert log.put((b"more", b"v", ABSENT)).status is TableStatus.TOO_LARGE
+    assert log.put((b"0", b"w", versions[0]), (b"1", b"w", versions[1])).status is TableStatus.OK
+    both = ((b"0", b"x", UNCONDITIONAL), (b"more", b"v", ABSENT))
+    assert log.put(*both).status is TableStatus.TOO_LARGE
