@@ -174,7 +174,7 @@ class _SharedConsumer(Consumer):
 
     def __next__(self) -> ConsumedRecord:
         self._drop_moved()
-        self._shared.asks += 1
+        self._shared.asking.count += 1
         return super().__next__()
 
     async def _take_batch(self) -> ConsumedBatch | None:

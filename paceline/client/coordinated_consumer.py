@@ -77,6 +77,7 @@ class CoordinatedConsumer(SharedConsumer):
             out_of_range=out_of_range,
             timeout_s=_COMMIT_S,
             operation_s=client.operation_timeout_s,
+            max_poll_interval_s=driven.max_poll_interval_s,
         )
         self._dial = dial
         self._listener = listener

@@ -3,8 +3,8 @@
 ::
 
     consult -> connect -> register -> idle -- Start --> running -- Stop --> idle
-       ^                                 any error, or silence for too long |
-       +------------------------------------- lost <------------------------+
+       ^                  any error, silence for too long, a program that hangs |
+       +---------------------------------------- lost <-------------------------+
 
 The coordinator pings, stops and starts; this task answers, whatever the program does meanwhile. A
 consumer that hears nothing for ``interval x (retries + 1)`` stops by itself: the coordinator waits
@@ -67,6 +67,7 @@ class DrivenSettings:
     ``layout`` 8 has the headers of Kafka 0.8, ``layout`` 7 the seed's bare blocks; ``version`` 0
     knows neither generations nor topics: it reads those listed for its group
     (:meth:`GroupAdmin.set_topics`), or all. ``whitelist``: the one topic is a pattern.
+    ``max_poll_interval_s``: as in :class:`GroupSettings`.
     """
 
     auto_commit: bool = True
@@ -76,8 +77,11 @@ class DrivenSettings:
     layout: int = 8
     version: int = 1
     whitelist: bool = False
+    max_poll_interval_s: float | None = 300.0
 
     def __post_init__(self) -> None:
+        if self.max_poll_interval_s is not None and self.max_poll_interval_s <= 0:
+            raise ConfigurationError("max_poll_interval_s must be above 0, or None")
         if (self.layout, self.version) not in ((8, 1), (8, 0), (7, 0)):
             raise ConfigurationError(
                 f"layout {self.layout}, version {self.version}: expected layout 8 with version 1 "
@@ -105,6 +109,12 @@ class Owner(Protocol):
     async def give_up(self, *, lost: bool) -> Mapping[TopicPartition, int]:
         """Hand out nothing any more and forget the partitions, which others may read already when
         they are ``lost``; how far each was read."""
+
+    def is_stuck(self) -> bool:
+        """Whether the program has asked for nothing for too long."""
+
+    async def asked_again(self) -> None:
+        """Return when the program asks for more."""
 
 
 class Driven:
@@ -149,19 +159,21 @@ class Driven:
         coordinator refuses for good: impossible names, topics, times; no permission."""
         failures = 0
         while True:
-            before = self.generation
+            before, hangs = self.generation, False
             try:
                 where = await self._consult()
                 async with dialled(self._dial, where, timeout_s=DIAL_S) as link:
                     await self._register(link)
                     self.where = where
-                    await self._obey(link)
+                    hangs = await self._obey(link)
             except PacelineError as error:
                 if not (error.retriable or isinstance(error, ConnectionLost | RemoteProtocolError)):
                     raise
             finally:
                 self.where = None
             await self._owner.give_up(lost=True)
+            if hangs:
+                await self._owner.asked_again()
             failures = 0 if self.generation != before else failures + 1
             await trio.sleep(self._backoff.pause_s(failures))
 
@@ -225,14 +237,17 @@ class Driven:
 
     # --- obeying ----------------------------------------------------------------------------------
 
-    async def _obey(self, link: CoordinatorLink) -> None:
-        """Answer until the channel ends, or the coordinator is silent for too long."""
+    async def _obey(self, link: CoordinatorLink) -> bool:
+        """Answer until the channel ends, the coordinator is silent for too long, or the program
+        hangs; only then this returns: True."""
         heard_at = trio.current_time()
         while True:
             with trio.move_on_at(heard_at + self._settings.fence_s) as silence:
                 frame = await link.receive()
             if silence.cancelled_caught:
                 raise ConnectionLost(f"group {self._group}: the coordinator is silent")
+            if self._owner.is_stuck():
+                return True  # the end of the channel lets others have the partitions
             heard_at = trio.current_time()
             header, start = read_header(frame)
             request = read_request(header, frame, start)

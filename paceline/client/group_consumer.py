@@ -76,6 +76,7 @@ class GroupConsumer(SharedConsumer):
             out_of_range=out_of_range,
             timeout_s=membership.rebalance_timeout_s,
             operation_s=client.operation_timeout_s,
+            max_poll_interval_s=membership.max_poll_interval_s,
         )
         self._client = client
         self._settings = membership
@@ -84,9 +85,6 @@ class GroupConsumer(SharedConsumer):
         self._hands = Hands()
         self._begun: dict[TopicPartition, int] = {}
         """Where partitions began of which nothing was committed, if not at their start."""
-        self._waiting = 0
-        self._asked = trio.Event()
-        self._asked_before = (-1, 0.0)  # how often, and when that was seen
         self._membership = Membership(
             self._coordinator,
             metadata,
@@ -205,26 +203,9 @@ class GroupConsumer(SharedConsumer):
 
     async def __anext__(self) -> ConsumedRecord:
         """The next record; the one before counts as done. Never ends."""
-        self._ask()
-        try:
-            record = await super().__anext__()
-        finally:
-            self._waiting -= 1
+        record = await super().__anext__()
         self.note(TopicPartition(record.topic, record.partition), self.moves)
         return record
-
-    async def next_batch(self) -> ConsumedBatch | None:
-        """The next batch; the one before, or the last record, counts as done."""
-        self._ask()
-        try:
-            return await super().next_batch()
-        finally:
-            self._waiting -= 1
-
-    def _ask(self) -> None:
-        self._waiting += 1
-        self.asks += 1
-        self._asked.set()
 
     def _take(self) -> ConsumedBatch | None:
         batch = super()._take()
@@ -331,20 +312,6 @@ class GroupConsumer(SharedConsumer):
     async def seek(self, at: TopicPartition, to: Position) -> None:
         self._hands.drop(at)
         await super().seek(at, to)
-
-    def is_stuck(self) -> bool:
-        most_s = self._settings.max_poll_interval_s
-        asks, at = self._asked_before
-        now = trio.current_time()
-        if self._waiting or self._moving or asks != self.asks:
-            self._asked_before = (self.asks, now)
-            return False
-        return most_s is not None and now - at > most_s
-
-    async def asked_again(self) -> None:
-        if not self._waiting:
-            self._asked = trio.Event()
-            await self._asked.wait()
 
     async def give_up(self, *, lost: bool) -> None:
         """Stop handing out, tell the program, commit what is done, and forget the partitions."""

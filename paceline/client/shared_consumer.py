@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
+from paceline.client.asking import Asking
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinator import Coordinator
@@ -53,6 +54,7 @@ class SharedConsumer(Consumer):
         out_of_range: OutOfRange,
         timeout_s: float,
         operation_s: float,
+        max_poll_interval_s: float | None,
     ) -> None:
         super().__init__(
             settings,
@@ -65,8 +67,7 @@ class SharedConsumer(Consumer):
         )
         self.group = coordinator.group
         self.moves = 0
-        self.asks = 0
-        """How often the program asked for more, those who hand out records themselves included."""
+        self.asking = Asking(max_poll_interval_s)
         self._reset = out_of_range
         self._coordinator = coordinator
         self._backoff = backoff
@@ -106,24 +107,34 @@ class SharedConsumer(Consumer):
     async def __anext__(self) -> ConsumedRecord:
         """The next record; the one before counts as done. Never ends."""
         self._hand_back()
-        while self._moving:
-            self._arrival = trio.Event()
-            await self._arrival.wait()
-        try:
-            record = await super().__anext__()
-        except BaseException:
-            self._progress.drop()
-            raise
+        with self.asking:
+            while self._moving:
+                self._arrival = trio.Event()
+                await self._arrival.wait()
+            try:
+                record = await super().__anext__()
+            except BaseException:
+                self._progress.drop()
+                raise
         self._progress.hand_out(TopicPartition(record.topic, record.partition), record.offset + 1)
         return record
 
     async def next_batch(self) -> ConsumedBatch | None:
         """The next batch; the one before, or the last record, counts as done."""
         self._hand_back()
-        batch = await super().next_batch()
+        with self.asking:
+            batch = await super().next_batch()
         if batch is not None:
             self._progress.hand_out(batch.at, batch.end_offset)
         return batch
+
+    def is_stuck(self) -> bool:
+        """Whether the program has asked for nothing for too long."""
+        return self.asking.is_stuck(excused=self._moving)
+
+    async def asked_again(self) -> None:
+        """Return when the program asks for more."""
+        await self.asking.again()
 
     def _take(self) -> ConsumedBatch | None:
         for reader in tuple(self._turns):

@@ -178,6 +178,68 @@ async def _deleted(client: Client) -> None:
                 return
 
 
+@pytest.mark.parametrize("versioned", [True, False])
+async def test_a_program_that_hangs_gives_its_partitions_to_others(
+    tmp_path: Path, versioned: bool
+) -> None:
+    """It answered every ping, and kept them for ever."""
+    hasty = DrivenSettings(
+        heartbeat_interval_ms=200, version=int(versioned), max_poll_interval_s=1.0
+    )
+    told, hangs, goes_on = Told(), trio.Event(), trio.Event()
+    seen: list[bytes | None] = []
+    refused: list[PacelineError] = []
+
+    async def hang(client: Client) -> None:
+        async with client.coordinated_consumer(
+            "orders", group="g", driven=hasty, auto_offset_reset="smallest", listener=told
+        ) as consumer:
+            async for record in consumer:
+                seen.append(record.value)
+                if not hangs.is_set():
+                    hangs.set()
+                    await goes_on.wait()
+                    try:
+                        await consumer.commit({TopicPartition("orders", record.partition): 1})
+                    except PacelineError as error:
+                        refused.append(error)
+
+    async with (
+        lone_node(tmp_path) as node,
+        connect(node.native) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.admin.create_topic("orders", partitions=2, replication_factor=1)
+        await produce(client, 0, 1, partitions=1)
+        nursery.start_soon(hang, client)
+        await hangs.wait()
+        await until(lambda: told.calls[-1] == "lost")
+        other = Reader(client, QUICK)
+        nursery.start_soon(other.run)
+        await until(lambda: len(other.told.owned) == 2 and len(other.seen) == 1)
+        goes_on.set()
+        await until(lambda: len(other.told.owned) == len(told.owned) == 1)
+        assert refused, "nothing of what it had counts any more"
+        assert other.seen == seen[:1]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_program_that_waits_for_records_does_not_hang(tmp_path: Path) -> None:
+    hasty = DrivenSettings(heartbeat_interval_ms=200, max_poll_interval_s=0.5)
+    async with (
+        lone_node(tmp_path) as node,
+        connect(node.native) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.admin.create_topic("orders", partitions=1, replication_factor=1)
+        reader = Reader(client, hasty)
+        nursery.start_soon(reader.run)
+        await until(lambda: len(reader.told.owned) == 1)
+        await trio.sleep(1.5)
+        assert reader.told.calls == ["assigned"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_commits_may_be_the_programs_own(tmp_path: Path) -> None:
     own = DrivenSettings(heartbeat_interval_ms=500, auto_commit=False)
     async with lone_node(tmp_path) as node, connect(node.native) as client:

@@ -56,6 +56,12 @@ class Busy:
             self.lost.set()
         return {}
 
+    def is_stuck(self) -> bool:
+        return False
+
+    async def asked_again(self) -> None:
+        raise AssertionError("it never hangs")
+
 
 async def test_a_channel_that_ends_during_a_stop_is_loss_at_once(
     autojump_clock: trio.testing.MockClock,
