@@ -41,6 +41,10 @@ async def open_store(env: Env, boot: Boot) -> RaftStore:
         structlog.get_logger().error(
             "metadata mended from its copy", files=list(store.recovery.mended)
         )
+    if store.recovery.bad_snapshots:
+        structlog.get_logger().error(
+            "metadata snapshots given up for older ones", files=list(store.recovery.bad_snapshots)
+        )
     return store
 
 

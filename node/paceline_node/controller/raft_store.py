@@ -85,7 +85,8 @@ class MetadataCorrupt(PacelineError):
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """What opening found. ``truncated_bytes`` were a torn tail that nobody was told about;
-    ``bad_snapshots`` are names of files that did not hold; ``mended`` are the paths of those that
+    ``bad_snapshots`` are names of files that did not hold in either copy: an older one and the log
+    behind it say the same, and they are removed; ``mended`` are the paths of those that
     were lost, bad or old in one of the two copies."""
 
     hard_state: HardState
@@ -218,6 +219,8 @@ class RaftStore:
         # snapshot made void is left behind at the same time. And the hard state anew: it, too, may
         # have been read from the page cache alone.
         await self._roll()
+        for name in self.recovery.bad_snapshots:
+            self._disk.remove(f"{self._path}/{name}")
         self.durable_index = self._last[0]
         self._promised()
 

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.errors import InconsistentClusterId
 from paceline_cluster.sim.raft.durable import CLUSTER, member, member_id
+from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_segment import encode_entry, encode_header
 from paceline_node.controller.raft_store import (
     KEEP_ENTRIES,
@@ -274,6 +275,13 @@ async def test_bad_newest_snapshot_falls_back_to_the_previous_one() -> None:
     assert again.recovery.bad_snapshots == (names[-1],)
     assert again.recovery.log.snapshot.index == int(names[0].removesuffix(".snapshot"))
     assert again.recovery.log.last_index == 3 * KEEP_ENTRIES + 1
+    again.close()
+    # What nobody reads again lies around in neither directory, and is told of once.
+    assert not any(names[-1] in disk.list(each) for each in (PATH, copy_of(PATH)))
+    once_more = await reopen(disk)
+    assert once_more.recovery.bad_snapshots == ()
+    assert once_more.recovery.log.last_index == 3 * KEEP_ENTRIES + 1
+    once_more.close()
 
 
 async def test_no_readable_snapshot_is_never_taken_for_a_new_member() -> None:
