@@ -46,7 +46,7 @@ def make_cursus(
 ) -> CursusListener:
     """The listener with all that answers its requests."""
     cursus = settings.cursus
-    places = Places(surface.topics, surface.turns)
+    places = Places(routing.node_id, surface.topics, surface.turns)
     limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
     produce = CursusProduce(env, surface.produce, places, routing, limits)
     coordinators = Coordinators(env, places, routing)

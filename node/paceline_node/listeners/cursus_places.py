@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.types import NodeId, is_internal_topic
+from paceline.types import NO_NODE, NodeId, is_internal_topic
 from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_not_found
 from paceline.wire.cursus.wildcards import TopicWildcards
 from paceline_node.controller.image import TopicImage
@@ -16,9 +16,10 @@ _NEW_TOPIC_WAIT_S = 0.5
 
 
 class Places:
-    """Looks up topics and addresses in the metadata as they are here."""
+    """Looks up topics and addresses in the metadata as they are here, on node ``node_id``."""
 
-    def __init__(self, topics: TopicService, turns: Turns) -> None:
+    def __init__(self, node_id: NodeId, topics: TopicService, turns: Turns) -> None:
+        self._node_id = node_id
         self._topics = topics
         self._turns = turns
 
@@ -61,13 +62,18 @@ class Places:
 
     def leader(self, topic: str, partition: int) -> str:
         """The address of a partition's leader; empty while there is none."""
+        return self.address(self._leader(topic, partition))
+
+    def _leader(self, topic: str, partition: int) -> NodeId:
         found = self._topics.find(topic)
         registration = None if found is None else found.partitions.get(partition)
-        return "" if registration is None else self.address(registration.leader)
+        return NO_NODE if registration is None else registration.leader
 
     def redirect(self, topic: str, partition: int) -> CursusError:
-        """The refusal that tells who leads, or that nobody does."""
-        address = self.leader(topic, partition)
+        """The refusal that tells which other node leads, or that none does. One that is to lead,
+        and has no log for it yet, does not: it was asked."""
+        leader = self._leader(topic, partition)
+        address = "" if leader == self._node_id else self.address(leader)
         if not address:
             return CursusError("leader_not_available", f"topic={topic} partition={partition}")
         return CursusError("NOT_LEADER", f"LEADER_IS {address}")

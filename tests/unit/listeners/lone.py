@@ -85,8 +85,9 @@ def batch(value: bytes = b"v", *, timestamp_ms: int = 1_700_000_000_000, **more:
 class LoneNode:
     """A node that serves, and the ways to it; every connection is closed with the node."""
 
-    def __init__(self, node: Node, network: MemoryNetwork) -> None:
+    def __init__(self, node: Node, network: MemoryNetwork, disk: MemoryDisk) -> None:
         self.node = node
+        self.disk = disk
         self._network = network
 
     async def connect(self, kind: str) -> trio.abc.Stream:
@@ -143,7 +144,7 @@ async def lone_node(
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
-        yield LoneNode(node, network)
+        yield LoneNode(node, network, disk)
         for port in PORTS.values():
             await network.cut(port)
         node.stop_with_cluster()

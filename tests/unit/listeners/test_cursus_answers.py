@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+
+import trio
 
 from paceline.types import Acks
 from paceline.wire.cursus.batch import (
@@ -13,6 +16,7 @@ from paceline.wire.cursus.batch import (
     encode_batch,
     parse_batch,
 )
+from tests.unit.listeners.lone import lone_node
 from tests.unit.listeners.world import check, world
 
 _ONE = CursusRecord(sequence=1, producer_id=b"p", epoch=1, payload=b"v")
@@ -173,3 +177,19 @@ async def test_commands(tmp_path, autojump_clock) -> None:
         client = await node.cursus()
         answers = [told(await client.ask(line.encode())) for line, _ in COMMANDS]
     check(answers, COMMANDS)
+
+
+async def test_a_node_that_cannot_lead_yet_sends_no_reader_to_itself(
+    tmp_path, autojump_clock
+) -> None:
+    """It is to lead, and had no room for the log: it named itself as the leader to go to."""
+    async with lone_node(tmp_path, {"cursus.leader_wait_ms": "100"}) as node:
+        node.disk.fail_next("create", code=errno.ENOSPC, path="topics/new-0")
+        client = await node.cursus()
+        assert (await client.say("CREATE topic=new partitions=1")).startswith("OK ")
+        for line in ("CONSUME topic=new partition=0 offset=0", "STREAM topic=new partition=0"):
+            answer = await client.say(line)
+            assert answer == "ERROR: leader_not_available topic=new partition=0"
+        await trio.sleep(5)  # it tries again by itself
+        answer = await client.ask(b"CONSUME topic=new partition=0 offset=0")
+        assert told(answer) == "0 records"
