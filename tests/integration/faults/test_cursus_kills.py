@@ -54,7 +54,7 @@ async def test_all_or_nothing(tmp_path: Path, point: str) -> None:
     async with faulty_cluster(tmp_path, DyingCluster) as nodes:
         addresses = [nodes.up[number].addresses["cursus"] for number in range(3)]
         async with CursusClient(addresses[0]) as maker:
-            await maker.ok(f"CREATE topic=ledger partitions={PARTITIONS}")
+            await maker.create(f"topic=ledger partitions={PARTITIONS}")
             home = await maker.ok("FIND_COORDINATOR transactional_id=bookkeeper")
         for partition in range(PARTITIONS):
             await nodes.in_sync("ledger", partition, 0, 1, 2)

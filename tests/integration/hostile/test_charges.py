@@ -116,7 +116,7 @@ async def test_cursus_batches_that_unpack_to_much(
         lone_node(tmp_path, ONE) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE topic=many partitions=1")
+        await client.create("topic=many partitions=1")
         [body, _] = cursus_attacks.great_batches("many", megabytes=8)
         await client.send(body)
         await client.receive()
@@ -129,7 +129,7 @@ async def test_what_is_forwarded_is_charged_where_it_goes(
     flags = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
     async with cluster(tmp_path, 2, flags) as nodes:
         async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
-            await client.ok("CREATE topic=many partitions=1")
+            await client.create("topic=many partitions=1")
         leader = await nodes.leader("many", 0)
         [body, _] = cursus_attacks.great_batches("many", megabytes=8)
         async with CursusClient(nodes.up[1 - leader].addresses["cursus"]) as client:

@@ -99,9 +99,9 @@ async def test_a_full_row_stops_nobody_else(count: Count, tmp_path: Path) -> Non
     flags = {**ALONE, count.key: str(MORE.get(count, BOUND))}
     async with lone_node(tmp_path, flags) as node:
         async with CursusClient(node.addresses["cursus"]) as cursus:
-            await cursus.ok(f"CREATE topic={TOPIC} partitions=1")
-            await cursus.ok("CREATE topic=numbered partitions=1 idempotent=true")
-            await cursus.ok("CREATE topic=events partitions=1 event_sourcing=true")
+            await cursus.create(f"topic={TOPIC} partitions=1")
+            await cursus.create("topic=numbered partitions=1 idempotent=true")
+            await cursus.create("topic=events partitions=1 event_sourcing=true")
         for number, (protocol, make) in enumerate(MAKERS[count].items()):
             refused = await until_refused(node, make)
             assert count.key in refused or any(word in refused for word in SAID.get(count, ())), (

@@ -23,7 +23,7 @@ _RESET = struct.pack("ii", 1, 0)
 async def test_wildcards_of_many_stars(tmp_path: Path) -> None:
     """Six stars kept the loop for 35 s, twenty for ever."""
     async with lone_node(tmp_path, ONE) as node, CursusClient(node.addresses["cursus"]) as client:
-        await client.ok(f"CREATE topic={attacks.LONG_NAME} partitions=1")
+        await client.create(f"topic={attacks.LONG_NAME} partitions=1")
         with nobody_holds_the_loop():
             for line in attacks.wildcards(stars=6):
                 await client.send(line.encode())
@@ -44,7 +44,7 @@ async def test_a_small_frame_that_unpacks_to_a_large_command(tmp_path: Path) -> 
 
 async def test_batches_of_as_many_records_as_may_be(tmp_path: Path) -> None:
     async with lone_node(tmp_path, ONE) as node, CursusClient(node.addresses["cursus"]) as client:
-        await client.ok("CREATE topic=many partitions=1")
+        await client.create("topic=many partitions=1")
         with nobody_holds_the_loop():
             for frame in attacks.crowded_batches("many"):
                 await client.send(frame)
@@ -55,7 +55,7 @@ async def test_batches_of_as_many_records_as_may_be(tmp_path: Path) -> None:
 async def test_a_reader_that_resets_its_stream_is_no_failure(tmp_path: Path) -> None:
     """It left a traceback in the log: the tasks of a stream wrap what ends them."""
     async with lone_node(tmp_path, ONE) as node, CursusClient(node.addresses["cursus"]) as client:
-        await client.ok("CREATE topic=orders partitions=1")
+        await client.create("topic=orders partitions=1")
         with capture_logs() as logged:
             reader = await trio.open_tcp_stream(*node.addresses["cursus"])
             await reader.send_all(framed(b"STREAM orders 0 0"))

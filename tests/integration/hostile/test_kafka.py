@@ -75,7 +75,7 @@ async def test_commits_of_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         KafkaClient(node.addresses["coordinator"]) as client,
         CursusClient(node.addresses["cursus"]) as maker,
     ):
-        await maker.ok("CREATE topic=wide partitions=600")
+        await maker.create("topic=wide partitions=600")
 
         async def commit(parts: Sequence[int]) -> None:
             with trio.fail_after(HANG_S):

@@ -71,6 +71,16 @@ class CursusClient:
         assert answer.startswith("OK"), answer
         return dict(word.partition("=")[::2] for word in answer.split()[1:])
 
+    async def create(self, words: str) -> dict[str, str]:
+        """A CREATE of ``words``, whose fields are returned once all of the topic is led: a slow
+        machine may need longer than a node waits with what comes next."""
+        made = await self.ok(f"CREATE {words}")
+        with trio.fail_after(_PATIENCE_S):
+            while True:
+                if "_not_available" not in await self.say(f"LIST_OFFSETS topic={made['topic']}"):
+                    return made
+                await trio.sleep(0.1)
+
     async def produce(self, batch: CursusBatch) -> dict[str, Any]:
         return await self.acked(encode_batch(batch))
 

@@ -95,7 +95,7 @@ async def test_topics(node: RunningNode, client: CursusClient) -> None:
     await client.stream.send_all(FRAMES["T1"])
     assert await client.receive() == f"OK topic=orders partitions=2 {tail}".encode()
     assert await client.say("CREATE orders 2") == f"OK topic=orders partitions=2 {tail}"
-    grown = await client.ok("CREATE topic=orders partitions=3 retention_hours=2 write_acl=a,b")
+    grown = await client.create("topic=orders partitions=3 retention_hours=2 write_acl=a,b")
     assert (grown["partitions"], grown["retention_hours"], grown["write_acl"]) == ("3", "2", "a,b")
     assert await client.say("CREATE topic=orders partitions=1") == (
         'ERROR: create_topic_failed topic=orders reason="cannot decrease partition count for topic'
@@ -127,7 +127,7 @@ async def test_topics(node: RunningNode, client: CursusClient) -> None:
 
 
 async def test_cluster(node: RunningNode, client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     listed = (await client.say("LIST_CLUSTER")).removeprefix("OK brokers=")
     [broker] = json.loads(listed)
     assert (broker["id"], broker["client_addr"], broker["status"]) == ("0", address(node), "active")
@@ -143,7 +143,7 @@ async def test_cluster(node: RunningNode, client: CursusClient) -> None:
 
 
 async def test_access_rules_of_a_topic(client: CursusClient) -> None:
-    await client.ok("CREATE topic=t partitions=1 auth_policy=acl read_acl=* write_acl=ann")
+    await client.create("topic=t partitions=1 auth_policy=acl read_acl=* write_acl=ann")
     assert await client.say("PUBLISH topic=t partition=0 message=m") == (
         "ERROR: NOT_AUTHORIZED_FOR_TOPIC operation=write topic=t"
     )
@@ -167,7 +167,7 @@ async def test_access_rules_of_a_topic(client: CursusClient) -> None:
 async def test_each_dialect_in_each_compression(
     node: RunningNode, client: CursusClient, dialect: Dialect
 ) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     sent = numbered(1, 3)
     for each in Compression:
         body = compress(each, encode_batch(batch("t", sent, dialect=dialect)))
@@ -187,7 +187,7 @@ async def test_each_dialect_in_each_compression(
 async def test_every_field_comes_back_and_others_see_it(
     node: RunningNode, client: CursusClient
 ) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     record = CursusRecord(0, 7, b"py-1", b"k1", 9, "héllo".encode(), b"Made", 2, 3, b'{"a":1}')
     await client.produce(batch("t", [record]))
     assert await client.read("CONSUME t 0 0") == [record]
@@ -199,7 +199,7 @@ async def test_every_field_comes_back_and_others_see_it(
 
 
 async def test_refused_batches(client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     for body, answer in [
         (encode_batch(batch("none", numbered(1, 1))), "ERROR: topic_not_found topic=none"),
         (encode_batch(batch("t", numbered(1, 1), partition=9)),
@@ -217,7 +217,7 @@ async def test_refused_batches(client: CursusClient) -> None:
 
 
 async def test_publish(node: RunningNode, client: CursusClient) -> None:
-    await client.ok("CREATE topic=t partitions=3")
+    await client.create("topic=t partitions=3")
     ack = await client.acked(b"PUBLISH topic=t key=order-123 producerId=p message= a=b ")
     assert (ack["status"], ack["last_offset"], ack["producer_id"]) == ("OK", 0, "p")
     assert payloads(await client.read("CONSUME t 0 0")) == [b" a=b "]  # FNV-1a 64 mod 3
@@ -235,7 +235,7 @@ async def test_publish(node: RunningNode, client: CursusClient) -> None:
 
 
 async def test_idempotent_in_a_window(client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
 
     async def put(first: int, count: int, epoch: int = 1) -> dict[str, object]:
         sent = numbered(first, count, epoch=epoch)
@@ -258,7 +258,7 @@ async def test_idempotent_in_a_window(client: CursusClient) -> None:
 
 
 async def test_idempotent_and_strict(client: CursusClient) -> None:
-    await client.ok("CREATE topic=t partitions=1 idempotent=true")
+    await client.create("topic=t partitions=1 idempotent=true")
 
     async def put(first: int, count: int) -> str:
         ack = await client.produce(batch("t", numbered(first, count)))
@@ -277,7 +277,7 @@ async def test_silent_producers_are_forgotten_by_a_record(tmp_path: Path) -> Non
         lone_node(tmp_path, flags) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE topic=s partitions=1 idempotent=true")
+        await client.create("topic=s partitions=1 idempotent=true")
         await client.produce(batch("s", numbered(1, 3)))
         sent, gap = 0, ""
         with trio.fail_after(60):
@@ -302,7 +302,7 @@ async def test_too_few_replicas_are_named(tmp_path: Path) -> None:
         lone_node(tmp_path) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE t 1")
+        await client.create("t 1")
         ack = await client.produce(batch("t", numbered(1, 1), acks=Acks.ALL))
         assert (ack["status"], ack["error"]) == ("ERROR", "not_enough_replicas isr=1 min=2")
         assert (await client.produce(batch("t", numbered(1, 1))))["last_offset"] == 0
@@ -311,7 +311,7 @@ async def test_too_few_replicas_are_named(tmp_path: Path) -> None:
 async def test_an_unread_flood_of_acks_0_does_not_stop_the_connection(
     client: CursusClient,
 ) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     frame = framed(encode_batch(batch("t", numbered(1, 1), acks=Acks.NONE)))
     count = 20_000
     with trio.fail_after(60):
@@ -327,7 +327,7 @@ async def test_an_unread_flood_of_acks_0_does_not_stop_the_connection(
 
 
 async def test_a_frame_of_many_mebibytes(client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     sent = [CursusRecord(0, n, b"p", payload=bytes(500_000)) for n in range(1, 21)]
     ack = await client.produce(batch("t", sent, idempotent=True, acks=Acks.ALL))
     assert (ack["status"], ack["last_offset"]) == ("OK", 19)
@@ -356,7 +356,7 @@ async def test_a_registered_compressor(tmp_path: Path) -> None:
         lone_node(tmp_path, flags, compressors=registry) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE t 1")
+        await client.create("t 1")
         body = encode_batch(batch("t", numbered(1, 2)))
         assert (await client.acked(body[::-1]))["last_offset"] == 1
         assert (await client.acked(body))["last_offset"] == 3

@@ -34,7 +34,7 @@ def address(nodes: Cluster, number: int) -> str:
 
 async def test_any_node_serves(nodes: Cluster) -> None:
     async with client(nodes, 0) as maker:
-        await maker.ok("CREATE topic=t partitions=3")
+        await maker.create("topic=t partitions=3")
         leaders = (await maker.ok("METADATA topic=t"))["leaders"].split(",")
     await nodes.in_sync("t", 0, 0, 1, 2)
     leader = await nodes.leader("t", 0)
@@ -75,7 +75,7 @@ async def test_a_read_on_its_way_to_a_leader_that_dies_is_read_from_the_next(
     nodes: Cluster,
 ) -> None:
     async with client(nodes, 0) as maker:
-        await maker.ok("CREATE t 1")
+        await maker.create("t 1")
         await maker.produce(batch("t", numbered(1, 2), acks=Acks.ALL))
     leader = await nodes.leader("t", 0)
     known = (leader + 1) % 3
@@ -99,7 +99,7 @@ async def test_a_read_on_its_way_to_a_leader_that_dies_is_read_from_the_next(
 async def test_a_client_of_the_page_alone_goes_on_through_a_leaders_death(nodes: Cluster) -> None:
     """The seed's client: positional commands, its own batch header, one node that it knows."""
     async with client(nodes, 0) as maker:
-        await maker.ok("CREATE t 1")
+        await maker.create("t 1")
     await nodes.in_sync("t", 0, 0, 1, 2)
     leader = await nodes.leader("t", 0)
     known = (leader + 1) % 3

@@ -89,7 +89,7 @@ async def test_versions_and_snapshots(client: CursusClient) -> None:
 
 
 async def test_refusals(client: CursusClient) -> None:
-    await client.ok("CREATE topic=plain partitions=1")
+    await client.create("topic=plain partitions=1")
     for line, answer in [
         ("APPEND_STREAM topic=plain key=k version=1 message=m",
          "ERROR: event_sourcing_not_enabled topic=plain"),

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
-from tests.integration.node.nodes import RunningNode, cluster, lone_node
+from tests.integration.node.nodes import HANG_S, RunningNode, cluster, lone_node
 
 THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
 
@@ -24,7 +24,7 @@ async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
 @pytest.fixture
 async def client(node: RunningNode) -> AsyncIterator[CursusClient]:
     async with CursusClient(node.addresses["cursus"]) as connection:
-        await connection.ok("CREATE t 3")
+        await connection.create("t 3")
         yield connection
 
 
@@ -127,7 +127,7 @@ async def test_a_deleted_topic_takes_its_groups_along(client: CursusClient) -> N
     assert await client.say(f"COMMIT_OFFSET {line} partition=0 offset=3") == "OK"
     await client.ok("DELETE topic=t")
     assert await client.say("GROUP_STATUS group=g") == "ERROR: group_not_found group=g"
-    await client.ok("CREATE topic=t partitions=3")
+    await client.create("topic=t partitions=3")
     told, second, _ = await join(client, "a")
     assert (told, second != first) == ("1", True)
     assert await client.say("FETCH_OFFSET topic=t partition=0 group=g") == "OK offset=0"
@@ -160,7 +160,7 @@ async def test_silent_members_go_in_one_generation(tmp_path: Path) -> None:
         lone_node(tmp_path, flags) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE t 3")
+        await client.create("t 3")
         for name in ("a", "b", "c"):
             await join(client, name)
         with trio.fail_after(30):
@@ -190,7 +190,7 @@ async def test_coordinators_of_a_cluster(tmp_path: Path) -> None:
     async with cluster(tmp_path, 3, THREE) as nodes:
         addresses = {n: up.addresses["cursus"] for n, up in nodes.up.items()}
         async with CursusClient(addresses[0]) as client:
-            await client.ok("CREATE t 3")
+            await client.create("t 3")
             found = await client.ok("FIND_COORDINATOR group=g")
         coordinator = int(found["coordinator_id"])
         other = (coordinator + 1) % 3
@@ -225,7 +225,7 @@ async def test_a_reader_of_an_old_generation_is_refused_by_every_leader(tmp_path
     async with cluster(tmp_path, 4, THREE) as nodes:
         addresses = {n: up.addresses["cursus"] for n, up in nodes.up.items()}
         async with CursusClient(addresses[0]) as client:
-            await client.ok("CREATE t 8")
+            await client.create("t 8")
             leaders = (await client.ok("METADATA topic=t"))["leaders"].split(",")
             found = await client.ok("FIND_COORDINATOR group=g")
         async with CursusClient((found["host"], int(found["port"]))) as keeper:
@@ -241,7 +241,7 @@ async def test_a_reader_of_an_old_generation_is_refused_by_every_leader(tmp_path
 async def refused(client: CursusClient, partition: int, offset: int, member: str) -> None:
     """A reader of generation 1 is, at the latest when this node has heard of generation 2."""
     line = f"CONSUME topic=t partition={partition} offset={offset}"
-    with trio.fail_after(10):
+    with trio.fail_after(HANG_S):
         while True:
             await client.send(f"{line} group=g member={member} generation=1".encode())
             answer = await client.receive()

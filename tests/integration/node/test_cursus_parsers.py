@@ -29,7 +29,7 @@ async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
 @pytest.fixture
 async def client(node: RunningNode) -> AsyncIterator[CursusClient]:
     async with CursusClient(node.addresses["cursus"]) as connection:
-        await connection.ok("CREATE topic=t partitions=3")
+        await connection.create("topic=t partitions=3")
         yield connection
 
 
@@ -147,7 +147,7 @@ async def test_data_and_control_frames(node: RunningNode, client: CursusClient) 
 
 
 async def test_event_streams(client: CursusClient) -> None:
-    await client.ok("CREATE topic=e partitions=1 event_sourcing=true")
+    await client.create("topic=e partitions=1 event_sourcing=true")
     appended = await client.say("APPEND_STREAM topic=e key=k version=1 message=one")
     assert go_fields(appended) == {"version": "1", "offset": "0", "partition": "0"}
     assert python.decode_version_response(await client.say("STREAM_VERSION topic=e key=k")) == 1

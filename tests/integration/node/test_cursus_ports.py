@@ -30,7 +30,7 @@ async def test_health_and_metrics_have_ports_of_their_own(tmp_path: Path) -> Non
         assert (await ask(health, "/live", "POST"))[0] == 405
         assert (await ask(health, "/metrics"))[0] == 404
         async with CursusClient(node.addresses["cursus"]) as client:
-            await client.ok("CREATE t 1")
+            await client.create("t 1")
             await client.produce(batch("t", numbered(1, 5), acks=Acks.ALL))
             assert "ERROR" in await client.say("METADATA topic=none")
             await client.say("JOIN_GROUP t g a")
@@ -101,7 +101,7 @@ async def test_over_tls(tmp_path: Path, certified: Certified) -> None:
     async with lone_node(tmp_path, certified.flags, tls=("cursus",)) as node:
         async with CursusClient(node.addresses["cursus"]) as client:
             encrypt(client, certified)
-            await client.ok("CREATE t 1")
+            await client.create("t 1")
             ack = await client.produce(batch("t", numbered(1, 2000), acks=Acks.ALL))
             assert (ack["status"], ack["last_offset"]) == ("OK", 1999)
             assert len(await client.read("CONSUME t 0 0")) == 2000
@@ -120,7 +120,7 @@ async def test_over_tls_or_not_on_one_port(tmp_path: Path, certified: Certified)
         async with CursusClient(address) as silent, CursusClient(address) as late:
             async with CursusClient(address) as client, CursusClient(address) as plain:
                 encrypt(client, certified)
-                await client.ok("CREATE t 1")
+                await client.create("t 1")
                 await plain.ok("METADATA topic=t")
                 await client.produce(batch("t", numbered(1, 2)))
                 assert len(await plain.read("CONSUME t 0 0")) == 2

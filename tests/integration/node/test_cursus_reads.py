@@ -28,7 +28,7 @@ async def client(node: RunningNode) -> AsyncIterator[CursusClient]:
 
 
 async def test_consume(client: CursusClient) -> None:
-    await client.ok("CREATE topic=orders partitions=2")
+    await client.create("topic=orders partitions=2")
     await client.stream.send_all(framed(b"CONSUME orders 1 0"))
     assert framed(await client.receive()) == FRAMES["T11"]
     await client.stream.send_all(framed(b"CONSUME topic=orders partition=1 offset=0 member=m"))
@@ -52,7 +52,7 @@ async def test_consume(client: CursusClient) -> None:
 
 
 async def test_consume_waits_for_a_first_record(node: RunningNode, client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     async with CursusClient(node.addresses["cursus"]) as producer, trio.open_nursery() as nursery:
         read: list[CursusRecord] = []
 
@@ -79,7 +79,7 @@ async def test_payloads_that_are_no_text(tmp_path: Path, rule: str, shown: list[
         lone_node(tmp_path, {**ONE, "cursus.non_utf8": rule}) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE t 1")
+        await client.create("t 1")
         written = [CursusRecord(payload=each) for each in payloads_]
         await client.produce(batch("t", written))
         assert payloads(await client.read("CONSUME topic=t partition=0 offset=0")) == shown
@@ -91,7 +91,7 @@ async def test_payloads_that_are_no_text(tmp_path: Path, rule: str, shown: list[
 
 
 async def test_stream(node: RunningNode, client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     await client.send(b"STREAM topic=t partition=0 group=g member=m generation=1")
     async with CursusClient(node.addresses["cursus"]) as producer:
         for first in (1, 3):
@@ -115,7 +115,7 @@ async def test_stream(node: RunningNode, client: CursusClient) -> None:
 
 
 async def test_streams_that_cannot_be(client: CursusClient) -> None:
-    await client.ok("CREATE t 1")
+    await client.create("t 1")
     assert await client.say("STREAM none 0 0") == "ERROR: topic_not_found topic=none"
     assert await client.say("STREAM t 5 0") == "ERROR: partition_not_found partition=5"
     await client.send(b"STREAM t 0 0")  # seed dialect, no group
@@ -132,7 +132,7 @@ async def test_a_reset_log_tells_readers_its_range(tmp_path: Path) -> None:
         lone_node(tmp_path, flags) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE t 1")
+        await client.create("t 1")
         for first in range(1, 40):
             await client.produce(batch("t", [CursusRecord(payload=bytes(200))] * first))
         partition = node.node.broker.replicas.table.get("t", 0)  # type: ignore[union-attr]

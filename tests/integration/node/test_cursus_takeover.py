@@ -117,7 +117,7 @@ async def scene(directory: Path) -> AsyncIterator[Scene]:
         addresses = [nodes.up[number].addresses["cursus"] for number in range(3)]
         async with CursusClient(addresses[0]) as any_node:
             for topic in ("in", "out"):
-                await any_node.ok(f"CREATE topic={topic} partitions=1")
+                await any_node.create(f"topic={topic} partitions=1")
                 await nodes.in_sync(topic, 0, 0, 1, 2)
             await any_node.produce(batch("in", numbered(1, 3), acks=Acks.ALL))
             home = (await any_node.ok("FIND_COORDINATOR transactional_id=x"))["coordinator_id"]
@@ -204,7 +204,7 @@ async def test_every_leader_waits_for_what_is_pending(tmp_path: Path, settling: 
     asks the coordinator, and takes no refusal for a group that has committed nothing."""
     async with cluster(tmp_path, 4, THREE) as nodes:
         async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
-            await client.ok("CREATE topic=in partitions=8")
+            await client.create("topic=in partitions=8")
             leaders = (await client.ok("METADATA topic=in"))["leaders"].split(",")
             found = await client.ok("FIND_COORDINATOR group=g")
             home = await client.ok("FIND_COORDINATOR transactional_id=x")

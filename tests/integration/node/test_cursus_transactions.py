@@ -35,7 +35,7 @@ async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
 @pytest.fixture
 async def client(node: RunningNode) -> AsyncIterator[CursusClient]:
     async with CursusClient(node.addresses["cursus"]) as connection:
-        await connection.ok("CREATE topic=t partitions=3")
+        await connection.create("topic=t partitions=3")
         yield connection
 
 
@@ -261,7 +261,7 @@ async def test_an_open_transaction_keeps_nobody_waiting_and_is_aborted_in_time(
         lone_node(tmp_path, flags) as node,
         CursusClient(node.addresses["cursus"]) as client,
     ):
-        await client.ok("CREATE topic=t partitions=3")
+        await client.create("topic=t partitions=3")
         await client.ok("INIT_PRODUCER_ID transactional_id=x")
         who = await begin(client)
         await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=1 message=m")
@@ -279,7 +279,7 @@ async def test_an_open_transaction_keeps_nobody_waiting_and_is_aborted_in_time(
 async def test_what_was_committed_survives_a_restart_and_v1_reads_it(tmp_path: Path) -> None:
     async with cluster(tmp_path, 1, ONE) as nodes:
         async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
-            await client.ok("CREATE topic=t partitions=3")
+            await client.create("topic=t partitions=3")
             await client.ok("INIT_PRODUCER_ID transactional_id=x")
             who = await begin(client)
             await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=1 message=kept")
@@ -304,7 +304,7 @@ async def test_coordinators_are_found_and_followed(tmp_path: Path) -> None:
     async with cluster(tmp_path, 3, THREE) as nodes:
         clients = [CursusClient(nodes.up[number].addresses["cursus"]) for number in range(3)]
         async with clients[0] as one, clients[1] as two, clients[2] as three:
-            await one.ok("CREATE topic=t partitions=3")
+            await one.create("topic=t partitions=3")
             await nodes.in_sync("t", 0, 0, 1, 2)
             found = [
                 await each.ok("FIND_COORDINATOR transactional_id=x") for each in (one, two, three)
