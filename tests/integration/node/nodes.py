@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 import trio
 
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, error_for
 from paceline.types import NodeId
 from paceline.wire.cursus.compression import CompressorRegistry
 from paceline.wire.native.data import (
@@ -374,20 +374,26 @@ class Cluster:
     async def partition(
         self, topic: str, partition: int, *, via: int | None = None
     ) -> PartitionInfo:
-        """Leader and replicas as node ``via`` (or any that serves) knows them."""
+        """Leader and replicas as node ``via`` (or any that serves) knows them: what another node
+        has just done, or was told, it may not know yet. Raises the error of a topic that is not
+        known there."""
         reply = await self.metadata(min(self.up) if via is None else via, topic)
         [info] = reply.topics
-        assert not info.error, f"{topic}: error {info.error}"
+        if info.error:
+            raise error_for(info.error, f"{topic}, as node {via} knows it")
         return next(each for each in info.partitions if each.partition == partition)
 
     async def leader(self, topic: str, partition: int) -> int:
-        """The node that leads; waits until one does, and knows it."""
+        """The node that leads; waits until one does, and every node that serves knows it."""
 
-        async def led() -> PartitionInfo | None:
-            info = await self.partition(topic, partition)
-            return info if info.leader in self.up else None
+        async def led() -> int | None:
+            told = {
+                (await self.partition(topic, partition, via=number)).leader
+                for number in sorted(self.up)
+            }
+            return told.pop() if len(told) == 1 and told <= self.up.keys() else None
 
-        return (await self.wait_for(f"{topic}/{partition} has a leader", led)).leader
+        return await self.wait_for(f"{topic}/{partition} has a leader", led)
 
     async def describe(self, topic: str, partition: int) -> PartitionDescription:
         """Offsets and the replicas' progress, from the partition's leader once there is one."""

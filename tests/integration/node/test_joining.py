@@ -101,7 +101,11 @@ async def test_a_node_that_is_gone_for_good_is_forgotten(tmp_path) -> None:
     """As a broker, and as a member of the quorum; its directory does not come back."""
     async with cluster(tmp_path) as nodes:
         await nodes.start(3, cluster__bootstrap=nodes.bootstrap)
-        assert (await nodes.status(0)).learners == (3,)
+
+        async def listed() -> bool:
+            return (await nodes.status(0)).learners == (3,)
+
+        await nodes.wait_for("node 0 knows of node 3", listed)
         async with NativeConnection(nodes.up[0].addresses["native"]) as native:
 
             async def unregister(number: int) -> None:

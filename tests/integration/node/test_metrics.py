@@ -23,7 +23,7 @@ from paceline.wire.native.data import (
 )
 from paceline.wire.records import Record
 from tests.integration.node.native import NativeConnection
-from tests.integration.node.nodes import HANG_S, Address, V1Client, cluster, lone_node
+from tests.integration.node.nodes import HANG_S, Address, Cluster, V1Client, cluster, lone_node
 
 ALONE = {
     "topics.partitions": "1",
@@ -88,6 +88,20 @@ async def scrape(address: Address) -> Scrape:
 
 def batch_of(count: int) -> bytearray:
     return build_batch([Record(-1, 1_700_000_000_000, b"k", b"value") for _ in range(count)])
+
+
+async def shown_as_committed(
+    nodes: Cluster, number: int, topic: str, partition: int, end: int
+) -> None:
+    """Wait until a node's own replica knows everything below ``end`` to be committed. Followers
+    learn it after those who wait for it, and the listeners would ask the leader."""
+
+    async def known() -> bool:
+        found = await scrape(nodes.up[number].addresses["http"])
+        place = {"topic": topic, "partition": str(partition)}
+        return found.one("partition_high_watermark", **place) == end
+
+    await nodes.wait_for(f"node {number} knows {topic}/{partition} to be committed", known)
 
 
 async def fetch(connection: NativeConnection, topic: str, offset: int) -> FetchReply:
@@ -174,8 +188,9 @@ async def test_a_deleted_topic_leaves_no_series(tmp_path) -> None:
     async with (
         lone_node(tmp_path, ALONE) as node,
         NativeConnection(node.addresses["native"]) as native,
+        V1Client(node.v1) as v1,
     ):
-        await V1Client.ask_once(node.v1, b"V1|1|PRODUCE|brief k:v\n")
+        await v1.ok("PRODUCE", "brief k:v")
         assert 'topic="brief"' in (await scrape(node.addresses["http"])).text
         await native.call(NativeApi.DELETE_TOPIC, DeleteTopic("brief"), Done)
         assert "brief" not in (await scrape(node.addresses["http"])).text
@@ -183,8 +198,8 @@ async def test_a_deleted_topic_leaves_no_series(tmp_path) -> None:
 
 async def test_series_of_single_partitions_can_be_left_out(tmp_path) -> None:
     flags = {**ALONE, "metrics.per_partition": "false"}
-    async with lone_node(tmp_path, flags) as node:
-        await V1Client.ask_once(node.v1, b"V1|1|PRODUCE|orders k:v\n")
+    async with lone_node(tmp_path, flags) as node, V1Client(node.v1) as v1:
+        await v1.ok("PRODUCE", "orders k:v")
         seen = await scrape(node.addresses["http"])
         assert not seen.find("partition_high_watermark")
         assert seen.one("records_appended_total", topic="orders") == 1

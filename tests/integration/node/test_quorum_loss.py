@@ -14,7 +14,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, Cluster, cluster
-from tests.integration.node.test_metrics import scrape
+from tests.integration.node.test_metrics import shown_as_committed
 from tests.integration.node.test_v1_cluster import create, key_of
 from tests.integration.node.test_v1_invariants import TIMEOUT
 
@@ -42,7 +42,7 @@ async def test_without_a_majority_nothing_is_acknowledged_and_it_heals_by_itself
         for partition in range(3):
             await _first(nodes, partition)
             # Seen as committed here too, so that this node may show it all alone.
-            await _shown_here(nodes, left, partition)
+            await shown_as_committed(nodes, left, "orders", partition, 1)
         dead = [number for number in range(3) if number != left]
         await nodes.crash(*dead)
         refused = await _refuse(nodes, left)
@@ -79,18 +79,6 @@ async def _first(nodes: Cluster, partition: int) -> None:
 
         # It hosts the partition a moment after it was made leader.
         await nodes.wait_for(f"orders/{partition} takes writes", stored)
-
-
-async def _shown_here(nodes: Cluster, number: int, partition: int) -> None:
-    """Wait until a node's own replica knows the first record to be committed, by its metrics: its
-    V1 listener would ask the leader."""
-
-    async def known() -> bool:
-        found = await scrape(nodes.up[number].addresses["http"])
-        place = {"topic": "orders", "partition": str(partition)}
-        return found.one("partition_high_watermark", **place) == 1
-
-    await nodes.wait_for(f"node {number} knows orders/{partition} to be committed", known)
 
 
 async def _refuse(nodes: Cluster, left: int) -> list[str]:

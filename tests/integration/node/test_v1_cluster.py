@@ -12,6 +12,7 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.v1.partitioner import partition_for
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, V1Client, cluster
+from tests.integration.node.test_metrics import shown_as_committed
 
 NODES = (0, 1, 2)
 NO_LEADER = "ERR|NOT_LEADER|partition leader unavailable on this broker"
@@ -149,7 +150,7 @@ async def test_fencing_a_real_node_moves_its_leaderships_away(tmp_path) -> None:
             await client.ok("ADMIN_FENCE_BROKER", "1")
             assert (await client.ok("ADMIN_GET_METADATA"))["fenced"] == "[1]"
             for partition in range(3):
-                info = await nodes.partition("orders", partition)
+                info = await nodes.partition("orders", partition, via=1)
                 assert info.leader in (0, 2)
                 assert 1 in info.isr, "it goes on following"
                 await client.ok("PRODUCE", f"orders {key_of(partition)}:v acks=all")
@@ -199,6 +200,7 @@ async def test_a_follower_mark_counts_on_its_node_only(tmp_path) -> None:
         await nodes.in_sync("orders", 0, 0, 1, 2)
         await nodes.restart(marked)
         await nodes.in_sync("orders", 0, 0, 1, 2)
+        await shown_as_committed(nodes, marked, "orders", 0, 3)
         async with nodes.v1(marked) as client:
             assert await client.call("PRODUCE", "orders k:v") == NO_LEADER, "a mark outlives it"
             told = await client.call("SET_PARTITION_ROLE", "orders 0 leader")
@@ -222,7 +224,7 @@ async def test_marking_the_leader_moves_leadership_and_marking_all_ends_it(tmp_p
             for number in free:
                 async with nodes.v1(number) as client:
                     await client.ok("PRODUCE", f"orders k:{number} acks=all")
-        info = await nodes.partition("orders", 0)
+        info = await nodes.partition("orders", 0, via=marked[-1])
         assert (info.leader, sorted(info.isr)) == (-1, [0, 1, 2]), "marked nodes stay in sync"
         async with nodes.v1(0) as client:
             # Without a leader a replica still shows what it knows to be committed (8.2).
@@ -247,10 +249,10 @@ async def test_a_refused_leader_changes_nothing(tmp_path) -> None:
         async with nodes.v1(marked) as client:
             await client.ok("SET_PARTITION_ROLE", "orders 0 follower")
             await client.ok("ADMIN_FENCE_BROKER", str(marked))
-            before = await nodes.partition("orders", 0)
+            before = await nodes.partition("orders", 0, via=marked)
             told = await client.call("SET_PARTITION_ROLE", "orders 0 leader")
             assert told.startswith("ERR|BAD_REQUEST|"), told
-            assert await nodes.partition("orders", 0) == before
+            assert await nodes.partition("orders", 0, via=marked) == before
             assert await client.call("PRODUCE", "orders k:v") == NO_LEADER, "the mark stays"
             await client.ok("ADMIN_UNFENCE_BROKER", str(marked))
             await client.ok("SET_PARTITION_ROLE", "orders 0 leader")
