@@ -32,6 +32,8 @@ from paceline.wire.native.api import NativeApi
 from tests.unit.client.broker import Cluster
 
 ORDERS = TopicPartition("orders", 0)
+HANG_S = 60.0
+"""Nothing here takes this long; it bounds a hang."""
 
 
 class Brokers:
@@ -44,7 +46,7 @@ class Brokers:
         ready = threading.Event()
         self._thread = threading.Thread(target=trio.run, args=(self._main, ready))
         self._thread.start()
-        assert ready.wait(10)
+        assert ready.wait(HANG_S)
 
     async def _main(self, ready: threading.Event) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -205,6 +207,6 @@ def test_a_forgotten_client_does_not_keep_the_interpreter(brokers: Brokers) -> N
         "producer = client.producer()\n"
         "producer.send('orders', b'x', partition=0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], timeout=30, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", program], timeout=HANG_S, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
     assert brokers.cluster.topics["orders"][0].values() == [b"x"]

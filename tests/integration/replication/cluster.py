@@ -53,6 +53,8 @@ from paceline_node.storage.disk import RealDisk
 CLUSTER = UUID(int=99)
 SECRET = Secret(bytes(range(32)))
 LOOPBACK = "127.0.0.1"
+HANG_S = 60.0
+"""Nothing here takes this long; it bounds a hang."""
 M = TypeVar("M", bound=Message)
 
 SETTINGS = ReplicationSettings(
@@ -377,7 +379,7 @@ class TestCluster:
     def elect_uncleanly(self, topic: str, node: int) -> None:
         self.authority.decide(None, admin.ElectLeader(topic, 0, NodeId(node), unclean=True))
 
-    async def wait(self, condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    async def wait(self, condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
         """Return once ``condition`` holds. Fails with the state of all partitions."""
         with trio.move_on_after(timeout_s):
             while not condition():  # noqa: ASYNC110  conditions span nodes: no one event tells

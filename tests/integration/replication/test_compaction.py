@@ -6,8 +6,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from paceline.wire.batch import build_batch, iter_batches
 from paceline.wire.records import Record, decode_records
 from paceline_node.replication.compaction import CompactionSettings
@@ -22,8 +20,6 @@ from tests.integration.replication.cluster import (
     running_cluster,
 )
 from tests.integration.replication.test_replication import settled
-
-pytestmark = pytest.mark.timeout(60)
 
 COMPACTING = replace(SETTINGS, compaction=CompactionSettings(check_s=0.02))
 KEYS = 8

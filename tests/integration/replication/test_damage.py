@@ -19,8 +19,6 @@ from paceline_node.storage.producers import ProducerTable
 from tests.integration.replication.cluster import TestCluster, batch, produce, running_cluster
 from tests.integration.replication.test_replication import settled, values
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class BrokenSyncDisk:
     """The real disk, whose syncs fail once told to."""

@@ -36,8 +36,6 @@ from tests.integration.replication.cluster import (
 from tests.integration.replication.test_damage import flip, written
 from tests.integration.replication.test_replication import settled, values
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def followers(cluster: TestCluster, leader: Partition) -> list[TestNode]:
     return [node for node in cluster.nodes.values() if node.node_id != leader.leader]

@@ -32,8 +32,6 @@ from tests.integration.replication.cluster import (
     running_cluster,
 )
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def values(partition: Partition, *, from_follower: bool = False) -> list[bytes | None]:
     """All committed values, as a consumer reads them."""
