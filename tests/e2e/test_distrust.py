@@ -151,7 +151,7 @@ def test_a_log_that_does_not_say_whose_it_is_goes_by_its_name(
     else:
         metadata.unlink()
     story.start_liar_first()
-    assert story.leader() == story.liar
+    wait_until("it leads", lambda: story.leader() == story.liar)
     story.finish()
 
 
