@@ -242,6 +242,7 @@ async def test_failed_sync_ends_the_node_and_acknowledges_nothing(tmp_path: Path
         leader = cluster.leader("t")
         assert leader is not None
         await produce(leader, batch(b"good"))
+        await settled(cluster, "t")  # whoever leads next knows it to be committed, too
         disks[0].broken = True
         node = cluster.nodes[2]
         before = leader.high_watermark
