@@ -24,7 +24,7 @@ from tests.integration.node.nodes import (
 )
 
 THREE = {"topics.replication_factor": "3", "topics.min_insync_replicas": "2"}
-CREATE = "CREATE topic=t partitions=1 event_sourcing=true"
+EVENTS = "topic=t partitions=1 event_sourcing=true"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def node(tmp_path: Path) -> AsyncIterator[RunningNode]:
 @pytest.fixture
 async def client(node: RunningNode) -> AsyncIterator[CursusClient]:
     async with CursusClient(node.addresses["cursus"]) as connection:
-        await connection.ok(CREATE)
+        await connection.create(EVENTS)
         yield connection
 
 
@@ -154,7 +154,7 @@ async def test_a_restart_rebuilds_the_index_from_the_log(tmp_path: Path) -> None
             running(node, tmp_path) as up,
             CursusClient(up.addresses["cursus"]) as client,
         ):
-            await client.ok(CREATE)
+            await client.create(EVENTS)
             if life == 1:
                 for version in (1, 2, 3):
                     await append(client, "k", version)
@@ -170,7 +170,7 @@ async def test_a_restart_rebuilds_the_index_from_the_log(tmp_path: Path) -> None
 async def test_streams_survive_their_leader(tmp_path: Path) -> None:
     async with cluster(tmp_path, 3, THREE) as nodes:
         async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
-            await client.ok(CREATE)
+            await client.create(EVENTS)
         await nodes.in_sync("t", 0, 0, 1, 2)
         leader = await nodes.leader("t", 0)
         other = (leader + 1) % 3
