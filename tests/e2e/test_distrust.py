@@ -136,7 +136,7 @@ def test_what_one_disk_lost_comes_from_the_other(
     story = Story(dying_cluster, spoil.__name__.replace("_", "-"), "segment.bytes=2048")
     spoil(story)
     story.start_liar_first()
-    assert story.leader() == NO_NODE
+    wait_until("nobody leads", lambda: story.leader() == NO_NODE)
     story.finish()
 
 
@@ -165,5 +165,5 @@ def test_without_a_checkpoint_nobody_is_sure(dying_cluster: Cluster, which: Offs
     for name in which.files:
         _flip(story.data / name, 20)
     story.start_liar_first()
-    assert story.leader() == NO_NODE
+    wait_until("nobody leads", lambda: story.leader() == NO_NODE)
     story.finish()

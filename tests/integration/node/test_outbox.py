@@ -25,7 +25,8 @@ ASKED = 10
 @pytest.mark.parametrize(("limit", "ends"), [(16 * MIB, True), (64 * MIB, False)])
 async def test_answers_that_pile_up(tmp_path, limit: int, ends: bool) -> None:
     async with lone_node(tmp_path, {**ALONE, "limits.outbox_bytes": str(limit)}) as node:
-        await V1Client.ask_once(node.v1, b"V1|1|PRODUCE|orders k:v\n")
+        async with V1Client(node.v1) as v1:
+            await v1.ok("PRODUCE", "orders k:v")
         async with NativeConnection(node.addresses["native"]) as native:
             large = build_batch([Record(-1, 1_700_000_000_000, b"k", b"x" * (MIB - 200))])
             for _ in range(STORED):
