@@ -15,6 +15,7 @@ from paceline.errors import (
     ErrorCode,
     InvalidTransactionState,
     NotCoordinator,
+    NotLeader,
     PacelineError,
     ProducerFenced,
     SinkFenced,
@@ -29,7 +30,7 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.records import Record, decode_records
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.native import request as framed
-from tests.integration.node.nodes import V1Client, lone_node
+from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 
 ONE = {
     "topics.partitions": "2",
@@ -117,13 +118,24 @@ class Writer:
 
 
 async def plain(native: NativeConnection, value: bytes) -> None:
-    """A record of partition 0 outside of any transaction; the topic is there then."""
+    """A record of partition 0 outside of any transaction; the topic is there then, and led."""
     request = data.MetadataRequest(("orders",), True)
     await native.call(NativeApi.METADATA, request, data.MetadataReply)
+    for partition in (0, 1):
+        await led(native, partition)
     batch = build_batch([Record(-1, 1_700_000_000_000, None, value)])
-    while (result := await native.produce("orders", 0, batch)).error:
-        assert result.error == ErrorCode.NOT_LEADER_OR_FOLLOWER, result
-        await trio.sleep(0.02)
+    assert (await native.produce("orders", 0, batch)).error == 0
+
+
+async def led(native: NativeConnection, partition: int) -> None:
+    """Wait until the node leads a partition."""
+    with trio.fail_after(HANG_S):
+        while True:
+            try:
+                await native.describe("orders", partition)
+                return
+            except NotLeader:
+                await trio.sleep(0.02)
 
 
 async def fetch(
