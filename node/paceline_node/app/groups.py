@@ -7,6 +7,7 @@ import math
 import structlog
 import trio
 
+from paceline.types import NodeId
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.topic import StateTopic
@@ -56,6 +57,8 @@ class GroupRoom:
         metadata: MetadataStore,
     ) -> None:
         self._env = env
+        self._node_id = NodeId(settings.node.id)
+        self._metadata = metadata
         self._found = FoundFiles()
         self._log = structlog.get_logger(component="groups")
         self.limits = limits = group_limits(settings)
@@ -108,7 +111,13 @@ class GroupRoom:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.machines.run)
             task_status.started()
-            await GroupFiles(self._env, self.machines, self._found).run()
+            await GroupFiles(self._env, self.machines, self._found, self._assigned).run()
+
+    def _assigned(self) -> list[int]:
+        """The partitions of which this node has a replica, or is about to make one."""
+        topic = self._metadata.image.find_topic(GROUPS_TOPIC)
+        partitions = {} if topic is None else topic.partitions
+        return [number for number, each in partitions.items() if self._node_id in each.replicas]
 
 
 def _partition_count(image: Image, topic: str) -> int:

@@ -11,7 +11,7 @@ written over before every partition here has begun, and then the found files are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -102,11 +102,19 @@ class _View:
 
 
 class GroupFiles:
-    """Writes the files of one node."""
+    """Writes the files of one node. ``assigned``: the partitions of ``__groups`` that the metadata
+    give it, whether their logs are there yet or not."""
 
-    def __init__(self, env: Env, machines: StateTopic[GroupEngine], found: FoundFiles) -> None:
+    def __init__(
+        self,
+        env: Env,
+        machines: StateTopic[GroupEngine],
+        found: FoundFiles,
+        assigned: Callable[[], Collection[int]],
+    ) -> None:
         self._env = env
         self._machines = machines
+        self._assigned = assigned
         self._found: FoundFiles | None = found
         self._shown = -1
         self._shown_beats = -1
@@ -133,10 +141,15 @@ class GroupFiles:
 
     @property
     def _has_begun(self) -> bool:
-        """Whether every partition here has its first record: before, files that were found may be
-        needed yet."""
-        hosted = list(self._machines.machines())
-        return bool(hosted) and all(engine.store.begun is not None for _, _, engine in hosted)
+        """Whether every partition that is to be here has its first record: before, files that were
+        found may be needed yet."""
+        begun = {
+            number
+            for number, _, engine in self._machines.machines()
+            if engine.store.begun is not None
+        }
+        assigned = self._assigned()
+        return bool(assigned) and begun.issuperset(assigned)
 
     def _settle(self, found: FoundFiles) -> None:
         """Say what became of files that were found, and keep them under another name."""

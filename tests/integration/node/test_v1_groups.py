@@ -6,6 +6,8 @@ commands' arguments and payloads, and the error codes, and nothing else of Pacel
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import json
 import shutil
 from functools import partial
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 import trio
 
 from paceline_node.app.node import Node
@@ -20,7 +23,10 @@ from paceline_node.groups.file_task import INTERNAL_PARTITIONS as GROUP_PARTITIO
 from paceline_node.groups.files import GROUPS_FILE, OFFSETS_FILE, BadFile
 from paceline_node.groups.keys import GROUPS_TOPIC, partition_of
 from paceline_node.groups.v1_groups import v1_key
+from paceline_node.storage.disk import RealDisk
+from tests.integration.faults.faulty import FaultyDisk
 from tests.integration.node.nodes import (
+    HANG_S,
     Cluster,
     V1Client,
     cluster,
@@ -247,16 +253,25 @@ async def test_every_node_shows_the_files_of_the_seed(tmp_path) -> None:
             assert all(each["last_heartbeat_unix_ms"] > 1_700_000_000_000 for each in members)
 
 
+OLD_GROUPS = (
+    '{"g1":{"topic":"orders","generation":7,"assignor":"range","member_order":["c1"],'
+    '"assignments":{"c1":[0,1,2]},"members":[{"consumer_id":"c1","last_heartbeat_unix_ms":1}]},'
+    '"idle":{"topic":"t","generation":0,"member_order":null,"assignments":null,"members":null}}\n'
+)
+OLD_OFFSETS = '{"g1":{"orders":{"0":11,"2":13}},"g2":{"t":{"0":1}}}\n'
+
+
+def leave_old_files(directory: Path) -> Path:
+    """What an older broker left where node 0 will be; the place."""
+    place = data_dir(directory, 0)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / GROUPS_FILE).write_text(OLD_GROUPS)
+    (place / OFFSETS_FILE).write_text(OLD_OFFSETS)
+    return place
+
+
 async def test_files_of_an_older_broker_are_taken_over_once(tmp_path) -> None:
-    directory = data_dir(tmp_path, 0)
-    directory.mkdir(parents=True, exist_ok=True)
-    old_groups = (
-        '{"g1":{"topic":"orders","generation":7,"assignor":"range","member_order":["c1"],'
-        '"assignments":{"c1":[0,1,2]},"members":[{"consumer_id":"c1","last_heartbeat_unix_ms":1}]},'
-        '"idle":{"topic":"t","generation":0,"member_order":null,"assignments":null,"members":null}}'
-    )
-    (directory / GROUPS_FILE).write_text(old_groups + "\n")
-    (directory / OFFSETS_FILE).write_text('{"g1":{"orders":{"0":11,"2":13}},"g2":{"t":{"0":1}}}\n')
+    directory = leave_old_files(tmp_path)
     (port,) = free_ports(1)
     await format_nodes(tmp_path, [port])
 
@@ -271,11 +286,43 @@ async def test_files_of_an_older_broker_are_taken_over_once(tmp_path) -> None:
         assert (await client.ok("JOIN", "idle t c"))["generation"] == "2"
         await client.ok("COMMIT", "g1 orders c1 7 0 12")
         await shows_offset(tmp_path, "g1", 12)
-        assert (directory / (GROUPS_FILE + ".imported")).read_text() == old_groups + "\n"
+        assert (directory / (GROUPS_FILE + ".imported")).read_text() == OLD_GROUPS
     # What the files say later does not matter: the log is the truth.
     (directory / OFFSETS_FILE).write_text('{"g1":{"orders":{"0":1}}}\n')
     async with running(node(), tmp_path) as up, V1Client(up.v1) as client:
         assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "12"
+
+
+async def test_files_are_kept_until_each_partition_has_taken_its_part(tmp_path) -> None:
+    """There was no room for one of the logs: what belongs there was said to be left, and both files
+    were put aside and written over without it."""
+    place = leave_old_files(tmp_path)
+    (port,) = free_ports(1)
+    await format_nodes(tmp_path, [port])
+    late = partition_of(v1_key("g1"), GROUP_PARTITIONS)
+    assert late != partition_of(v1_key("g2"), GROUP_PARTITIONS)
+    plain = make_node(tmp_path, 0, listener_ports(port), {})
+    assert isinstance(plain._env.disk, RealDisk)
+    disk = FaultyDisk(plain._env.disk)
+    disk.broken = lambda path: path.startswith(f"topics/{GROUPS_TOPIC}-{late}.")
+    disk.write_error = errno.ENOSPC
+    node = Node(plain._settings, dataclasses.replace(plain._env, disk=disk))
+    with structlog.testing.capture_logs() as logs:
+        async with running(node, tmp_path) as up, V1Client(up.v1) as client:
+            assert (await client.ok("OFFSET", "g2 t 0"))["offset"] == "1"
+            with trio.fail_after(HANG_S):
+                # It is tried once a second, as often as the files are looked after.
+                while len(disk.refused_writes) < 5:  # noqa: ASYNC110  a disk tells nobody
+                    await trio.sleep(0.05)
+            assert (place / GROUPS_FILE).read_text() == OLD_GROUPS
+            assert (place / OFFSETS_FILE).read_text() == OLD_OFFSETS
+            disk.write_error = 0
+            assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "11"
+            assert await client.call("HEARTBEAT", "g1 orders c1 7") == "OK|heartbeat=ok"
+            await client.ok("COMMIT", "g1 orders c1 7 0 12")
+            await shows_offset(tmp_path, "g1", 12)
+            assert (place / (OFFSETS_FILE + ".imported")).read_text() == OLD_OFFSETS
+    assert not [each for each in logs if "not taken over" in each["event"]]
 
 
 async def in_time(nodes: Cluster, client: V1Client, command: str, args: str) -> dict[str, str]:
