@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -24,12 +25,13 @@ from paceline.errors import (
     IllegalGeneration,
     PacelineError,
     RebalanceInProgress,
+    RemoteProtocolError,
     UnknownMember,
     UnknownTopicOrPartition,
     error_for,
 )
 from paceline.types import TopicPartition
-from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
+from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Partitions, Subscription
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import (
     NO_GENERATION,
@@ -232,7 +234,7 @@ class Membership:
         self.generation = joined.generation
         if leads and joined.keep_assignment:
             self._counts = await self._count_assigned(joined)
-        partitions = Assignment.from_bytes(synced.assignment).partitions
+        partitions = _assigned(synced.assignment)
         return sorted(TopicPartition(t, p) for t, numbers in partitions.items() for p in numbers)
 
     async def _ask_to_join(self) -> GroupJoined:
@@ -259,7 +261,7 @@ class Membership:
 
     async def _assign(self, joined: GroupJoined) -> tuple[MemberAssignment, ...]:
         """The leader's part: who reads what."""
-        members = [_view(member) for member in joined.members]
+        members = _views(joined)
         topics = sorted({topic for member in members for topic in member.topics})
         self._counts = await self._count(topics)
         found = Assignor(joined.protocol).assign(members, self._counts)
@@ -282,7 +284,7 @@ class Membership:
     async def _count_assigned(self, joined: GroupJoined) -> Counts:
         """The partitions of each topic that an assignment made before this member came back has
         given out; those there are now where nobody says."""
-        topics = {topic for member in joined.members for topic in _view(member).topics}
+        topics = {topic for member in _views(joined) for topic in member.topics}
         request = DescribeGroup(self._coordinator.group)
         try:
             group = await self._coordinator.call(
@@ -372,6 +374,24 @@ class Membership:
                 raise
         self._wanted = trio.Event()
         return True
+
+
+def _views(joined: GroupJoined) -> list[MemberView]:
+    """The members whose subscriptions can be read. One whose cannot gets no partitions; if it ended
+    the leader, it would end every member in turn."""
+    views = []
+    for member in joined.members:
+        with suppress(RemoteProtocolError):
+            views.append(_view(member))
+    return views
+
+
+def _assigned(assignment: bytes) -> Partitions:
+    """Nothing, where a leader's bytes are no assignment: the next leader may do better."""
+    try:
+        return Assignment.from_bytes(assignment).partitions
+    except RemoteProtocolError:
+        return {}
 
 
 def _view(member: JoinedMember) -> MemberView:

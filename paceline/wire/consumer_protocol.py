@@ -51,13 +51,14 @@ class Subscription:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Subscription:
-        """Of any version from 0. Raises RemoteProtocolError."""
+        """Of any version from 0. What a version has more than the one before may be missing: some
+        clients name a version and stop where an older one does. Raises RemoteProtocolError."""
         reader = _Reader(data, "subscription")
         version = reader.i16()
         topics = tuple([reader.text() for _ in range(reader.count())])
         user_data = reader.nullable()
-        owned = reader.partitions() if version >= 1 else {}
-        generation = reader.i32() if version >= 2 else -1
+        owned = reader.partitions() if version >= 1 and reader.left else {}
+        generation = reader.i32() if version >= 2 and reader.left else -1
         return cls(topics, user_data, owned, generation)
 
 
@@ -80,9 +81,9 @@ def _without_ownership(data: bytes) -> tuple[bytes, bytes]:
         reader.text()
     reader.nullable()
     start = reader.at
-    if version >= 1:
+    if version >= 1 and reader.left:
         reader.partitions()
-    if version >= 2:
+    if version >= 2 and reader.left:
         reader.i32()
     return data[:start], data[reader.at :]
 
@@ -153,6 +154,11 @@ class _Reader:
     def at(self) -> int:
         """How many bytes have been read."""
         return self._at
+
+    @property
+    def left(self) -> int:
+        """How many have not."""
+        return len(self._data) - self._at
 
     def i16(self) -> int:
         number: int = _I16.unpack(self._take(_I16.size))[0]

@@ -21,16 +21,37 @@ from paceline.client import (
     membership,
     offsets,
 )
-from paceline.errors import CoordinatorNotAvailable, PacelineError
+from paceline.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    NotCoordinator,
+    PacelineError,
+    RebalanceInProgress,
+)
 from paceline.types import TopicPartition
+from paceline.wire.consumer_protocol import Subscription
 from paceline.wire.native.api import NativeApi
-from paceline.wire.native.groups import CommitOffsets
+from paceline.wire.native.groups import (
+    CommitOffsets,
+    GroupJoined,
+    GroupLeft,
+    GroupProtocol,
+    GroupSynced,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    MemberAssignment,
+    SyncGroup,
+)
 from tests.integration.client.test_groups import FLAGS, QUICK, Reader, Told, until
+from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import cluster, lone_node
 
 pytestmark = pytest.mark.timeout(120)
 
 SHORT = GroupSettings(session_timeout_s=1, rebalance_timeout_s=20, auto_commit_s=0.2)
+PATIENT = GroupSettings(session_timeout_s=6, rebalance_timeout_s=20)
 
 
 class Slow(Told):
@@ -121,6 +142,84 @@ async def test_a_deleted_topic_ends_no_reader_of_others(
         await client.admin.create_topic("b", partitions=1, replication_factor=1)
         await write(client, "b", 0, 7)
         await until(lambda: ("b", b"7") in seen)
+        nursery.cancel_scope.cancel()
+
+
+ODD_MEMBERS = {
+    "garbage": b"\xff\xff\xff",
+    "nothing": b"",
+    "version 1 as if it were 0": b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff",
+    "a name too long": Subscription(("orders", "x" * 300)).to_bytes(),
+    "a name that is none": Subscription(("orders", "no topic!")).to_bytes(),
+    "no name": Subscription(("orders", "")).to_bytes(),
+    "what it cannot have owned": Subscription(
+        ("orders",), None, {"orders": (-5, 2**31 - 1)}, 3
+    ).to_bytes(),
+}
+
+
+class OddMember:
+    """Joins by hand, and tells the others nonsense where it leads."""
+
+    def __init__(self, native: NativeConnection, said: bytes) -> None:
+        self._native = native
+        self._protocols = tuple(GroupProtocol(each.value, said) for each in QUICK.assignors)
+        self._id = ""
+
+    async def join(self) -> bool:
+        """Whether it leads."""
+        while True:
+            request = JoinGroup("g", self._id, 6000, 20_000, "consumer", self._protocols)
+            try:
+                joined = await self._native.call(NativeApi.JOIN_GROUP, request, GroupJoined)
+            except (CoordinatorLoadInProgress, NotCoordinator):
+                await trio.sleep(0.02)  # no node coordinates yet
+                continue
+            self._id = joined.member_id
+            if joined.error:
+                assert joined.error == ErrorCode.MEMBER_ID_REQUIRED
+                continue
+            nonsense = [MemberAssignment(each.member_id, b"\xff\xff") for each in joined.members]
+            sync = SyncGroup("g", joined.generation, self._id, tuple(nonsense))
+            try:
+                await self._native.call(NativeApi.SYNC_GROUP, sync, GroupSynced)
+            except RebalanceInProgress:
+                continue
+            return joined.leader == self._id
+
+    async def leave(self) -> None:
+        leave = LeaveGroup("g", (LeavingMember(self._id),))
+        await self._native.call(NativeApi.LEAVE_GROUP, leave, GroupLeft)
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("said", ODD_MEMBERS.values(), ids=ODD_MEMBERS.keys())
+async def test_what_one_member_says_ends_no_other(tmp_path: Path, said: bytes, leads: bool) -> None:
+    """It ended the member that led, then the one that led in its place, and so all of them."""
+    async with (
+        lone_node(tmp_path, FLAGS) as node,
+        connect(node.native) as client,
+        NativeConnection(node.addresses["native"]) as native,
+        trio.open_nursery() as nursery,
+    ):
+        await client.admin.create_topic("orders", partitions=4, replication_factor=1)
+        odd = OddMember(native, said)
+        readers = [Reader(client, PATIENT) for _ in range(2)]
+        if leads:
+            assert await odd.join()
+        for reader in readers:
+            nursery.start_soon(reader.run)
+        if leads:
+            while not all(reader.told.calls for reader in readers):
+                await odd.join()
+        else:
+            await until(lambda: sum(len(each.told.owned) for each in readers) == 4)
+            await odd.join()
+        await odd.leave()
+        for partition in range(4):
+            await write(client, "orders", partition, partition)
+        await until(lambda: len({each for reader in readers for each in reader.seen}) == 4)
+        assert [reader.error for reader in readers] == [None, None]
         nursery.cancel_scope.cancel()
 
 

@@ -79,3 +79,14 @@ def test_what_a_member_owned_is_not_what_it_asks_for() -> None:
     assert not says_the_same(asked, b"\x00\x00")
     assert says_the_same(b"junk", b"junk")
     assert not says_the_same(b"junk", b"junk2")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_what_newer_versions_append_may_be_missing(version: int) -> None:
+    """Some clients name a version and end where an older one does."""
+    older = Subscription(("orders",), b"said").to_bytes()[:-8]
+    said = Subscription.from_bytes(version.to_bytes(2, "big") + older[2:])
+    assert said == Subscription(("orders",), b"said")
+    owned = Subscription(("orders",), None, {"orders": (1,)}).to_bytes()[:-4]
+    said = Subscription.from_bytes(version.to_bytes(2, "big") + owned[2:])
+    assert said.owned == {"orders": (1,)}
