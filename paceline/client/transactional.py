@@ -47,7 +47,7 @@ from paceline.wire.native.transactions import (
     TransactionEnded,
 )
 
-_FENCING = (ProducerFenced, InvalidProducerEpoch, InvalidProducerMapping)
+_FENCING = (ProducerFenced, InvalidProducerEpoch)
 
 
 class _State(enum.Enum):
@@ -90,6 +90,7 @@ class TransactionalProducer(Producer):
         self._identity = Identity(-1, -1)
         self._state = _State.READY
         self._is_ending = False
+        self._may_be_committed = False
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -98,13 +99,14 @@ class TransactionalProducer(Producer):
         await self._sender.run()
 
     async def init(self) -> None:
-        """Take the id over: whoever had it is fenced, what it left open is aborted first. Raises
+        """Take the id over: whoever had it is fenced, what it left open is aborted first. Later on
+        only what this producer had itself: ProducerFenced where another has it. Raises
         InvalidTransactionTimeout, AuthorizationFailed; the last error after the operation timeout.
         """
         timeout_ms = int(self._transactional.transaction_timeout_s * 1000)
         reply = await self._coordinator.call(
             NativeApi.INIT_PRODUCER,
-            InitProducer(self.transactional_id, timeout_ms),
+            InitProducer(self.transactional_id, timeout_ms, *self._identity),
             ProducerIdentity,
             timeout_s=self._client.operation_timeout_s,
         )
@@ -178,6 +180,7 @@ class TransactionalProducer(Producer):
             raise Closed("the producer is closed")
         self._require(_State.READY)
         self._sender.begin(self._identity)
+        self._may_be_committed = False
         self._state = _State.OPEN
 
     async def commit(self) -> None:
@@ -203,27 +206,47 @@ class TransactionalProducer(Producer):
             except PacelineError as error:
                 self._fail(error)
                 raise
-            await self._end(commits=True)
+            could_be, self._may_be_committed = self._may_be_committed, True
+            try:
+                await self._end(commits=True)
+            except InvalidProducerMapping:
+                self._may_be_committed = could_be
+                raise
         finally:
             self._is_ending = False
 
     async def abort(self) -> None:
         """Take everything back. Raises as :meth:`commit`; InvalidTransactionState when a commit of
-        unknown outcome has happened after all: then it stays, and the next may :meth:`begin`. One
+        unknown outcome has happened after all: then it stays, and the next may :meth:`begin`;
+        InvalidProducerMapping when nobody knows that any more, and the next may, too. One
         that raised anything else, or was cancelled, has to be called again: nothing can be written
         or committed before."""
         self._require(_State.OPEN, _State.COMMITTING, _State.FAILED)
         self._state = _State.FAILED  # from here on, however far this gets, only an abort leads on
         self._drop_all()
-        refused: InvalidTransactionState | None = None
+        refused: PacelineError | None = None
         try:
             await self._end(commits=False)
-        except InvalidTransactionState as error:
+        except (InvalidTransactionState, InvalidProducerMapping) as error:
             refused = error
-        if refused is not None:
+        if isinstance(refused, InvalidTransactionState):
             # It is committed, so saying that again changes nothing and tells who writes next.
             await self._end(commits=True)
             raise refused
+        if refused is not None:
+            await self._begin_anew()
+            if self._may_be_committed:
+                raise refused
+
+    async def _begin_anew(self) -> None:
+        """The id has been forgotten, for nothing was written under it for days: no transaction is
+        open. Unless another has it by now."""
+        try:
+            await self.init()
+        except _FENCING as error:
+            self._fail(error)
+            raise
+        self._state = _State.READY
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int], group: str | GroupMember
@@ -308,7 +331,7 @@ class TransactionalProducer(Producer):
                 timeout_s=self._client.operation_timeout_s,
                 wait_s=visible_s,
             )
-        except _FENCING as error:
+        except (*_FENCING, InvalidProducerMapping) as error:
             self._fail(error)
             raise
         self._identity = Identity(ended.producer_id, ended.producer_epoch)

@@ -33,7 +33,7 @@ from paceline_node.services.topics import TopicService
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
 from paceline_node.stretches import Work
-from paceline_node.transactions.keys import Family, TransactionKey
+from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 from paceline_node.turns import Turns
 
 MAX_METADATA_WAIT_S = 30.0
@@ -161,8 +161,10 @@ class NativeRequests:
         request = data.InitProducer.unpack(frame.body)
         if request.transactional_id is not None:
             key = TransactionKey(Family.KAFKA, request.transactional_id)
-            timeout_ms = request.transaction_timeout_ms
-            found = await self._transactions.init(principal, key, timeout_ms)
+            timeout_ms, expected = request.transaction_timeout_ms, None
+            if request.expected_id >= 0:
+                expected = ProducerIdentity(request.expected_id, request.expected_epoch)
+            found = await self._transactions.init(principal, key, timeout_ms, expected=expected)
             return data.ProducerIdentity(*found.identity)
         return data.ProducerIdentity(await self._producer_ids.next_id(principal), _PRODUCER_EPOCH)
 

@@ -68,7 +68,8 @@ class ProducerTransactions:
         """Take over ``key``: the identity to write under, which fences every one before.
 
         An ongoing transaction is aborted first: ConcurrentTransactions until that is complete.
-        ``expected``: only if the caller is still who it believes to be, else ProducerFenced. Raises
+        ``expected``: only if the caller is still who it believes to be, or nobody is, the id having
+        been forgotten; else ProducerFenced. Asked again, it gets the same answer. Raises
         InvalidTransactionTimeout, InvalidRequest, TransactionTooLarge too.
         """
         self._context.check_timeout(timeout_ms)
@@ -79,8 +80,16 @@ class ProducerTransactions:
                 return None
             now_ms = self._context.wall_ms()
             first = self._context.store.floors.get(key.family, 0)
+            before = NOBODY if expected is None else expected
             found = Transaction(
-                spare, 0, State.EMPTY, timeout_ms, changed_ms=now_ms, wire_epoch=first
+                spare,
+                0,
+                State.EMPTY,
+                timeout_ms,
+                changed_ms=now_ms,
+                wire_epoch=first,
+                ended_producer_id=before.producer_id,
+                ended_producer_epoch=before.epoch,
             )
             self._context.put(key, found)
             self._context.shares.use(key, client)

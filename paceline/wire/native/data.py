@@ -214,10 +214,14 @@ class InitProducer(Message):
     With one, to the transaction coordinator: the identity that fences whoever had the id before. A
     transaction that is open under it is aborted first: CONCURRENT_TRANSACTIONS (51) until that is
     done. ``transaction_timeout_ms``: how long a transaction may be open, 1 s to 15 min.
+    ``expected_id`` and ``expected_epoch``, not -1: only if nobody has taken the id over from this
+    identity, PRODUCER_FENCED (90) otherwise.
     """
 
     transactional_id: str | None = None
     transaction_timeout_ms: int = 0
+    expected_id: int = -1
+    expected_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from paceline.client import (
 )
 from paceline.errors import (
     AlreadyCommitted,
+    InvalidProducerMapping,
     InvalidTransactionState,
     PacelineError,
     ProducerFenced,
@@ -440,3 +441,63 @@ async def test_an_abort_that_was_cancelled_can_become_no_commit(tmp_path) -> Non
         async with producer.transaction():
             await producer.send("out", b"2", partition=0)
         assert await seen(client) == [b"2"]
+
+
+FORGETFUL = {"transactions.ids_kept_ms": "1000", "transactions.expiry_check_ms": "100"}
+
+
+async def forgotten(client: Client, transactional_id: str) -> None:
+    with trio.fail_after(30):
+        while any(  # noqa: ASYNC110  nobody tells when an id is forgotten
+            each.transactional_id == transactional_id
+            for each in await client.admin.transactions.list()
+        ):
+            await trio.sleep(0.05)
+
+
+async def test_a_producer_that_was_silent_for_days_goes_on(tmp_path) -> None:
+    """Its id was forgotten. It was told for ever that another producer had taken over."""
+    async with (
+        lone_node(tmp_path, {**ONE, **FORGETFUL}) as node,
+        connect(node.native) as client,
+        client.transactional_producer("weekly") as producer,
+    ):
+        await client.admin.create_topic("t", partitions=1, replication_factor=1)
+        for value in (b"one", b"two", b"three"):
+            async with producer.transaction():
+                await producer.send("t", value)
+            await forgotten(client, "weekly")
+            with pytest.raises(InvalidProducerMapping):
+                async with producer.transaction():
+                    await producer.send("t", b"lost")
+        # Nor does a transaction without records know of it before its end.
+        await forgotten(client, "weekly")
+        await producer.begin()
+        with pytest.raises(InvalidProducerMapping):
+            await producer.commit()
+        await producer.abort()
+        async with producer.transaction():
+            await producer.send("t", b"four")
+        assert await seen(client, "t") == sorted([b"one", b"two", b"three", b"four"])
+
+
+async def test_a_producer_that_was_silent_for_days_fences_nobody(tmp_path) -> None:
+    async with (
+        lone_node(tmp_path, {**ONE, **FORGETFUL}) as node,
+        connect(node.native) as client,
+        client.transactional_producer("weekly") as producer,
+    ):
+        await client.admin.create_topic("t", partitions=1, replication_factor=1)
+        async with producer.transaction():
+            await producer.send("t", b"one")
+        await forgotten(client, "weekly")
+        async with client.transactional_producer("weekly") as newer:
+            await newer.begin()
+            await newer.send("t", b"two")
+            with pytest.raises(PacelineError):
+                async with producer.transaction():
+                    await producer.send("t", b"lost")
+            with pytest.raises(ProducerFenced):
+                await producer.begin()
+            await newer.commit()
+        assert await seen(client, "t") == [b"one", b"two"]
