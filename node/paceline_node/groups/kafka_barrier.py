@@ -125,12 +125,10 @@ class Barrier:
 
     def _give_back(self, key: GroupKey, round_: Round, error: PacelineError) -> None:
         """Tell those who wait; new members may come back with their ids."""
-        now = self._context.now()
         stored = self._state.roster(key).stored
         for member_id, waiting in _taken(round_).items():
             if member_id not in stored:
-                until = now + waiting.member.session_timeout_ms / 1000
-                self._state.handed_out.setdefault(key, {})[member_id] = until
+                self._state.hand_out(key, member_id, waiting.member.session_timeout_ms)
             waiting.answer.deliver(error)
 
     def _begin_syncing(self, key: GroupKey, round_: Round) -> None:

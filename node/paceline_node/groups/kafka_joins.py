@@ -60,8 +60,7 @@ class KafkaJoins:
 
     def _check(self, request: JoinRequest) -> None:
         context = self._context
-        volatile = (self._state.rounds, self._state.handed_out)
-        context.check_new_group(request.key, *volatile)
+        context.check_new_group(request.key, self._state.rounds)
         low, high = context.limits.session_min_s, context.limits.session_max_s
         if not low <= request.session_timeout_ms / 1000 <= high:
             raise InvalidSessionTimeout(
@@ -142,12 +141,9 @@ class KafkaJoins:
 
     def _hand_out_id(self, request: JoinRequest) -> Joined:
         """An id to come back with: a client that missed this answer leaves no ghost behind."""
-        key, context = request.key, self._context
-        ids = self._state.handed_out.setdefault(key, {})
-        context.check_member_count(key, len(ids) + len(self._state.roster(key)) + 1)
-        member_id = context.new_id(request.client_id or "member")
-        ids[member_id] = context.now() + request.session_timeout_ms / 1000
-        context.alarms.ask(key, ids[member_id])
+        self._context.check_member_count(request.key, len(self._state.roster(request.key)) + 1)
+        member_id = self._context.new_id(request.client_id or "member")
+        self._state.hand_out(request.key, member_id, request.session_timeout_ms)
         return Joined(member_id, error=ErrorCode.MEMBER_ID_REQUIRED)
 
     # --- whether the others must ------------------------------------------------------------------

@@ -12,6 +12,9 @@ from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase
 
 _NONE = Group(0, Phase.EMPTY)
+_ID_KEPT_S = 10.0
+"""How long an id waits for its member, which has only to send it back: whoever went away with one
+holds up the others that long. One that comes later is told to ask for another."""
 
 
 class KafkaState:
@@ -107,6 +110,20 @@ class KafkaState:
         syncing = round_.syncing.pop(member_id, None)
         if syncing is not None:
             syncing.deliver(error)
+
+    def hand_out(self, key: GroupKey, member_id: str, session_timeout_ms: int) -> None:
+        """Let ``member_id`` be joined with. Ids are promises, not members: where there are as many
+        as there may be members, or groups, the oldest make room."""
+        limits = self._context.limits
+        ids = self.handed_out.get(key)
+        if ids is None:
+            if len(self.handed_out) >= limits.groups_max:
+                del self.handed_out[next(iter(self.handed_out))]
+            ids = self.handed_out[key] = {}
+        elif len(ids) >= limits.members_max:
+            del ids[next(iter(ids))]
+        ids[member_id] = self._context.now() + min(_ID_KEPT_S, session_timeout_ms / 1000)
+        self._context.alarms.ask(key, ids[member_id])
 
     def void_ids(self, key: GroupKey, now: float) -> None:
         """Forget ids that nobody came back with in time."""

@@ -15,6 +15,7 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline.wire.consumer_protocol import Assignment, Subscription
+from paceline_node.groups.kafka_rounds import Joined
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Protocol
@@ -235,19 +236,57 @@ def test_sizes_have_bounds() -> None:
     settle(Client(desk, protocols=large))
     with pytest.raises(GroupFull, match=r"groups\.group_bytes_max"):
         desk.engine.kafka.join(request(protocols=large))
-    desk.engine.kafka.join(request())
+    second, third = Client(desk), Client(desk)
+    second.ask()
     with pytest.raises(GroupFull, match=r"groups\.members_max"):
-        desk.engine.kafka.join(request())
+        third.ask()
 
 
-def test_ids_of_groups_that_never_come_to_be_have_bounds() -> None:
+def handed_out(desk: Desk, key: GroupKey = KEY, session_ms: int = 1_800_000) -> str:
+    told = desk.engine.kafka.join(request(key=key, session_ms=session_ms))
+    assert isinstance(told, Joined)
+    return told.member_id
+
+
+def test_ids_that_nobody_comes_back_with_keep_nobody_out() -> None:
+    """A client that asked for as many as there may be members, and went away, shut the group for
+    the session time-out that it had named."""
+    desk = Desk(GroupLimits(members_max=3))
+    settle(Client(desk))
+    ids = [handed_out(desk) for _ in range(50)]
+    newcomer = Client(desk)
+    newcomer.ask()
+    with pytest.raises(UnknownMember):
+        desk.engine.kafka.join(request(ids[0]))
+    assert len(desk.engine.kafka._state.handed_out[KEY]) <= 3
+
+
+def test_ids_of_groups_that_never_come_to_be_keep_no_group_from_being() -> None:
     desk = Desk(GroupLimits(groups_max=3))
-    for number in range(3):
-        desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, f"g{number}")))
-    with pytest.raises(GroupFull, match=r"groups\.groups_max"):
-        desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, "one more")))
-    desk.advance(11)
-    desk.engine.kafka.join(request(key=GroupKey(Family.KAFKA, "one more")))
+    keys = [GroupKey(Family.KAFKA, f"g{number}") for number in range(50)]
+    ids = [handed_out(desk, key) for key in keys]
+    settle(Client(desk))
+    with pytest.raises(UnknownMember):
+        desk.engine.kafka.join(request(ids[0], key=keys[0]))
+    desk.engine.kafka.join(request(ids[-1], key=keys[-1]))
+    assert len(desk.engine.kafka._state.handed_out) <= 3
+
+
+def test_a_round_waits_for_an_id_only_as_long_as_its_owner_needs() -> None:
+    """Not for the session time-out of somebody who has gone, which may be half an hour."""
+    desk = Desk()
+    one = Client(desk, rebalance_ms=1_800_000)
+    settle(one)
+    gone = handed_out(desk)
+    two = Client(desk, rebalance_ms=1_800_000)
+    two.ask()
+    one.ask()
+    desk.advance(5)
+    assert not one.is_answered(), "its owner may yet come"
+    desk.advance(5.1)
+    assert one.take().generation == two.take().generation == 2
+    with pytest.raises(UnknownMember):
+        desk.engine.kafka.join(request(gone))
 
 
 def test_what_members_read_is_seen_in_their_subscriptions() -> None:
