@@ -21,6 +21,7 @@ from paceline_node.listeners.cursus_transactions import CursusTransactions
 from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.event_streams import EventStreams
+from paceline_node.services.open_event_streams import EventStreamService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.settings import Settings
@@ -82,7 +83,10 @@ def make_cursus(
         CursusTopics(env, surface.topics, places, routing),
         CursusCluster(surface.topics, places, surface.status.quorum),
         CursusEvents(
-            env, surface.topics, places, routing, EventStreams(env, cursus.event_streams_max)
+            env,
+            places,
+            routing,
+            EventStreamService(surface.access, EventStreams(env, cursus.event_streams_max)),
         ),
     )
     transactions = CursusTransactions(

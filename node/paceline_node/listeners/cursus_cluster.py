@@ -69,8 +69,7 @@ class CursusCluster:
 
     async def elect_leader(self, request: requests.ElectLeader, call: CursusCall) -> Reply:
         """Move a leadership to a node that is in sync, without pinning it there (SETTLED R10)."""
-        self._topics.permit(call.principal, Operation.MOVE_LEADER, request.topic)
-        topic = await self._places.topic(request.topic)
+        topic = await self._places.topic_for(call.principal, Operation.MOVE_LEADER, request.topic)
         before = topic.partitions.get(request.partition)
         if before is None:
             raise partition_not_found(request.partition)

@@ -18,15 +18,9 @@ from paceline_node.env import Env
 from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
-from paceline_node.security.principals import Operation
-from paceline_node.services.event_streams import (
-    KIND,
-    EventStreams,
-    SnapshotAhead,
-    VersionConflict,
-)
+from paceline_node.services.event_streams import KIND, SnapshotAhead, VersionConflict
+from paceline_node.services.open_event_streams import EventStreamService, ReadableStreams
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.topics import TopicService
 
 _LEADER_WAIT_S = 2.0
 _ACK_TIMEOUT_S = 3.5
@@ -41,13 +35,11 @@ class CursusEvents:
     def __init__(
         self,
         env: Env,
-        topics: TopicService,
         places: Places,
         routing: LeaderRouting,
-        streams: EventStreams,
+        streams: EventStreamService,
     ) -> None:
         self._env = env
-        self._topics = topics
         self._places = places
         self._routing = routing
         self._streams = streams
@@ -65,10 +57,11 @@ class CursusEvents:
             metadata=request.metadata.encode(),
         )
         event = record_of(record, timestamp_ms=self._env.stamp_ms())
+        streams = self._streams.open_to_write(call.principal, request.topic)
 
         async def serve(partition: Partition) -> Reply:
             try:
-                offset = await self._streams.append(
+                offset = await streams.append(
                     partition, key, request.version, event, timeout_s=self._timeout_s(call)
                 )
             except VersionConflict as error:
@@ -77,24 +70,26 @@ class CursusEvents:
             number = partition.partition
             return text(replies.ok(version=request.version, offset=offset, partition=number))
 
-        return await self._at_leader(request.topic, key, Operation.PRODUCE, call, serve)
+        return await self._at_leader(request.topic, key, call, serve)
 
     async def version(self, request: requests.StreamVersion, call: CursusCall) -> Reply:
         """A stream's newest version."""
         key = request.key.encode()
+        streams = self._streams.open_to_read(call.principal, request.topic)
 
         async def serve(partition: Partition) -> Reply:
-            return text(replies.ok(version=await self._streams.version(partition, key)))
+            return text(replies.ok(version=await streams.version(partition, key)))
 
-        return await self._at_leader(request.topic, key, Operation.CONSUME, call, serve)
+        return await self._at_leader(request.topic, key, call, serve)
 
     async def save_snapshot(self, request: requests.SaveSnapshot, call: CursusCall) -> Reply:
         """Keep a snapshot, on all in-sync replicas before the answer."""
         key = request.key.encode()
+        streams = self._streams.open_to_write(call.principal, request.topic)
 
         async def serve(partition: Partition) -> Reply:
             try:
-                await self._streams.save_snapshot(
+                await streams.save_snapshot(
                     partition,
                     key,
                     request.version,
@@ -106,42 +101,49 @@ class CursusEvents:
                 raise CursusError("snapshot_version_exceeds_stream", detail) from None
             return text(replies.ok(version=request.version, partition=partition.partition))
 
-        return await self._at_leader(request.topic, key, Operation.PRODUCE, call, serve)
+        return await self._at_leader(request.topic, key, call, serve)
 
     async def read_snapshot(self, request: requests.ReadSnapshot, call: CursusCall) -> Reply:
         """A stream's newest snapshot."""
         key = request.key.encode()
+        streams = self._streams.open_to_read(call.principal, request.topic)
 
         async def serve(partition: Partition) -> Reply:
-            found = await self._streams.snapshot(partition, key)
+            found = await streams.snapshot(partition, key)
             if found is None:
                 return text(replies.NO_SNAPSHOT)
             return text(replies.snapshot(found[0], found[1].decode("utf-8", "replace")))
 
-        return await self._at_leader(request.topic, key, Operation.CONSUME, call, serve)
+        return await self._at_leader(request.topic, key, call, serve)
 
     async def read(self, request: requests.ReadStream, call: CursusCall) -> Reply:
         """Two frames: what there is, with the snapshot that the events go on from; the events."""
         key = request.key.encode()
+        streams = self._streams.open_to_read(call.principal, request.topic)
         with suppress(NotLeader):
             return await self._at_leader(
                 request.topic,
                 key,
-                Operation.CONSUME,
                 call,
-                lambda partition: self._read(request, key, partition),
+                lambda partition: self._read(request, key, streams, partition),
                 redirects=True,
             )
         topic = await self._places.topic(request.topic)
         raise self._places.redirect(request.topic, partition_for(key, len(topic.partitions)))
 
-    async def _read(self, request: requests.ReadStream, key: bytes, partition: Partition) -> Reply:
-        found = await self._streams.snapshot(partition, key)
+    async def _read(
+        self,
+        request: requests.ReadStream,
+        key: bytes,
+        streams: ReadableStreams,
+        partition: Partition,
+    ) -> Reply:
+        found = await streams.snapshot(partition, key)
         first, snapshot = request.from_version, None
         if found is not None and found[0] >= request.from_version:
             first = found[0] + 1
             snapshot = (found[0], found[1].decode("utf-8", "replace"))
-        events = await self._streams.read(partition, key, first)
+        events = await streams.read(partition, key, first)
         records = [encode_record(cursus_of(event)) for event in events]
         head = replies.stream_head(
             request.topic, request.key, partition.partition, len(records), snapshot
@@ -158,7 +160,6 @@ class CursusEvents:
         self,
         name: str,
         key: bytes,
-        operation: Operation,
         call: CursusCall,
         serve: Serve,
         *,
@@ -166,7 +167,6 @@ class CursusEvents:
     ) -> Reply:
         """What ``serve`` answers where the key's partition is led; with ``redirects`` another node
         than this one is a NotLeader."""
-        self._topics.permit(call.principal, operation, name)
         topic = await self._places.topic(name)
         if topic.kind != KIND:
             raise CursusError("event_sourcing_not_enabled", f"topic={name}")

@@ -88,10 +88,10 @@ class CursusGroupCommands:
         """The address of a group's coordinator."""
         assert request.group is not None, "a transactional id has another coordinator"
         key = cursus_key(request.group, "")
-        self._groups.open(call.principal, Operation.DESCRIBE, key)
+        group = self._groups.open(call.principal, Operation.DESCRIBE, key)
         try:
             await self._groups.wait_partition(key, timeout_s=COORDINATOR_WAIT_S)
-            broker = self._groups.coordinator(key, LISTENER)
+            broker = group.coordinator(LISTENER)
         except CoordinatorNotAvailable:
             raise _no_coordinator(request.group) from None
         return told_where(broker, "group")

@@ -6,7 +6,7 @@ from paceline.types import NO_NODE, NodeId, is_internal_topic
 from paceline.wire.cursus.errors import CursusError, partition_not_found, topic_not_found
 from paceline.wire.cursus.wildcards import TopicWildcards
 from paceline_node.controller.image import TopicImage
-from paceline_node.security.principals import Principal
+from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.topics import TopicService
 from paceline_node.stretches import Work
 from paceline_node.turns import Turns
@@ -30,6 +30,11 @@ class Places:
         if topic is None:
             raise topic_not_found(name)
         return topic
+
+    async def topic_for(self, principal: Principal, operation: Operation, name: str) -> TopicImage:
+        """As :meth:`topic`, for ``principal`` to do this to it. Raises AuthorizationFailed, too."""
+        topic = self._topics.look_up(principal, operation, name)
+        return await self.topic(name) if topic is None else topic
 
     async def with_partition(self, name: str, partition: int) -> TopicImage:
         """As :meth:`topic`, for one that has the partition. Raises ``partition_not_found``."""

@@ -89,8 +89,7 @@ class CursusTopics:
         )
 
     async def _create(self, request: requests.CreateTopic, principal: Principal) -> None:
-        self._topics.permit(principal, Operation.CREATE, request.topic)
-        topic = self._topics.find(request.topic)
+        topic = self._topics.look_up(principal, Operation.CREATE, request.topic)
         if topic is None:
             configs = _configs(request.policy)
             if request.idempotent:
@@ -142,8 +141,7 @@ class CursusTopics:
 
     async def delete(self, request: requests.DeleteTopic, call: CursusCall) -> Reply:
         """Remove the topic with all its records."""
-        self._topics.permit(call.principal, Operation.DELETE, request.topic)
-        if self._topics.find(request.topic) is None:
+        if self._topics.look_up(call.principal, Operation.DELETE, request.topic) is None:
             raise topic_not_found(request.topic)
         await self._topics.administer(
             call.principal,
@@ -168,8 +166,7 @@ class CursusTopics:
         return text(replies.ok(count=len(names), topics=",".join(names)))
 
     async def _described(self, name: str, principal: Principal) -> TopicImage:
-        self._topics.permit(principal, Operation.DESCRIBE, name)
-        return await self._places.topic(name)
+        return await self._places.topic_for(principal, Operation.DESCRIBE, name)
 
     async def describe(self, request: requests.DescribeTopic, call: CursusCall) -> Reply:
         """A topic with each partition's leader, replicas and ends; -1 for an end that no leader

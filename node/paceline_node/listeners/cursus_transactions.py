@@ -111,14 +111,16 @@ class CursusTransactions:
         """The address of a transactional id's coordinator, or of a group's."""
         if request.transactional_id is None:
             return await self._groups.find_coordinator(request, call)
-        self._transactions.permit(call.principal, Operation.TRANSACT, request.transactional_id)
-        until = self._coordinators.until(call)
+        name, until = request.transactional_id, self._coordinators.until(call)
         while True:
             try:
-                return told_where(self._transactions.coordinator(LISTENER), "transaction")
+                broker = self._transactions.coordinator(
+                    call.principal, Operation.TRANSACT, name, LISTENER
+                )
+                return told_where(broker, "transaction")
             except CoordinatorNotAvailable:
                 if self._env.now() + _PAUSE_S > until:
-                    raise _no_coordinator(request.transactional_id) from None
+                    raise _no_coordinator(name) from None
             await trio.sleep(_PAUSE_S)
 
     async def init(self, request: requests.InitProducerId, call: CursusCall) -> Reply:

@@ -120,10 +120,9 @@ class KafkaCluster:
         if name is None:
             return await self._by_id(asked, call)
         try:
-            self._topics.permit(call.principal, Operation.DESCRIBE, name)
+            found = self._topics.look_up(call.principal, Operation.DESCRIBE, name)
             if not is_valid_topic_name(name):
                 raise InvalidTopic(name)
-            found = self._topics.find(name)
             if found is None and (call.version < 4 or request.allow_auto_topic_creation):
                 found = await self._topics.ensure(call.principal, name, timeout_s=_CREATE_S)
             if found is None:
@@ -178,11 +177,12 @@ class KafkaCluster:
     ) -> wire.FindCoordinatorResponseCoordinator:
         try:
             if key_type == _TRANSACTION_KEY:
-                self._transactions.permit(call.principal, Operation.DESCRIBE, key)
-                broker = self._transactions.coordinator(LISTENER)
+                operation = Operation.DESCRIBE
+                broker = self._transactions.coordinator(call.principal, operation, key, LISTENER)
             elif key_type == _GROUP_KEY:
-                self._groups.permit(call.principal, Operation.DESCRIBE, key)
-                broker = self._groups.coordinator(GroupKey(Family.KAFKA, key), LISTENER)
+                group = GroupKey(Family.KAFKA, key)
+                opened = self._groups.open(call.principal, Operation.DESCRIBE, group)
+                broker = opened.coordinator(LISTENER)
             else:
                 raise InvalidRequest(f"there are no coordinators of kind {key_type}")
             endpoint = broker.endpoint(LISTENER)

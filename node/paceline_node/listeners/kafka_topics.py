@@ -95,10 +95,10 @@ class KafkaTopics:
 
     def _check(self, wish: admin.CreateTopic, call: Call) -> None:
         """What can be said of a topic without making it."""
-        self._topics.permit(call.principal, Operation.CREATE, wish.name)
+        found = self._topics.look_up(call.principal, Operation.CREATE, wish.name)
         if not is_valid_topic_name(wish.name):
             raise InvalidTopic(wish.name)
-        if self._topics.find(wish.name) is not None:
+        if found is not None:
             raise TopicAlreadyExists(wish.name)
         wrong = problems(wish.configs)
         if wrong:
@@ -206,8 +206,7 @@ class KafkaTopics:
             return []
         if asked.resource_type != _TOPIC:
             raise InvalidRequest(f"resources of type {asked.resource_type} have no settings here")
-        self._topics.permit(call.principal, Operation.DESCRIBE, name)
-        topic = self._topics.find(name)
+        topic = self._topics.look_up(call.principal, Operation.DESCRIBE, name)
         if topic is None:
             raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
         wanted = KEYS if asked.configuration_keys is None else asked.configuration_keys

@@ -83,7 +83,7 @@ class NativeGroups:
     async def _find(self, frame: Frame, principal: Principal) -> Message:
         request = wire.FindCoordinator.unpack(frame.body)
         group = self._open_any(principal, Operation.DESCRIBE, request)
-        return wire.CoordinatorFound(broker_info(self._groups.coordinator(group.key, *_LISTENERS)))
+        return wire.CoordinatorFound(broker_info(group.coordinator(*_LISTENERS)))
 
     # --- membership -------------------------------------------------------------------------------
 

@@ -127,9 +127,8 @@ class NativeRequests:
     async def _topic(
         self, name: str, principal: Principal, pace: Pace, *, create: bool
     ) -> data.TopicInfo:
-        topic = self._topics.find(name)
         try:
-            self._topics.permit(principal, Operation.DESCRIBE, name)
+            topic = self._topics.look_up(principal, Operation.DESCRIBE, name)
             if topic is None and create:
                 topic = await self._topics.ensure(principal, name, timeout_s=MAX_METADATA_WAIT_S)
             elif topic is None:
@@ -191,8 +190,9 @@ class NativeRequests:
 
     async def _describe(self, frame: Frame, principal: Principal) -> Message | Packed:
         request = data.DescribeTopic.unpack(frame.body)
-        self._topics.permit(principal, Operation.DESCRIBE, request.topic)
-        topic = self._topics.image.topic(request.topic)
+        topic = self._topics.look_up(principal, Operation.DESCRIBE, request.topic)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"topic {request.topic!r} does not exist")
         numbers = request.partitions or tuple(sorted(topic.partitions))
         described = await self._turns.run(self._describing(topic, numbers, request))
         reply = data.TopicDescription(

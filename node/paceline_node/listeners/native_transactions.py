@@ -52,8 +52,10 @@ class NativeTransactions:
 
     async def _find(self, frame: Frame, principal: Principal) -> Message:
         request = wire.FindTransactionCoordinator.unpack(frame.body)
-        self._transactions.permit(principal, Operation.DESCRIBE, request.name)
-        return CoordinatorFound(broker_info(self._transactions.coordinator(*_LISTENERS)))
+        broker = self._transactions.coordinator(
+            principal, Operation.DESCRIBE, request.name, *_LISTENERS
+        )
+        return CoordinatorFound(broker_info(broker))
 
     async def _end(self, frame: Frame, principal: Principal) -> Message:
         request = wire.EndTransaction.unpack(frame.body)

@@ -247,7 +247,7 @@ class V1Listener:
         raise OUTCOME_UNKNOWN
 
     async def _set_role(self, request: requests.SetPartitionRole, call: Call) -> bytes:
-        self._roles.permit(call.principal, request.topic)
+        roles = self._roles.open(call.principal, request.topic)
         topic = await self._records.ensure(request.topic, call)
         if request.partition < 0:
             raise bad_request("partition must be >= 0")
@@ -256,9 +256,7 @@ class V1Listener:
                 f"partition not found: topic={request.topic} partition={request.partition}"
             )
         try:
-            result = await self._roles.set_role(
-                call.principal, request.topic, request.partition, request.role.value
-            )
+            result = await roles.set(request.partition, request.role.value)
         except PreferredLeaderNotAvailable:
             if self._roles.is_in_sync(request.topic, request.partition):
                 raise

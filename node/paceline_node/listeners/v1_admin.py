@@ -127,9 +127,8 @@ class V1Admin:
         On a lone node, where other ids are external, it marks and unmarks the node instead and
         echoes the list, as the original does.
         """
-        self._topics.permit(principal, Operation.MOVE_LEADER, request.topic)
+        topic = self._to_be_moved(request.topic, principal)
         image = self._topics.image
-        topic = _existing(image, request.topic)
         partition = _existing_partition(topic, request.partition)
         lone = len(image.brokers) == 1
         leader = NodeId(request.leader_id)
@@ -141,7 +140,8 @@ class V1Admin:
         else:
             raise bad_request("not a replica")
         done = await self._administer(principal, role, admin.RoleSet)
-        now = _existing_partition(_existing(self._topics.image, request.topic), request.partition)
+        topic = _existing(self._topics.find(request.topic), request.topic)
+        now = _existing_partition(topic, request.partition)
         return replies.partition_leader_payload(
             topic=request.topic,
             partition=request.partition,
@@ -154,10 +154,7 @@ class V1Admin:
     async def _elect(self, name: str, principal: Principal) -> bytes:
         """First unfenced in-sync replica for partitions without a working leader: what the
         controller does by itself, so usually nothing is left to change."""
-        self._topics.permit(principal, Operation.MOVE_LEADER, name)
-        topic = self._topics.find(name)
-        if topic is None:
-            raise bad_request(f"topic not found: {name}")
+        topic = self._to_be_moved(name, principal)
         changes = 0
         for number, partition in sorted(topic.partitions.items()):
             if partition.leader >= 0 or not partition.isr:
@@ -167,9 +164,12 @@ class V1Admin:
             changes += 1
         return replies.elect_payload(topic=name, elected_changes=changes)
 
+    def _to_be_moved(self, name: str, principal: Principal) -> TopicImage:
+        """The topic, for one who may move its leaderships."""
+        return _existing(self._topics.look_up(principal, Operation.MOVE_LEADER, name), name)
 
-def _existing(image: Image, name: str) -> TopicImage:
-    topic = image.find_topic(name)
+
+def _existing(topic: TopicImage | None, name: str) -> TopicImage:
     if topic is None:
         raise bad_request(f"topic not found: {name}")
     return topic

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+from paceline_node.controller.image import Broker
 from paceline_node.coordination.machine import Deferred
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.groups.engine import GroupEngine
@@ -30,6 +31,9 @@ class Coordination(Protocol):
 
     def partition(self, key: GroupKey) -> int:
         """The partition of ``__groups`` that holds ``key``."""
+
+    def coordinator(self, key: GroupKey, *listeners: str) -> Broker:
+        """The node that coordinates."""
 
 
 class OpenGroup:
@@ -56,6 +60,10 @@ class OpenGroup:
         """The same group under another of its keys: its name is what was asked about."""
         assert (key.family, key.group) == (self.key.family, self.key.group), "another group"
         return OpenGroup(self._coordination, self._machines, self._turns, key, self._account)
+
+    def coordinator(self, *listeners: str) -> Broker:
+        """The node that coordinates the group. Raises as :meth:`GroupService.coordinator`."""
+        return self._coordination.coordinator(self.key, *listeners)
 
     async def perform(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
@@ -30,6 +31,26 @@ class RoleResult:
     high_watermark: int
 
 
+class RolesOfTopic:
+    """The roles of this node's replicas of a topic, for somebody who may change them: the only way
+    to do that."""
+
+    def __init__(
+        self, topic: str, change: Callable[[str, int, str], Awaitable[RoleResult]]
+    ) -> None:
+        self._topic = topic
+        self._change = change
+
+    async def set(self, partition: int, role: str) -> RoleResult:
+        """Make this node ``leader`` or ``follower`` of a partition, or ``auto``: no wish.
+
+        Returns once this node acts in the role. Raises NotAReplica, PreferredLeaderNotAvailable
+        (not in sync, or nobody else can lead), UnknownTopicOrPartition; RequestTimedOut after
+        3.5 s, outcome unknown. A refused ``leader`` changes nothing.
+        """
+        return await self._change(self._topic, partition, role)
+
+
 class RoleService:
     """Changes the role of this node's replicas, through the controller only."""
 
@@ -49,21 +70,13 @@ class RoleService:
         self._table = table
         self._access = access
 
-    def permit(self, principal: Principal, topic: str) -> None:
-        """Raise AuthorizationFailed unless ``principal`` may move leaderships of a topic."""
+    def open(self, principal: Principal, topic: str) -> RolesOfTopic:
+        """This node's roles of a topic, which need not exist yet. Raises AuthorizationFailed unless
+        ``principal`` may move its leaderships."""
         self._access.topic(principal, Operation.MOVE_LEADER, topic)
+        return RolesOfTopic(topic, self._set_role)
 
-    async def set_role(
-        self, principal: Principal, topic: str, partition: int, role: str
-    ) -> RoleResult:
-        """Make this node ``leader`` or ``follower`` of a partition, or ``auto``: no wish.
-
-        Returns once this node acts in the role. Raises AuthorizationFailed, NotAReplica,
-        PreferredLeaderNotAvailable (not in sync, or nobody else can lead),
-        UnknownTopicOrPartition; RequestTimedOut after 3.5 s, outcome unknown. A refused ``leader``
-        changes nothing.
-        """
-        self.permit(principal, topic)
+    async def _set_role(self, topic: str, partition: int, role: str) -> RoleResult:
         deadline = self._env.now() + ROLE_BUDGET_S
         request = SetRole(topic, partition, self._node_id, role)
         reply = await self._controller.call(request, RoleSet, timeout_s=ROLE_BUDGET_S)

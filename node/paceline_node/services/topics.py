@@ -79,9 +79,11 @@ class TopicService:
             )
         return found
 
-    def permit(self, principal: Principal, operation: Operation, name: str) -> None:
-        """Raise AuthorizationFailed unless ``principal`` may do this to a topic."""
+    def look_up(self, principal: Principal, operation: Operation, name: str) -> TopicImage | None:
+        """As :meth:`find`, for ``principal`` to do this to the topic. Raises AuthorizationFailed,
+        whether there is such a topic or not."""
         self._access.topic(principal, operation, name)
+        return self.find(name)
 
     def visible(self, principal: Principal) -> list[TopicImage]:
         """All topics that ``principal`` may see."""

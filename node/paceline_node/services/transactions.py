@@ -99,12 +99,17 @@ class TransactionService:
 
     def permit(self, principal: Principal, operation: Operation, name: str) -> None:
         """Raise AuthorizationFailed unless ``principal`` may ``TRANSACT`` under, or ``DESCRIBE``, a
-        transactional id or a sink; its name counts, whatever the family."""
+        transactional id or a sink; its name counts, whatever the family. For services that act by
+        another way than this one's."""
         self._access.resource(principal, operation, Resource(ResourceKind.TRANSACTION, name))
 
-    def coordinator(self, *listeners: str) -> Broker:
-        """The node that coordinates, as the metadata say. Raises CoordinatorNotAvailable where
-        nobody does, or it has none of ``listeners`` (SETTLED P8)."""
+    def coordinator(
+        self, principal: Principal, operation: Operation, name: str, *listeners: str
+    ) -> Broker:
+        """The node that coordinates, as the metadata say, for ``principal`` to do this to ``name``.
+        Raises AuthorizationFailed; CoordinatorNotAvailable where nobody coordinates, or who does
+        has none of ``listeners`` (SETTLED P8)."""
+        self.permit(principal, operation, name)
         image = self._store.image
         try:
             leader = image.partition(TRANSACTIONS_TOPIC, PARTITION).leader

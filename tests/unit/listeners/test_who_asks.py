@@ -13,21 +13,12 @@ ASKING = frozenset(
 """Calls that ask and leave it to whoever calls to act, or that need not ask."""
 POLICY = "paceline_node.services.access"
 STILL = {
-    "cursus_cluster",
-    "cursus_events",
     "cursus_groups",
     "cursus_reads",
-    "cursus_topics",
     "cursus_transactions",
-    "kafka_cluster",
-    "kafka_topics",
     "kafka_transactions",
     "modern_requests",
     "modern_tables",
-    "native_requests",
-    "native_transactions",
-    "v1",
-    "v1_admin",
     "v1_records",
     "v1_replicas",
 }
