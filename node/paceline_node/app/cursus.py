@@ -92,7 +92,7 @@ def make_cursus(
     transactions = CursusTransactions(
         env,
         surface.transactions,
-        surface.records,
+        surface.produce,
         places,
         produce,
         groups,

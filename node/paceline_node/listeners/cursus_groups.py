@@ -55,7 +55,7 @@ from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.transactions.records import StagedOffset
+from paceline_node.transactions.records import GroupRef, StagedOffset
 
 Serve = Callable[[GroupEngine, GroupKey], Reply]
 _PAUSE_S = 0.02
@@ -265,10 +265,11 @@ class CursusGroupCommands:
         """The topic of that name, as far as this node knows."""
         return self._groups.topic_id(topic)
 
-    def permit_commit(self, offsets: Sequence[StagedOffset], call: CursusCall) -> None:
-        """Raise AuthorizationFailed unless the client may commit ``offsets``."""
-        for group in {each.group.group for each in offsets}:
-            self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, group)
+    def open_to_commit(self, group: GroupRef, call: CursusCall) -> OpenGroup:
+        """A group, for a client that commits offsets for it with a transaction. Raises
+        AuthorizationFailed."""
+        key = cursus_key(group.group, group.subject)
+        return self._groups.open(call.principal, Operation.COMMIT_OFFSETS, key)
 
     async def check_owner(self, offsets: Sequence[StagedOffset], call: CursusCall) -> None:
         """Raise as COMMIT_OFFSET does unless the member that commits ``offsets``, which have one
@@ -283,7 +284,6 @@ class CursusGroupCommands:
             first.member,
             first.generation,
         )
-        self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, group)
         line = f"SYNC_GROUP topic={topic} group={group} member={member} generation={generation}"
         inner = replace(
             call,

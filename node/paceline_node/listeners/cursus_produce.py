@@ -23,7 +23,8 @@ from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
 from paceline_node.services.numbered import Appended, RecordsWish
-from paceline_node.services.produce import OpenTopic, ProduceService
+from paceline_node.services.open_topic import OpenTopic
+from paceline_node.services.produce import ProduceService
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.storage.numbered import Number, Rule, producer_key
 from paceline_node.storage.numbered_batches import NumberedRecords

@@ -42,7 +42,8 @@ from paceline_node.listeners.cursus_places import LISTENER, Places
 from paceline_node.listeners.cursus_produce import CursusProduce
 from paceline_node.listeners.cursus_session import CursusCall, Outcome, Reply, text
 from paceline_node.security.principals import Operation
-from paceline_node.services.records import RecordService
+from paceline_node.services.open_group import OpenGroup
+from paceline_node.services.produce import ProduceService
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transactions.keys import (
     PARTITION,
@@ -90,7 +91,7 @@ class CursusTransactions:
         self,
         env: Env,
         transactions: TransactionService,
-        records: RecordService,
+        topics: ProduceService,
         places: Places,
         produce: CursusProduce,
         groups: CursusGroupCommands,
@@ -100,7 +101,7 @@ class CursusTransactions:
     ) -> None:
         self._env = env
         self._transactions = transactions
-        self._records = records
+        self._topics = topics
         self._places = places
         self._produce = produce
         self._groups = groups
@@ -168,7 +169,7 @@ class CursusTransactions:
         all are. The answers say how many are staged by now, not how many were when it was one's
         turn."""
         fence, name = published[0].fence, published[0].topic
-        self._records.admit_producer(call.principal, name)
+        opened = self._topics.open(call.principal, name)
         topic = await self._places.topic(name)
         refusals = [_misplaced(each, topic) for each in published]
         records = [
@@ -179,7 +180,7 @@ class CursusTransactions:
 
         async def here() -> Reply:
             grown = await self._transactions.stage(
-                call.principal, key_of(fence.transactional_id), fence.epoch, records
+                call.principal, key_of(fence.transactional_id), fence.epoch, opened, records
             )
             fields = {"staged_messages": grown.staged, "topic": name}
             return [
@@ -240,9 +241,10 @@ class CursusTransactions:
             if any(_of(each) != _of(offsets[0]) for each in before.offsets):
                 reason = quoted("a transaction has one topic, group, member and generation")
                 raise CursusError("transaction_offsets_failed", f"reason={reason}")
+            opened = self._groups.open_to_commit(group, call)
             await self._groups.check_owner(offsets, call)
             grown = await self._transactions.stage_offsets(
-                call.principal, key, fence.epoch, offsets
+                call.principal, key, fence.epoch, opened, offsets
             )
             return text(
                 replies.ok(
@@ -262,9 +264,9 @@ class CursusTransactions:
             found = await self._known(name, call)
             if found.state is State.EMPTY and not commits and found.wire_epoch == fence.epoch:
                 return text(replies.ok(transactional_id=name, state="aborted"))
-            if commits:
-                self._groups.permit_commit(found.offsets, call)
-            ended = await self._ended(fence, found, call, commits=commits)
+            named = sorted({each.group for each in found.offsets}) if commits else []
+            groups = [self._groups.open_to_commit(each, call) for each in named]
+            ended = await self._ended(fence, found, groups, call, commits=commits)
             if not ended.complete:
                 reason = quoted("it is decided, not everybody has been told; ask again")
                 raise CursusError("transaction_commit_failed", f"reason={reason}")
@@ -307,6 +309,7 @@ class CursusTransactions:
         self,
         fence: requests.TransactionFence,
         found: Transaction,
+        groups: Sequence[OpenGroup],
         call: CursusCall,
         *,
         commits: bool,
@@ -316,7 +319,7 @@ class CursusTransactions:
         key, wait_s = key_of(fence.transactional_id), self._coordinators.left_s(call)
         try:
             return await self._transactions.end_staged(
-                call.principal, key, fence.epoch, commits=commits, wait_s=wait_s
+                call.principal, key, fence.epoch, groups, commits=commits, wait_s=wait_s
             )
         except (GroupNotFound, UnknownMember, IllegalGeneration, PartitionNotOwned) as error:
             reason = quoted(str(error))

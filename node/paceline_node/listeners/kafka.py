@@ -81,7 +81,7 @@ def _handlers(env: Env, surface: Surface) -> Handlers:
         surface.transactions,
         surface.transaction_offsets,
         surface.groups,
-        surface.records,
+        surface.produce,
     )
     trims = KafkaTrims(surface.trimming)
     return {

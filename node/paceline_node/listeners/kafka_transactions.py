@@ -16,13 +16,13 @@ from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.listeners.kafka_offsets import judged, stored
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
+from paceline_node.services.open_topic import OpenTopic
+from paceline_node.services.produce import ProduceService
 from paceline_node.services.producer_ids import ProducerIdService
-from paceline_node.services.records import RecordService
 from paceline_node.services.transaction_offsets import TransactionOffsets
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transactions.keys import Family as TransactionFamily
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
-from paceline_node.transactions.records import GroupRef
 
 _NO_PRODUCER = -1
 _INIT_WITH_FENCED = 4
@@ -55,13 +55,13 @@ class KafkaTransactions:
         transactions: TransactionService,
         offsets: TransactionOffsets,
         groups: GroupService,
-        records: RecordService,
+        produce: ProduceService,
     ) -> None:
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._offsets = offsets
         self._groups = groups
-        self._records = records
+        self._produce = produce
 
     async def init_producer(
         self, request: wire.InitProducerIdRequest, call: Call
@@ -102,7 +102,7 @@ class KafkaTransactions:
         """All of the partitions, or none."""
         named = [(topic.name, number) for topic in request.topics for number in topic.partitions]
         named = list(dict.fromkeys(named))
-        refused = await self._refused(named, call)
+        opened, refused = await self._opened(named, call)
         code = int(ErrorCode.OPERATION_NOT_ATTEMPTED) if refused else 0
         if not refused:
             try:
@@ -110,7 +110,7 @@ class KafkaTransactions:
                     call.principal,
                     _key(request.transactional_id),
                     ProducerIdentity(request.producer_id, request.producer_epoch),
-                    named,
+                    opened,
                 )
             except PacelineError as error:
                 api = CoordinatorApi.ADD_PARTITIONS_TO_TXN
@@ -135,32 +135,33 @@ class KafkaTransactions:
             )
         )
 
-    async def _refused(
+    async def _opened(
         self, named: list[tuple[str, int]], call: Call
-    ) -> dict[tuple[str, int], int]:
-        """The partitions that the client cannot write to."""
-        refused = {}
+    ) -> tuple[list[tuple[OpenTopic, int]], dict[tuple[str, int], int]]:
+        """The partitions that the client can write to, and the errors of the others."""
+        opened, refused = [], {}
         async for topic, number in call.pace.each(named):
             try:
-                self._records.admit_producer(call.principal, topic)
+                opened.append((self._produce.open(call.principal, topic), number))
             except PacelineError as error:
                 refused[topic, number] = code_of(error)
             else:
                 if not self._groups.has_partition(topic, number):
                     refused[topic, number] = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return refused
+        return opened, refused
 
     async def add_offsets(
         self, request: wire.AddOffsetsToTxnRequest, call: Call
     ) -> wire.AddOffsetsToTxnResponse:
         """A group whose offsets are to be committed."""
         try:
-            self._groups.permit(call.principal, Operation.COMMIT_OFFSETS, request.group_id)
+            group = GroupKey(Family.KAFKA, request.group_id)
+            opened = self._groups.open(call.principal, Operation.COMMIT_OFFSETS, group)
             await self._transactions.add_group(
                 call.principal,
                 _key(request.transactional_id),
                 ProducerIdentity(request.producer_id, request.producer_epoch),
-                GroupRef(Family.KAFKA.value, request.group_id),
+                opened,
             )
         except PacelineError as error:
             code = _code(error, CoordinatorApi.ADD_OFFSETS_TO_TXN, call.version, _WITH_FENCED)

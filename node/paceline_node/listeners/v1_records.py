@@ -31,7 +31,8 @@ from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
 from paceline_node.services.numbered import RecordsWish
-from paceline_node.services.produce import OpenTopic, ProduceService
+from paceline_node.services.open_topic import OpenTopic
+from paceline_node.services.produce import ProduceService
 from paceline_node.services.records import RecordService
 from paceline_node.services.scan import RecordScan
 from paceline_node.services.topics import TopicService

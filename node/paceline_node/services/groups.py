@@ -62,7 +62,7 @@ class GroupService:
     def open(self, principal: Principal, operation: Operation, key: GroupKey) -> OpenGroup:
         """The group, for ``principal`` to do this to it, which is the only way to do anything to
         one. Raises AuthorizationFailed; a group's name counts, whatever the family."""
-        self.permit(principal, operation, key.group)
+        self._access.resource(principal, operation, Resource(ResourceKind.GROUP, key.group))
         return OpenGroup(self, self._machines, self._turns, key, principal.account)
 
     def open_to_member(self, principal: Principal, key: GroupKey, topic: str) -> OpenGroup:
@@ -75,11 +75,6 @@ class GroupService:
     def inside(self, key: GroupKey) -> OpenGroup:
         """The group, for what this node does by itself."""
         return OpenGroup(self, self._machines, self._turns, key, "")
-
-    def permit(self, principal: Principal, operation: Operation, group: str) -> None:
-        """Raise AuthorizationFailed unless ``principal`` may do this to a group, for a service that
-        acts on it by another way than :meth:`open`."""
-        self._access.resource(principal, operation, Resource(ResourceKind.GROUP, group))
 
     def may_read(self, principal: Principal, topic: str) -> bool:
         """Whether ``principal`` may read a topic: only then may it say how far it has."""

@@ -31,14 +31,14 @@ from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.gather import Gather
-from paceline_node.services.numbered import Appended, NumberedAppender, RecordsWish
+from paceline_node.services.numbered import NumberedAppender
+from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.records import RecordService, Refused
 from paceline_node.services.transactional_produce import (
     TRANSACTIONAL_ATTRIBUTES,
     TransactionalProduce,
 )
 from paceline_node.services.transactions import TransactionService
-from paceline_node.storage.numbered_batches import NumberedRecords
 from paceline_node.stretches import Work
 from paceline_node.transactions.keys import TransactionKey
 from paceline_node.turns import Turns
@@ -86,23 +86,6 @@ class Wish(NamedTuple):
 Outcome = ProduceResult | Refused
 
 
-class OpenTopic:
-    """A topic to which somebody may write, who has been asked about: the only way to append single
-    records."""
-
-    def __init__(self, name: str, records: RecordService, appender: NumberedAppender) -> None:
-        self._name = name
-        self._records = records
-        self._appender = appender
-
-    async def append(self, partition: int, records: NumberedRecords, wish: RecordsWish) -> Appended:
-        """Append to a partition that this node leads; see :meth:`NumberedAppender.append`. Raises
-        UnknownTopicOrPartition and NotLeader, too."""
-        return await self._appender.append(
-            self._records.leader(self._name, partition), records, wish
-        )
-
-
 class ProduceService:
     """Appends to the partitions that this node leads."""
 
@@ -121,8 +104,9 @@ class ProduceService:
         self._appender = NumberedAppender(env, turns)
 
     def open(self, principal: Principal, topic: str) -> OpenTopic:
-        """A topic, which need not exist yet, to append single records to. Raises
-        AuthorizationFailed, PolicyViolation as :meth:`RecordService.admit_producer`."""
+        """A topic, which need not exist yet, to append single records to, or to make part of a
+        transaction. Raises AuthorizationFailed, and PolicyViolation as
+        :meth:`RecordService.admit_producer`."""
         self._records.admit_producer(principal, topic)
         return OpenTopic(topic, self._records, self._appender)
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from paceline.errors import (
+    ConcurrentTransactions,
     CoordinatorNotAvailable,
     InvalidProducerEpoch,
     InvalidProducerMapping,
@@ -34,6 +35,8 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
+from paceline_node.services.open_group import OpenGroup
+from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_partners import topics_of
@@ -99,8 +102,7 @@ class TransactionService:
 
     def permit(self, principal: Principal, operation: Operation, name: str) -> None:
         """Raise AuthorizationFailed unless ``principal`` may ``TRANSACT`` under, or ``DESCRIBE``, a
-        transactional id or a sink; its name counts, whatever the family. For services that act by
-        another way than this one's."""
+        transactional id or a sink; its name counts, whatever the family."""
         self._access.resource(principal, operation, Resource(ResourceKind.TRANSACTION, name))
 
     def coordinator(
@@ -151,30 +153,31 @@ class TransactionService:
         principal: Principal,
         key: TransactionKey,
         who: ProducerIdentity,
-        partitions: Sequence[tuple[str, int]],
+        partitions: Sequence[tuple[OpenTopic, int]],
     ) -> None:
         """See :meth:`ProducerTransactions.add_partitions`. Raises UnknownTopicOrPartition and
-        PolicyViolation (internal topics) too; then none was added. Whether the principal may write
-        to the topics is asked by the caller, and by each leader."""
+        PolicyViolation (internal topics) too; then none was added. Each leader asks, too, whether
+        the principal may write to the topic."""
         self.permit(principal, Operation.TRANSACT, key.name)
         image = self._store.image
-        members = [_member(image, topic, number) for topic, number in partitions]
+        members = [_member(image, topic.name, number) for topic, number in partitions]
         await self._perform(
             lambda engine: engine.producers.add_partitions(
                 key,
                 who,
                 members,
                 image.offset,
-                topics_of(image, [topic for topic, _ in partitions]),
+                topics_of(image, [topic.name for topic, _ in partitions]),
             )
         )
 
     async def add_group(
-        self, principal: Principal, key: TransactionKey, who: ProducerIdentity, group: GroupRef
+        self, principal: Principal, key: TransactionKey, who: ProducerIdentity, group: OpenGroup
     ) -> None:
-        """See :meth:`ProducerTransactions.add_group`."""
+        """See :meth:`ProducerTransactions.add_group`; the group was opened to commit offsets."""
         self.permit(principal, Operation.TRANSACT, key.name)
-        await self._perform(lambda engine: engine.producers.add_group(key, who, group))
+        added = _reference(group)
+        await self._perform(lambda engine: engine.producers.add_group(key, who, added))
 
     async def end(
         self,
@@ -220,21 +223,23 @@ class TransactionService:
         principal: Principal,
         key: TransactionKey,
         wire_epoch: int,
+        topic: OpenTopic,
         records: Sequence[Staged],
     ) -> Transaction:
-        """See :meth:`StagedTransactions.stage`. Raises UnknownTopicOrPartition and PolicyViolation
-        too."""
+        """See :meth:`StagedTransactions.stage`; all records are for ``topic``. Raises
+        UnknownTopicOrPartition and PolicyViolation too."""
         self.permit(principal, Operation.TRANSACT, key.name)
         image = self._store.image
         for record in records:
-            _member(image, record.topic, record.partition)
+            assert record.topic == topic.name, f"a record of {record.topic}, not of {topic.name}"
+            _member(image, topic.name, record.partition)
         return await self._perform(
             lambda engine: engine.staging.stage(
                 key,
                 wire_epoch,
                 records,
                 image.offset,
-                topics_of(image, [record.topic for record in records]),
+                topics_of(image, [topic.name] if records else []),
             )
         )
 
@@ -243,11 +248,14 @@ class TransactionService:
         principal: Principal,
         key: TransactionKey,
         wire_epoch: int,
+        group: OpenGroup,
         offsets: Sequence[StagedOffset],
     ) -> Transaction:
-        """See :meth:`StagedTransactions.stage_offsets`. Whether the member may commit them is asked
-        by the caller, of the group."""
+        """See :meth:`StagedTransactions.stage_offsets`; all are of ``group``, which was opened to
+        commit offsets. Whether the member may commit them is asked by the caller, of the group."""
         self.permit(principal, Operation.TRANSACT, key.name)
+        own = _reference(group)
+        assert all(each.group == own for each in offsets), f"offsets of another group than {own}"
         return await self._perform(
             lambda engine: engine.staging.stage_offsets(key, wire_epoch, offsets)
         )
@@ -257,17 +265,19 @@ class TransactionService:
         principal: Principal,
         key: TransactionKey,
         wire_epoch: int,
+        groups: Sequence[OpenGroup],
         *,
         commits: bool,
         wait_s: float,
     ) -> Ended:
         """See :meth:`StagedTransactions.end`, and :meth:`end` for ``wait_s``. Before a commit its
         offsets are made pending in their group: raises as
-        :meth:`TransactionPartners.stage_offsets`, too, and then nothing was decided. Whether the
-        principal may commit offsets is asked by the caller."""
+        :meth:`TransactionPartners.stage_offsets`, too, and then nothing was decided. ``groups``
+        were opened to commit offsets: ConcurrentTransactions, with nothing decided, when there are
+        offsets of another one by now."""
         self.permit(principal, Operation.TRANSACT, key.name)
         until = self._env.now() + wait_s
-        pending = await self._pending(key, wire_epoch) if commits else None
+        pending = await self._pending(key, wire_epoch, groups) if commits else None
 
         def command(engine: TransactionEngine, spare: int | None) -> Ended | None:
             ended = engine.staging.end(
@@ -279,14 +289,19 @@ class TransactionService:
         ended = await self._with_spare(command)
         return await self._awaited(key, ended, max(0.0, until - self._env.now()))
 
-    async def _pending(self, key: TransactionKey, wire_epoch: int) -> Transaction | None:
+    async def _pending(
+        self, key: TransactionKey, wire_epoch: int, opened: Sequence[OpenGroup]
+    ) -> Transaction | None:
         """The open transaction of ``key``, once its offsets are pending; None where there is no
         such one: what that means is for the decision to say."""
         found = await self._perform(lambda engine: engine.staging.identified(key, wire_epoch))
         if found.state is not State.ONGOING:
             return None
+        groups = {each.group for each in found.offsets}
+        if not groups <= {_reference(each) for each in opened}:
+            raise ConcurrentTransactions(f"{key}: offsets were added as it was ended; end it again")
         try:
-            for group in sorted({each.group for each in found.offsets}):
+            for group in sorted(groups):
                 offsets = [each for each in found.offsets if each.group == group]
                 await self._endings.partners.stage_offsets(_staging(key, found, group, offsets))
                 self._env.host.buggify("transaction.offsets-pending")
@@ -423,6 +438,11 @@ def _merged(runs: Sequence[Sequence[Listed]]) -> Work[Sequence[Listed]]:
         if not len(merged) % _MERGED_PER_UNIT:
             yield 1
     return merged
+
+
+def _reference(group: OpenGroup) -> GroupRef:
+    key = group.key
+    return GroupRef(key.family.value, key.group, key.subject)
 
 
 def _staging(

@@ -13,10 +13,7 @@ ASKING = frozenset(
 """Calls that ask and leave it to whoever calls to act, or that need not ask."""
 POLICY = "paceline_node.services.access"
 STILL = {
-    "cursus_groups",
     "cursus_reads",
-    "cursus_transactions",
-    "kafka_transactions",
     "modern_requests",
     "modern_tables",
     "v1_records",

@@ -1,0 +1,25 @@
+"""A topic that somebody has been found to be allowed to write to: what alone takes records."""
+
+from __future__ import annotations
+
+from paceline_node.services.numbered import Appended, NumberedAppender, RecordsWish
+from paceline_node.services.records import RecordService
+from paceline_node.storage.numbered_batches import NumberedRecords
+
+
+class OpenTopic:
+    """Takes single records, and is what makes a topic part of a transaction."""
+
+    __slots__ = ("_appender", "_records", "name")
+
+    def __init__(self, name: str, records: RecordService, appender: NumberedAppender) -> None:
+        self.name = name
+        self._records = records
+        self._appender = appender
+
+    async def append(self, partition: int, records: NumberedRecords, wish: RecordsWish) -> Appended:
+        """Append to a partition that this node leads; see :meth:`NumberedAppender.append`. Raises
+        UnknownTopicOrPartition and NotLeader, too."""
+        return await self._appender.append(
+            self._records.leader(self.name, partition), records, wish
+        )
