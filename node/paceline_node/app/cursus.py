@@ -54,7 +54,7 @@ def make_cursus(
     groups = CursusGroupCommands(env, surface.groups, places, routing, coordinators)
     reads = CursusReads(
         env,
-        surface.records,
+        surface.fetch,
         places,
         routing,
         groups.fence_reader,

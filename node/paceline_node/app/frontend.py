@@ -69,6 +69,7 @@ from paceline_node.services.producer_expiry import (
     SegmentWriters,
 )
 from paceline_node.services.rebalancing import Rebalancing
+from paceline_node.services.replica_slots import ReplicaSlots
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.services.tables import TableService
@@ -124,6 +125,7 @@ class Frontend:
             controller,
             routing,
             table_machines,
+            surface.access,
             commit_s=settings.groups.commit_timeout_ms / 1000,
         )
         self._pravega = PravegaRoom(env, meta.node_id, surface, routing, tables, metrics)
@@ -216,7 +218,7 @@ class Frontend:
             v1.consume_max_bytes,
             v1.forward_produce,
         )
-        records = V1Records(env, surface.produce, surface.records, surface.topics, router, limits)
+        records = V1Records(env, surface.produce, surface.fetch, surface.topics, router, limits)
         return V1Listener(
             env,
             V1Settings(
@@ -225,7 +227,7 @@ class Frontend:
                 self._settings.limits.stall_ms / 1000,
             ),
             records,
-            V1Replicas(env, surface.records, records, router),
+            V1Replicas(env, ReplicaSlots(env, surface.access, surface.records), records, router),
             V1Admin(surface.topics),
             surface.roles,
             V1Groups(env, surface.groups, records, router, coordinator_wait_s=limits.leader_wait_s),

@@ -54,7 +54,7 @@ class PravegaRoom:
         self._surface = surface
         self._metrics = metrics
         self.leaders = SegmentLeaders(env, surface.segments, routing)
-        self.table_requests = TableRequests(tables, surface.access)
+        self.table_requests = TableRequests(tables)
         self._streams = StreamService(
             env, surface.access, tables, surface.segments, self.leaders, timeout_s=_CALL_S
         )

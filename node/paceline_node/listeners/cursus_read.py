@@ -26,6 +26,7 @@ from paceline.wire.records import Record
 from paceline_node.env import Env
 from paceline_node.peers.server import Slot
 from paceline_node.replication.partition import Partition
+from paceline_node.services.open_reads import ReadableTopic
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.scan import RecordScan
 from paceline_node.settings import NonUtf8
@@ -150,7 +151,7 @@ async def fill(frames: RecordFrames, scan: RecordScan, non_utf8: NonUtf8) -> int
 class LocalSource:
     """The log of this node, which leads."""
 
-    env: Env
+    topic: ReadableTopic
     partition: Partition
     place: ReadPlace
     non_utf8: NonUtf8
@@ -167,12 +168,8 @@ class LocalSource:
         frames = RecordFrames(self.place)
         if not partition.log_start_offset <= offset < self._latest():
             return Found(frames.body(), offset, 0)
-        scan = RecordScan(
-            self.env,
-            partition,
-            offset,
-            isolation=self.place.isolation,
-            max_bytes=_READ_BYTES,
+        scan = self.topic.scan(
+            partition, offset, isolation=self.place.isolation, max_bytes=_READ_BYTES
         )
         next_offset = await fill(frames, scan, self.non_utf8)
         body = frames.body()
@@ -201,6 +198,7 @@ class ForwardedSource:
 
     env: Env
     routing: LeaderRouting
+    topic: ReadableTopic
     place: ReadPlace
     non_utf8: NonUtf8
 
@@ -210,7 +208,7 @@ class ForwardedSource:
         until = self.env.now() + max(wait_s, 0.0)
 
         async def here(partition: Partition) -> Found:
-            source = LocalSource(self.env, partition, self.place, self.non_utf8)
+            source = LocalSource(self.topic, partition, self.place, self.non_utf8)
             start = offset or partition.log_start_offset
             return await source.read(start, max(0.0, until - self.env.now()))
 

@@ -24,10 +24,8 @@ from paceline_node.listeners.cursus_read import (
 from paceline_node.listeners.cursus_session import CursusCall, FrameSink, Reply
 from paceline_node.listeners.cursus_streams import CursusStream
 from paceline_node.replication.partition import Partition
-from paceline_node.security.principals import Operation
-from paceline_node.services.records import RecordService
+from paceline_node.services.fetch import FetchService
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.scan import RecordScan
 from paceline_node.settings import NonUtf8
 
 _ANSWER_S = 0.1
@@ -51,7 +49,7 @@ class CursusReads:
     def __init__(
         self,
         env: Env,
-        records: RecordService,
+        fetch: FetchService,
         places: Places,
         routing: LeaderRouting,
         fence: ReadFence,
@@ -61,7 +59,7 @@ class CursusReads:
         non_utf8: NonUtf8 = NonUtf8.RAW,
     ) -> None:
         self._env = env
-        self._records = records
+        self._fetch = fetch
         self._places = places
         self._routing = routing
         self._fence = fence
@@ -98,11 +96,11 @@ class CursusReads:
         return CursusStream(place, source, sink, opened.offset, keepalive_s=self._keepalive_s)
 
     async def _open(self, place: ReadPlace, call: CursusCall) -> _Opened:
-        self._records.permit(call.principal, Operation.CONSUME, place.topic)
+        topic = self._fetch.open(call.principal, place.topic)
         await self._places.with_partition(place.topic, place.partition)
         if place.dialect is Dialect.SEED and not call.forwarded:
-            source = ForwardedSource(self._env, self._routing, place, self._non_utf8)
-            return _Opened(place, source, place.offset or 0)
+            elsewhere = ForwardedSource(self._env, self._routing, topic, place, self._non_utf8)
+            return _Opened(place, elsewhere, place.offset or 0)
         partition = await self._led_here(place.topic, place.partition, call)
         committed = None if call.forwarded else await self._fence(place)
         offset = start_offset(
@@ -111,9 +109,8 @@ class CursusReads:
             earliest=partition.log_start_offset,
             latest=partition.readable_end(place.isolation),
         )
-        return _Opened(
-            place, LocalSource(self._env, partition, place, self._non_utf8, call.slot), offset
-        )
+        source = LocalSource(topic, partition, place, self._non_utf8, call.slot)
+        return _Opened(place, source, offset)
 
     async def _led_here(self, topic: str, number: int, call: CursusCall) -> Partition:
         """The partition, which this node must lead; others are told who does."""
@@ -132,16 +129,12 @@ class CursusReads:
         for topic in await self._places.matching(place.topic, call.principal):
             if place.partition not in topic.partitions or frames.is_full:
                 continue
-            self._records.permit(call.principal, Operation.CONSUME, topic.name)
+            opened = self._fetch.open(call.principal, topic.name)
             partition = await self._led_here(topic.name, place.partition, call)
             start = max(place.offset or 0, partition.log_start_offset)
             if start < partition.readable_end(place.isolation):
-                scan = RecordScan(
-                    self._env,
-                    partition,
-                    start,
-                    isolation=place.isolation,
-                    max_bytes=_READ_BYTES,
+                scan = opened.scan(
+                    partition, start, isolation=place.isolation, max_bytes=_READ_BYTES
                 )
                 await fill(frames, scan, self._non_utf8)
         return (frames.body(),)

@@ -25,13 +25,13 @@ from paceline.wire.segment import modern as w
 from paceline.wire.segment.events import walk_events
 from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.framing import HEADER, HEADER_BYTES, SegmentMessage
-from paceline.wire.segment.names import SegmentPlace
+from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.listeners.modern_errors import reply_to
 from paceline_node.listeners.segment_appends import LISTENER
 from paceline_node.listeners.segment_errors import NOT_NOW
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.segment_writers import Turn
-from paceline_node.services.segments import SegmentService
+from paceline_node.services.segments import OpenSegment, SegmentService
 from paceline_node.storage.segment_batches import Run
 from paceline_node.storage.segment_state import writer_key
 
@@ -163,8 +163,10 @@ class ModernAppends:
             binding.level, binding.ready = level, True
             self._say(w.AppendSetup(request.request_id, request.segment, request.writer, level))
 
-    def create_transient(self, request: w.CreateTransientSegment) -> None:
-        """A new place for pieces of the writer's; one that it had is given up."""
+    def create_transient(self, request: w.CreateTransientSegment, parent: OpenSegment) -> None:
+        """A new place for pieces of the writer's, which may write to ``parent``; one that it had is
+        given up."""
+        assert place_of(request.parent) == parent.place, f"{request.parent}: another segment"
         self._forget_transients(request.writer)
         if len(self._transients) >= self._max_appenders:
             self._end()

@@ -137,11 +137,11 @@ class ModernRequests:
             place = place_of(request.parent)
             if place is None:
                 raise UnknownTopicOrPartition(f"{request.parent!r} names no segment")
-            self._segments.permit(self._principal, Operation.PRODUCE, place)
+            parent = self._segments.open(self._principal, Operation.PRODUCE, place)
         except PacelineError as error:
             self._refuse(error, request.request_id, request.parent)
             return
-        self._appends.create_transient(request)
+        self._appends.create_transient(request, parent)
 
     async def _set_up(self, request: w.SetupAppend, turn: Turn) -> None:
         if request.writer.int == 0:

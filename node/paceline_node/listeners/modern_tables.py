@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paceline.errors import InvalidRequest, StorageFull
+from paceline.errors import StorageFull
 from paceline.wire.peer.tables import TableAnswer, TableOperation, TableRequest, TableStatus
 from paceline.wire.segment import modern as w
 from paceline.wire.segment.fields import TableEntry, TableKey
 from paceline.wire.segment.framing import SegmentMessage
-from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
-from paceline_node.services.access import Access
+from paceline_node.security.principals import Principal
 from paceline_node.services.tables import TableService
 
 _MAX_COUNT = 1000
@@ -37,25 +36,20 @@ class TableRequests:
         w.ReadTableEntriesDelta,
     )
 
-    def __init__(self, tables: TableService, access: Access) -> None:
+    def __init__(self, tables: TableService) -> None:
         self._tables = tables
-        self._access = access
 
     async def answer(self, principal: Principal, request: SegmentMessage) -> SegmentMessage:
-        """The reply. Raises AuthorizationFailed, InvalidRequest, StorageFull, and what
-        :meth:`TableService.ask` raises."""
+        """The reply. Raises StorageFull, and what :meth:`TableService.ask` raises."""
         name: str = getattr(request, "segment")  # noqa: B009  every request to a table has one
-        operation, asked, reply = _TRANSLATIONS[type(request)](request)
-        self._access.resource(principal, operation, Resource(ResourceKind.TOPIC, name))
-        if "/" not in name.strip("/") or name.startswith("/"):
-            raise InvalidRequest(f"{name!r}: expected scope/table")
-        answer = await self._tables.ask(asked, timeout_s=_TIMEOUT_S)
+        asked, reply = _TRANSLATIONS[type(request)](request)
+        answer = await self._tables.ask(principal, asked, timeout_s=_TIMEOUT_S)
         if answer.status is TableStatus.OK:
             return reply(answer)
         return _refusal(answer.status, request, name)
 
 
-_Translation = tuple[Operation, TableRequest, Callable[[TableAnswer], SegmentMessage]]
+_Translation = tuple[TableRequest, Callable[[TableAnswer], SegmentMessage]]
 
 
 def _refusal(status: TableStatus, request: SegmentMessage, name: str) -> SegmentMessage:
@@ -77,13 +71,13 @@ def _refusal(status: TableStatus, request: SegmentMessage, name: str) -> Segment
 
 def _create(r: w.CreateTableSegment) -> _Translation:
     asked = TableRequest(TableOperation.CREATE, r.segment)
-    return Operation.CREATE, asked, lambda _: w.SegmentCreated(r.request_id, r.segment)
+    return asked, lambda _: w.SegmentCreated(r.request_id, r.segment)
 
 
 def _delete(r: w.DeleteTableSegment) -> _Translation:
     operation = TableOperation.DELETE_EMPTY if r.must_be_empty else TableOperation.DELETE
     asked = TableRequest(operation, r.segment)
-    return Operation.DELETE, asked, lambda _: w.SegmentDeleted(r.request_id, r.segment)
+    return asked, lambda _: w.SegmentDeleted(r.request_id, r.segment)
 
 
 def _update(r: w.UpdateTableEntries) -> _Translation:
@@ -96,7 +90,6 @@ def _update(r: w.UpdateTableEntries) -> _Translation:
         r.position,
     )
     return (
-        Operation.PRODUCE,
         asked,
         lambda answer: w.TableEntriesUpdated(r.request_id, answer.versions),
     )
@@ -110,13 +103,12 @@ def _remove(r: w.RemoveTableKeys) -> _Translation:
         versions=tuple(key.version for key in r.keys),
         position=r.position,
     )
-    return Operation.PRODUCE, asked, lambda _: w.TableKeysRemoved(r.request_id, r.segment)
+    return asked, lambda _: w.TableKeysRemoved(r.request_id, r.segment)
 
 
 def _get(r: w.ReadTable) -> _Translation:
     asked = TableRequest(TableOperation.GET, r.segment, tuple(key.data for key in r.keys))
     return (
-        Operation.CONSUME,
         asked,
         lambda answer: w.TableRead(r.request_id, r.segment, _entries(answer)),
     )
@@ -124,7 +116,6 @@ def _get(r: w.ReadTable) -> _Translation:
 
 def _list_keys(r: w.ReadTableKeys) -> _Translation:
     return (
-        Operation.CONSUME,
         _listing(r.segment, r.after, r.count),
         lambda answer: w.TableKeysRead(
             r.request_id,
@@ -137,7 +128,6 @@ def _list_keys(r: w.ReadTableKeys) -> _Translation:
 
 def _list_entries(r: w.ReadTableEntries) -> _Translation:
     return (
-        Operation.CONSUME,
         _listing(r.segment, r.after, r.count),
         lambda answer: w.TableEntriesRead(
             r.request_id, r.segment, _entries(answer), _last(answer, r.after)
@@ -150,7 +140,6 @@ def _delta(r: w.ReadTableEntriesDelta) -> _Translation:
         TableOperation.CHANGES, r.segment, position=r.position, count=_count(r.count)
     )
     return (
-        Operation.CONSUME,
         asked,
         lambda answer: w.TableEntriesDeltaRead(
             r.request_id, r.segment, _entries(answer), False, answer.is_end, answer.position

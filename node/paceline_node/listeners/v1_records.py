@@ -29,12 +29,11 @@ from paceline_node.listeners.v1_errors import (
 )
 from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition
-from paceline_node.security.principals import Operation
+from paceline_node.services.fetch import FetchService
 from paceline_node.services.numbered import RecordsWish
+from paceline_node.services.open_reads import ReadableTopic
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
-from paceline_node.services.records import RecordService
-from paceline_node.services.scan import RecordScan
 from paceline_node.services.topics import TopicService
 from paceline_node.storage.numbered_batches import NumberedRecords
 
@@ -57,14 +56,14 @@ class V1Records:
         self,
         env: Env,
         produce: ProduceService,
-        service: RecordService,
+        fetch: FetchService,
         topics: TopicService,
         router: Router,
         limits: RecordLimits,
     ) -> None:
         self._env = env
         self._produce = produce
-        self._service = service
+        self._fetch = fetch
         self._topics = topics
         self._router = router
         self._limits = limits
@@ -142,7 +141,7 @@ class V1Records:
 
     async def consume(self, request: Consume, call: Call) -> bytes:
         """Committed records from an offset; served by the leader, else by a replica here."""
-        self._service.permit(call.principal, Operation.CONSUME, request.topic)
+        opened = self._fetch.open(call.principal, request.topic)
         if request.offset < 0:
             raise bad_request("invalid offset")
         topic = await self.ensure_for_reading(request.topic, call)
@@ -150,10 +149,10 @@ class V1Records:
             raise bad_request("invalid partition")
 
         async def read_here(local: Partition) -> bytes:
-            return await self._consume(local, request)
+            return await self._consume(opened, local, request)
 
         # A replica here can answer at once without the leader; a topic just made has neither yet.
-        has_replica = self._service.hosted(request.topic, request.partition) is not None
+        has_replica = opened.hosted(request.partition) is not None
         until = self._env.now() + (0.0 if has_replica else self._limits.leader_wait_s)
         try:
             return await self._router.on_leader(
@@ -168,10 +167,10 @@ class V1Records:
         except (NotLeader, RequestTimedOut):
             if call.forwarded:
                 raise
-            replica = self._service.hosted(request.topic, request.partition)
+            replica = opened.hosted(request.partition)
             if replica is None:
                 raise unreachable(request.topic, request.partition) from None
-            return await self._consume(replica, request)
+            return await self._consume(opened, replica, request)
 
     async def ensure_for_reading(self, name: str, call: Call) -> TopicImage:
         """As :meth:`ensure` for what writes nothing: without an answer it is UNAVAILABLE."""
@@ -180,7 +179,7 @@ class V1Records:
         except RequestTimedOut as error:
             raise V1Error(V1Code.UNAVAILABLE, NO_CONTROLLER) from error
 
-    async def _consume(self, replica: Partition, request: Consume) -> bytes:
+    async def _consume(self, opened: ReadableTopic, replica: Partition, request: Consume) -> bytes:
         await self._wait_for_commit(replica, request.offset)
         messages = MessageList(
             encoding=request.encoding,
@@ -188,7 +187,7 @@ class V1Records:
             max_records=request.max_records,
             max_bytes=self._limits.consume_max_bytes,
         )
-        end = await self.collect(replica, request.offset, messages)
+        end = await self.collect(opened, replica, request.offset, messages)
         payload = consume_payload(messages, hw=end - 1)
         replica.traffic.fetched(len(messages), len(payload))
         return payload
@@ -204,7 +203,9 @@ class V1Records:
             await committed.wait()
         replica.cancel(token)
 
-    async def collect(self, replica: Partition, offset: int, messages: MessageList) -> int:
+    async def collect(
+        self, opened: ReadableTopic, replica: Partition, offset: int, messages: MessageList
+    ) -> int:
         """Fill ``messages`` from ``offset``; return the high watermark they were read under.
 
         Committed data only, from the log start if ``offset`` is below it (spec v1 5). Scans over
@@ -213,8 +214,7 @@ class V1Records:
         position = max(offset, replica.log_start_offset)
         if position >= replica.last_stable_offset:
             return replica.high_watermark
-        scan = RecordScan(
-            self._env,
+        scan = opened.scan(
             replica,
             position,
             max_bytes=self._limits.consume_max_bytes,

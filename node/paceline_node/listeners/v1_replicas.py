@@ -1,20 +1,10 @@
-"""V1 REPLICA_FETCH, BROKER_FETCH and BROKER_REPLICA_ACK: replica progress that nobody can forge.
-
-A slot is a replica's number relative to the leader: 0 is the leader, 1.. the other assigned nodes
-in assignment order, the rest are vacant. A slot with a node behind it is read-only here: a client
-line never moves its offset, its liveness or the ISR. Vacant slots take acknowledgements only while
-the cluster has one registered node (spec v1 9).
-"""
+"""V1 REPLICA_FETCH, BROKER_FETCH and BROKER_REPLICA_ACK over ``services/replica_slots.py``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-
-import trio
 
 from paceline.errors import NotLeader, RequestTimedOut
-from paceline.types import NodeId
 from paceline.wire.v1.errors import V1Code, V1Error, bad_request
 from paceline.wire.v1.replies import (
     MessageList,
@@ -28,20 +18,10 @@ from paceline_node.listeners.v1_errors import NO_LEADER_HERE, unreachable
 from paceline_node.listeners.v1_records import V1Records
 from paceline_node.listeners.v1_routing import Call, Router
 from paceline_node.replication.partition import Partition
-from paceline_node.services.records import RecordService
+from paceline_node.services.replica_slots import ReplicaSlots, SlotProgress, SlotsOfTopic
 
 NOT_LEADER_HERE = bad_request("partition is not leader")
 _FETCH_BYTES = 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _Progress:
-    """Offsets inclusive, as V1 shows them; ``isr`` are slot numbers."""
-
-    acked_offset: int
-    hw: int
-    isr: tuple[int, ...]
-    under_replicated: bool
 
 
 class V1Replicas:
@@ -50,7 +30,7 @@ class V1Replicas:
     def __init__(
         self,
         env: Env,
-        service: RecordService,
+        slots: ReplicaSlots,
         records: V1Records,
         router: Router,
         *,
@@ -58,18 +38,18 @@ class V1Replicas:
         status_wait_s: float = 0.5,
     ) -> None:
         self._env = env
-        self._service = service
+        self._slots = slots
         self._records = records
         self._router = router
         self._leader_wait_s = leader_wait_s
         self._status_wait_s = status_wait_s
 
     async def replica_fetch(self, request: ReplicaFetch, call: Call) -> bytes:
-        def payload(progress: _Progress) -> bytes:
+        def payload(progress: SlotProgress) -> bytes:
             return replica_fetch_payload(
                 replica=request.replica_id,
-                acked_offset=progress.acked_offset,
-                hw=progress.hw,
+                acked_offset=progress.acked_end - 1,
+                hw=progress.high_watermark - 1,
                 isr=progress.isr,
                 under_replicated=progress.under_replicated,
             )
@@ -79,13 +59,13 @@ class V1Replicas:
         )
 
     async def broker_replica_ack(self, request: BrokerReplicaAck, call: Call) -> bytes:
-        def payload(progress: _Progress) -> bytes:
+        def payload(progress: SlotProgress) -> bytes:
             return broker_replica_ack_payload(
                 topic=request.topic,
                 partition=request.partition,
                 follower=request.follower_id,
-                acked_offset=progress.acked_offset,
-                hw=progress.hw,
+                acked_offset=progress.acked_end - 1,
+                hw=progress.high_watermark - 1,
                 isr=progress.isr,
                 under_replicated=progress.under_replicated,
             )
@@ -106,14 +86,17 @@ class V1Replicas:
         partition: int,
         slot: int,
         offset: int,
-        payload: Callable[[_Progress], bytes],
+        payload: Callable[[SlotProgress], bytes],
     ) -> bytes:
-        await self._check(call, topic, partition, slot)
+        slots = await self._opened(call, topic, partition, slot)
         if not call.forwarded and self._router.is_marked_follower(topic, partition):
             raise NOT_LEADER_HERE
 
         async def here(local: Partition) -> bytes:
-            return payload(await self._progress(local, slot, offset))
+            found = await slots.acknowledge(local, slot, offset + 1, wait_s=self._status_wait_s)
+            if found is None:
+                raise bad_request("replica id not configured")
+            return payload(found)
 
         try:
             return await self._router.on_leader(
@@ -126,75 +109,46 @@ class V1Replicas:
         except RequestTimedOut:
             raise unreachable(topic, partition) from None
 
-    async def _check(self, call: Call, topic: str, partition: int, slot: int) -> None:
-        self._service.permit_replica(call.principal)
+    async def _opened(self, call: Call, topic: str, partition: int, slot: int) -> SlotsOfTopic:
+        """The topic's slots. Raises V1Error where it has no such partition or slot."""
+        opened = self._slots.open(call.principal, topic)
         found = await self._records.ensure_for_reading(topic, call)
         if partition not in found.partitions:
             raise bad_request("invalid partition")
         if not 1 <= slot < found.replication_factor:
             raise bad_request("invalid replica id")
-
-    async def _progress(self, local: Partition, slot: int, offset: int) -> _Progress:
-        hosted = _hosted_slots(local)
-        if slot < len(hosted):
-            acked = await self._real_acked(local, hosted[slot], offset)
-        elif local.simulation.is_on:
-            local.simulation.acknowledge(slot, offset + 1)
-            acked = offset
-        else:
-            raise bad_request("replica id not configured")
-        in_sync = [number for number, node in enumerate(hosted) if node in local.isr]
-        isr = (*in_sync, *local.simulation.in_sync())
-        return _Progress(
-            acked,
-            local.high_watermark - 1,
-            isr,
-            len(isr) < local.config.min_insync_replicas,
-        )
-
-    async def _real_acked(self, local: Partition, node: NodeId, offset: int) -> int:
-        """The node's true position, at most what the caller claims; a claim that comes true within
-        the wait is echoed, a false one is answered with the truth (spec v1 9.1 rule 4)."""
-        claimed = min(offset + 1, local.log_end_offset)
-        if local.acked(node) < claimed:
-            arrived = trio.Event()
-            token = local.when_acked(node, claimed, arrived.set)
-            with trio.move_on_after(self._status_wait_s):
-                await arrived.wait()
-            local.cancel(token)
-        return min(offset, local.acked(node) - 1)
+        return opened
 
     async def broker_fetch(self, request: BrokerFetch, call: Call) -> bytes:
         """Records for a follower outside the cluster: committed ones only, and none for a slot
         that a node holds (spec v1 9.3)."""
-        await self._check(call, request.topic, request.partition, request.follower_id)
-        marked = self._router.is_marked_follower(request.topic, request.partition)
+        topic, partition, slot = request.topic, request.partition, request.follower_id
+        slots = await self._opened(call, topic, partition, slot)
+        marked = self._router.is_marked_follower(topic, partition)
         if marked and not call.forwarded:
             raise NO_LEADER_HERE
 
         async def here(local: Partition) -> bytes:
-            if request.follower_id < len(_hosted_slots(local)):
+            if slots.is_hosted(local, slot):
                 raise V1Error(V1Code.NOT_AUTHORIZED, "reserved for the inter-broker listener")
-            return await self._records_for(local, request)
+            return await self._records_for(slots, local, request)
 
         try:
             return await self._router.on_leader(
-                call,
-                request.topic,
-                request.partition,
-                here,
-                until=self._env.now() + self._leader_wait_s,
+                call, topic, partition, here, until=self._env.now() + self._leader_wait_s
             )
         except NotLeader:
             if call.forwarded:
                 raise
             raise NO_LEADER_HERE from None
         except RequestTimedOut:
-            raise unreachable(request.topic, request.partition) from None
+            raise unreachable(topic, partition) from None
 
-    async def _records_for(self, local: Partition, request: BrokerFetch) -> bytes:
+    async def _records_for(
+        self, slots: SlotsOfTopic, local: Partition, request: BrokerFetch
+    ) -> bytes:
         messages = MessageList(max_records=request.max_messages, max_bytes=_FETCH_BYTES)
-        end = await self._records.collect(local, max(0, request.offset), messages)
+        end = await self._records.collect(slots.reads, local, max(0, request.offset), messages)
         return broker_fetch_payload(
             topic=request.topic,
             partition=request.partition,
@@ -202,11 +156,3 @@ class V1Replicas:
             hw=end - 1,
             records=messages,
         )
-
-
-def _hosted_slots(local: Partition) -> tuple[NodeId, ...]:
-    """Nodes by slot: the leader first, then the others in assignment order."""
-    registration = local.registration
-    assert registration is not None
-    others = tuple(node for node in registration.replicas if node != registration.leader)
-    return (registration.leader, *others)

@@ -4,6 +4,9 @@ Partition by partition: who may read the topic (asked once for parts of one topi
 this node leads, in the epoch that the client means, then the slice. A fetch that cannot be answered
 yet is parked as callbacks on its partitions and one deadline of a shared timer; it costs no task.
 What is found are ranges of segment files, which nobody has read yet.
+
+Protocols that show decoded records, one after the other, open the topic, and scan a replica by what
+they are given.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import trio
 
 from paceline.errors import CorruptMessage, PacelineError
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch
+from paceline_node.env import Env
 from paceline_node.peers.deadlines import Deadline, Deadlines
 from paceline_node.replication.partition import Partition, ReadResult
 from paceline_node.security.principals import Operation, Principal
+from paceline_node.services.open_reads import ReadableTopic
 from paceline_node.services.records import RecordService, Refused
 from paceline_node.stretches import Work, at_once
 from paceline_node.turns import Turns
@@ -77,14 +82,25 @@ class FetchService:
     """Reads from the partitions that this node leads."""
 
     def __init__(
-        self, records: RecordService, deadlines: Deadlines, limits: FetchLimits, turns: Turns
+        self,
+        env: Env,
+        records: RecordService,
+        deadlines: Deadlines,
+        limits: FetchLimits,
+        turns: Turns,
     ) -> None:
+        self._env = env
         self._records = records
         self._deadlines = deadlines
         self._limits = limits
         self._turns = turns
         self._spent = 0
         self._late: deque[tuple[int, Callable[[], None]]] = deque()
+
+    def open(self, principal: Principal, topic: str) -> ReadableTopic:
+        """A topic, which need not exist, to read decoded records of. Raises AuthorizationFailed."""
+        self._records.permit(principal, Operation.CONSUME, topic)
+        return ReadableTopic(topic, self._env, self._records)
 
     def fetch(self, wish: Wish, answer: Answer) -> ParkedFetch | None:
         """Answer now, with one outcome for each part, in order; or return the fetch as parked: it

@@ -1,6 +1,6 @@
 """Produce, read and offsets: this node's partitions, for those who may use them.
 
-A listener asks :meth:`RecordService.permit` once for a topic, then works on the
+A service asks :meth:`RecordService.permit` once for a topic, then works on the
 :class:`~paceline_node.replication.partition.Partition` that :meth:`RecordService.leader` gives it:
 one call for a request, none for a record.
 """
@@ -62,10 +62,6 @@ class RecordService:
             )
         if is_internal_topic(topic):
             raise PolicyViolation(f"{topic}: internal topics take no records from clients")
-
-    def permit_replica(self, principal: Principal) -> None:
-        """Raise AuthorizationFailed unless ``principal`` may act as a replica."""
-        self._access.cluster(principal, Operation.REPLICATE)
 
     def hosted(self, topic: str, number: int) -> Partition | None:
         """The replica of a partition on this node, whatever its role."""

@@ -67,7 +67,7 @@ class SegmentLeaders:
         place: SegmentPlace,
         timeout_s: float,
     ) -> SegmentAnswer:
-        self._segments.permit(principal, _NEEDED[operation], place)
+        self._segments.open(principal, _NEEDED[operation], place)
         await self._segments.appears(place)
         until = self._env.now() + timeout_s
         request = SegmentRequest(operation, place.topic, place.partition, place.name)

@@ -215,11 +215,11 @@ class StreamRegister:
 
     async def _ask(self, request: TableRequest) -> TableAnswer:
         """Ask the register, which is made when it is first needed."""
-        answer = await self._tables.ask(request, timeout_s=self._timeout_s)
+        answer = await self._tables.inside(request, timeout_s=self._timeout_s)
         if answer.status is TableStatus.NO_TABLE:
             made = TableRequest(TableOperation.CREATE, _REGISTER)
-            await self._tables.ask(made, timeout_s=self._timeout_s)
-            answer = await self._tables.ask(request, timeout_s=self._timeout_s)
+            await self._tables.inside(made, timeout_s=self._timeout_s)
+            answer = await self._tables.inside(request, timeout_s=self._timeout_s)
         if answer.status is TableStatus.TOO_LARGE:
             raise StorageFull("the register of streams is full (limits.table_keys): delete some")
         return answer

@@ -120,7 +120,7 @@ class Surface:
         return cls(
             records,
             ProduceService(env, records, coordinator, transactions.produce, turns),
-            FetchService(records, deadlines, FetchLimits(), turns),
+            FetchService(env, records, deadlines, FetchLimits(), turns),
             OffsetService(records, turns),
             topics,
             RoleService(env, node_id, store, controller, table, access),

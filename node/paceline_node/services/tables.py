@@ -1,4 +1,7 @@
-"""Internal tables, from any node: the node that leads ``__tables`` answers (SETTLED R8, P3)."""
+"""Tables, from any node: the node that leads ``__tables`` answers (SETTLED R8, P3).
+
+Clients' tables are named ``scope/table``; names without a scope are the node's own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import trio
 from paceline.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    InvalidRequest,
     NotCoordinator,
     NotLeader,
     RequestTimedOut,
@@ -17,23 +21,39 @@ from paceline.wire.message import Message
 from paceline.wire.native.admin import Done
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.control import CreateInternalTopicRequest
-from paceline.wire.peer.tables import TableAnswer, TableRequest
+from paceline.wire.peer.tables import TableAnswer, TableOperation, TableRequest
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.peers.framestream import Payload
 from paceline_node.peers.server import Session
+from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
+from paceline_node.services.access import Access
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.tables.machine import TableMachine
 from paceline_node.tables.records import TABLES_TOPIC
 
+_NEEDED = {
+    TableOperation.CREATE: Operation.CREATE,
+    TableOperation.DELETE: Operation.DELETE,
+    TableOperation.DELETE_EMPTY: Operation.DELETE,
+    TableOperation.UPDATE: Operation.PRODUCE,
+    TableOperation.REMOVE: Operation.PRODUCE,
+    TableOperation.GET: Operation.CONSUME,
+    TableOperation.LIST: Operation.CONSUME,
+    TableOperation.CHANGES: Operation.CONSUME,
+}
 _PARTITION = 0
 _MAKE_S = 10.0
 
 
 class TableService:
-    """``commit_s``: longest wait for a change to be committed."""
+    """``commit_s``: longest wait for a change to be committed. What holds for both ways to ask:
+    the answer comes once all that it tells is committed, and the first request of a cluster makes
+    the topic. Raises with nothing done NotLeader (nobody has coordinated in time) and what the
+    controller's absence raises; with unknown outcome RequestTimedOut and LeaderChangedAfterAppend.
+    """
 
     def __init__(
         self,
@@ -42,6 +62,7 @@ class TableService:
         controller: ControllerClient,
         routing: LeaderRouting,
         machines: StateTopic[TableMachine],
+        access: Access,
         *,
         commit_s: float,
     ) -> None:
@@ -50,17 +71,24 @@ class TableService:
         self._controller = controller
         self._routing = routing
         self._machines = machines
+        self._access = access
         self._commit_s = commit_s
         self._making = trio.Lock()
 
-    async def ask(self, request: TableRequest, *, timeout_s: float) -> TableAnswer:
-        """The answer to a request, once all that it tells is committed. The first one of a
-        cluster makes the topic.
+    async def ask(
+        self, principal: Principal, request: TableRequest, *, timeout_s: float
+    ) -> TableAnswer:
+        """The answer to ``principal``. Raises AuthorizationFailed, and InvalidRequest for a name
+        that no client's table has."""
+        name = request.table
+        resource = Resource(ResourceKind.TOPIC, name)
+        self._access.resource(principal, _NEEDED[request.operation], resource)
+        if "/" not in name.strip("/") or name.startswith("/"):
+            raise InvalidRequest(f"{name!r}: expected scope/table")
+        return await self.inside(request, timeout_s=timeout_s)
 
-        Raises with nothing done NotLeader (nobody has coordinated in time) and what the
-        controller's absence raises; with unknown outcome RequestTimedOut and
-        LeaderChangedAfterAppend.
-        """
+    async def inside(self, request: TableRequest, *, timeout_s: float) -> TableAnswer:
+        """The answer, for what this node does by itself."""
         until = self._env.now() + timeout_s
         if self._store.image.find_topic(TABLES_TOPIC) is None:
             await self._make(timeout_s)
