@@ -15,6 +15,7 @@ from paceline_node.listeners.cursus_events import CursusEvents
 from paceline_node.listeners.cursus_groups import CursusGroupCommands
 from paceline_node.listeners.cursus_places import Places
 from paceline_node.listeners.cursus_produce import CursusProduce, ProduceLimits
+from paceline_node.listeners.cursus_readers import GroupReaders
 from paceline_node.listeners.cursus_reads import CursusReads
 from paceline_node.listeners.cursus_topics import CursusTopics
 from paceline_node.listeners.cursus_transactions import CursusTransactions
@@ -57,7 +58,7 @@ def make_cursus(
         surface.fetch,
         places,
         routing,
-        groups.fence_reader,
+        GroupReaders(env, surface.groups, routing),
         keepalive_s=cursus.keepalive_ms / 1000,
         leader_wait_s=cursus.leader_wait_ms / 1000,
         non_utf8=cursus.non_utf8,

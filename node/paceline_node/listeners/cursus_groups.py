@@ -26,13 +26,9 @@ from paceline.errors import (
 from paceline.types import NodeId, TopicId
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.errors import CursusError, parse_refusal, quoted
-from paceline.wire.cursus.requests import ReadPlace
 from paceline.wire.cursus.wildcards import TopicWildcards, is_pattern
-from paceline.wire.peer.api import PeerApi
-from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
 from paceline_node.groups.cursus_groups import (
-    CursusGroups,
     CursusMember,
     NotOwner,
     Regression,
@@ -42,7 +38,6 @@ from paceline_node.groups.cursus_groups import (
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey
 from paceline_node.groups.offsets import Commit
-from paceline_node.groups.store import GroupStore
 from paceline_node.listeners.cursus_coordinators import (
     ANSWER_S,
     COORDINATOR_WAIT_S,
@@ -93,7 +88,7 @@ class CursusGroupCommands:
             await self._groups.wait_partition(key, timeout_s=COORDINATOR_WAIT_S)
             broker = group.coordinator(LISTENER)
         except CoordinatorNotAvailable:
-            raise _no_coordinator(request.group) from None
+            raise no_coordinator(request.group) from None
         return told_where(broker, "group")
 
     # --- members ----------------------------------------------------------------------------------
@@ -300,97 +295,7 @@ class CursusGroupCommands:
         for each in offsets:
             if each.partition not in assigned:
                 foreign = NotOwner(cursus_key(group, topic), member, each.partition, generation)
-                raise _refusal(foreign, cursus_key(group, topic), member)
-
-    # --- readers ----------------------------------------------------------------------------------
-
-    async def fence_reader(self, place: ReadPlace) -> int | None:
-        """What its group has committed for a reader's partition. Refuses a reader of an older
-        generation, and, after a while, one that would begin where a transaction that is being ended
-        has read already.
-
-        Asks this node's replica of the group's state, so that a read costs no round trip; one that
-        lags lets an older reader pass a moment longer. Where it has none, or has not heard of the
-        reader's generation yet, the coordinator is asked: what members of generations before have
-        pending lies before that in the log.
-        """
-        if place.group is None:
-            return None
-        key = cursus_key(place.group, place.topic)
-        until = self._env.now() + COORDINATOR_WAIT_S
-        while True:
-            try:
-                store = self._groups.replica_store(key)
-            except CoordinatorNotAvailable:
-                return None
-            if store is None or self._lags(store, key, place):
-                return await self._committed_elsewhere(place, key)
-            committed = self._committed_here(store, place, key)
-            if not self._may_move(store, key, place, max(committed or 0, place.offset or 0)):
-                return committed
-            if self._env.now() + _PAUSE_S > until:
-                raise _no_coordinator(key.group)
-            await trio.sleep(_PAUSE_S)
-
-    def _lags(self, store: GroupStore, key: GroupKey, place: ReadPlace) -> bool:
-        """Whether another node knows of a generation that this one has not heard of."""
-        if place.generation is None:
-            return False
-        group = store.groups.get(key)
-        if group is not None and group.generation >= place.generation:
-            return False
-        return self._routing.node_id != self._groups.leader(key)
-
-    def _may_move(self, store: GroupStore, key: GroupKey, place: ReadPlace, offset: int) -> bool:
-        """Whether a transaction may yet commit more than ``offset``."""
-        pendings = store.pending.get(key)
-        if pendings is None:
-            return False
-        return any(
-            each.offset > offset and self._groups.is_current(place.topic, each.topic_id)
-            for each in pendings.at(place.topic, place.partition)
-        )
-
-    def _committed_here(self, store: GroupStore, place: ReadPlace, key: GroupKey) -> int | None:
-        try:
-            group = store.groups.get(key)
-            if group is not None and self._groups.is_current(place.topic, group.topic_id):
-                CursusGroups.check_reader(store, key, place.generation)
-        except StaleGeneration as error:
-            raise _refusal(error, key, place.member or "") from None
-        found = store.offsets.get(key, {}).get((place.topic, place.partition))
-        if found is None or not self._groups.is_current(place.topic, found.topic_id):
-            return None
-        return found.offset
-
-    async def _committed_elsewhere(self, place: ReadPlace, key: GroupKey) -> int | None:
-        """As the coordinator says. It is not asked for a reader that names an offset and no
-        generation; one that names an offset reads on, too, where nobody answers, and is refused
-        when it commits; not where the coordinator says that the offset may move."""
-        line = f"FETCH_OFFSET topic={place.topic} partition={place.partition} group={place.group}"
-        if place.generation is not None:
-            line += f" member={place.member or '-'} generation={place.generation}"
-        elif place.offset:
-            return None
-        try:
-            node = self._groups.coordinator(key, LISTENER).node_id
-            ask = CursusFrame(int(COORDINATOR_WAIT_S * 1000), False)
-            frame = await self._routing.ask(
-                node, PeerApi.CURSUS_FRAME, ask, line.encode(), budget_s=COORDINATOR_WAIT_S
-            )
-        except PacelineError:
-            if place.offset:
-                return None
-            raise _no_coordinator(key.group) from None
-        answer = bytes(frame.payload).decode()
-        if answer.startswith("ERROR: GEN_MISMATCH"):
-            raise parse_refusal(answer)
-        if not answer.startswith("OK offset="):
-            moves = answer.startswith("ERROR: NOT_COORDINATOR")
-            if moves or not (place.offset or answer.startswith("ERROR: group_not_found")):
-                raise _no_coordinator(key.group)
-            return None
-        return int(answer.removeprefix("OK offset=")) or None
+                raise refusal_of(foreign, cursus_key(group, topic), member)
 
     # --- where ------------------------------------------------------------------------------------
 
@@ -415,11 +320,11 @@ class CursusGroupCommands:
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
                 raise
-            raise _no_coordinator(key.group) from None
+            raise no_coordinator(key.group) from None
         except (CoordinatorNotAvailable, UnknownTopicOrPartition):
-            raise _no_coordinator(key.group) from None
+            raise no_coordinator(key.group) from None
         except PacelineError as error:
-            raise _refusal(error, key, member) from error
+            raise refusal_of(error, key, member) from error
 
     def _exact(self, key: GroupKey) -> GroupKey:
         """The group that ``key`` means: where it names no topic, or a pattern, the first that
@@ -441,11 +346,11 @@ class CursusGroupCommands:
         return min(matching, key=lambda each: (each in silent, each.subject), default=key)
 
 
-def _no_coordinator(group: str) -> CursusError:
+def no_coordinator(group: str) -> CursusError:
     return CursusError("coordinator_not_available", f"group={group}")
 
 
-def _refusal(error: PacelineError, key: GroupKey, member: str) -> PacelineError:
+def refusal_of(error: PacelineError, key: GroupKey, member: str) -> PacelineError:
     """A group's refusal in Cursus's words; other errors as they are."""
     group = key.group
     if isinstance(error, StaleGeneration):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from paceline.errors import NotLeader
@@ -21,6 +20,7 @@ from paceline_node.listeners.cursus_read import (
     fill,
     start_offset,
 )
+from paceline_node.listeners.cursus_readers import GroupReaders
 from paceline_node.listeners.cursus_session import CursusCall, FrameSink, Reply
 from paceline_node.listeners.cursus_streams import CursusStream
 from paceline_node.replication.partition import Partition
@@ -30,10 +30,6 @@ from paceline_node.settings import NonUtf8
 
 _ANSWER_S = 0.1
 _READ_BYTES = 1024 * 1024
-
-ReadFence = Callable[[ReadPlace], Awaitable[int | None]]
-"""Judges a group's reader and gives the offset that its group has committed, if any. Raises
-CursusError for a member of another generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,7 @@ class CursusReads:
         fetch: FetchService,
         places: Places,
         routing: LeaderRouting,
-        fence: ReadFence,
+        readers: GroupReaders,
         *,
         keepalive_s: float,
         leader_wait_s: float,
@@ -62,7 +58,7 @@ class CursusReads:
         self._fetch = fetch
         self._places = places
         self._routing = routing
-        self._fence = fence
+        self._readers = readers
         self._keepalive_s = keepalive_s
         self._leader_wait_s = leader_wait_s
         self._non_utf8 = non_utf8
@@ -97,12 +93,13 @@ class CursusReads:
 
     async def _open(self, place: ReadPlace, call: CursusCall) -> _Opened:
         topic = self._fetch.open(call.principal, place.topic)
+        group = self._readers.open(place, call)
         await self._places.with_partition(place.topic, place.partition)
         if place.dialect is Dialect.SEED and not call.forwarded:
             elsewhere = ForwardedSource(self._env, self._routing, topic, place, self._non_utf8)
             return _Opened(place, elsewhere, place.offset or 0)
         partition = await self._led_here(place.topic, place.partition, call)
-        committed = None if call.forwarded else await self._fence(place)
+        committed = None if call.forwarded else await self._readers.fence(place, group)
         offset = start_offset(
             place,
             committed=committed,

@@ -70,7 +70,8 @@ class KafkaCluster:
     async def describe_cluster(
         self, _request: wire.DescribeClusterRequest, call: Call
     ) -> wire.DescribeClusterResponse:
-        """The brokers."""
+        """The brokers, whom anybody may know who is to reach them; what he may do there is not
+        told."""
         brokers = self._brokers()
         return wire.DescribeClusterResponse(
             error_code=0,

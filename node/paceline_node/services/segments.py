@@ -7,7 +7,6 @@ end and the log's end are looked at and moved without an await in between.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
@@ -67,17 +66,10 @@ class SegmentInfo:
 class OpenSegment:
     """A segment that somebody may do something to; it need not exist."""
 
-    __slots__ = ("_leading", "place")
+    __slots__ = ("place",)
 
-    def __init__(
-        self, place: SegmentPlace, leading: Callable[[SegmentPlace], Awaitable[Partition]]
-    ) -> None:
+    def __init__(self, place: SegmentPlace) -> None:
         self.place = place
-        self._leading = leading
-
-    async def leading(self) -> Partition:
-        """This node's leading replica. Raises as :meth:`SegmentService.leading`."""
-        return await self._leading(self.place)
 
 
 class SegmentService:
@@ -104,7 +96,7 @@ class SegmentService:
     def open(self, principal: Principal, operation: Operation, place: SegmentPlace) -> OpenSegment:
         """A segment, for ``principal`` to do this to it. Raises AuthorizationFailed."""
         self._access.topic(principal, operation, place.topic)
-        return OpenSegment(place, self._leading)
+        return OpenSegment(place)
 
     async def appears(self, place: SegmentPlace) -> None:
         """Wait a moment for a segment that was made at another node just now; no error without."""
@@ -118,9 +110,7 @@ class SegmentService:
         Raises AuthorizationFailed; UnknownTopicOrPartition: there is no such segment; NotLeader:
         ask the node that :meth:`leader` names.
         """
-        return await self.open(principal, operation, place).leading()
-
-    async def _leading(self, place: SegmentPlace) -> Partition:
+        self.open(principal, operation, place)
         await self.appears(place)
         deadline = self._env.now() + _TAKES_ROLE_S
         while True:

@@ -17,7 +17,7 @@ from paceline_cluster.sim.plan import Guest
 from paceline_node.coordination.replica import MachineReplica
 from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners import cursus_produce
-from paceline_node.listeners.cursus_groups import CursusGroupCommands
+from paceline_node.listeners.cursus_readers import GroupReaders
 from paceline_node.replication.partition import Partition
 from paceline_node.services import numbered
 from paceline_node.services.numbered import RecordsWish
@@ -71,12 +71,12 @@ def _repetitions_need_nobody(self: Partition, batches: Any, headers: Any, **opti
 
 @contextlib.contextmanager
 def _no_generation_is_looked_at() -> Iterator[None]:
-    async def _nobody_is_fenced(self: object, place: object) -> None:
+    async def _nobody_is_fenced(self: object, place: object, group: object) -> None:
         await trio.lowlevel.checkpoint()
 
     with (
         mock.patch.object(CursusGroups, "_require_generation"),
-        mock.patch.object(CursusGroupCommands, "fence_reader", _nobody_is_fenced),
+        mock.patch.object(GroupReaders, "fence", _nobody_is_fenced),
     ):
         yield
 

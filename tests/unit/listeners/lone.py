@@ -214,6 +214,10 @@ class CursusClient:
     async def ask(self, body: bytes) -> bytes:
         """The next frame after ``body``."""
         await self._stream.send_all(framed(body))
+        return await self.next()
+
+    async def next(self) -> bytes:
+        """The next frame; of a stream, empty ones say that it goes on."""
         while (answer := self._reader.next_frame()) is None:
             data = await self._stream.receive_some()
             assert data, "the node closed the connection"

@@ -71,6 +71,14 @@ COMMANDS = (
     ("CONSUME topic=__groups partition=0 offset=0", 'ERROR: invalid_topic_name topic="__groups"'),
     ("CONSUME topic=sc_st partition=0 offset=0", "0 records"),
     (
+        "CONSUME topic=nowhere partition=0 offset=0 group=secret",
+        "ERROR: NOT_AUTHORIZED_FOR_OPERATION command=CONSUME permission=group",
+    ),
+    (
+        "CONSUME topic=secret partition=0 offset=0 group=secret",
+        "ERROR: NOT_AUTHORIZED_FOR_TOPIC operation=read topic=secret",
+    ),
+    (
         "STREAM topic=secret partition=9 offset=9 group=secret",
         "ERROR: NOT_AUTHORIZED_FOR_TOPIC operation=read topic=secret",
     ),
