@@ -111,17 +111,18 @@ class Inspection:
         self.check_empty(key)
         return self._engine.offsets.forget_piece(key)
 
-    def delete_offsets(
+    def delete_piece_of_offsets(
         self, key: GroupKey, partitions: Sequence[TopicPartition]
-    ) -> frozenset[TopicPartition]:
-        """Forget offsets, but none of topics that members read, which are returned. Raises what
-        writing raises."""
+    ) -> tuple[frozenset[TopicPartition], bool]:
+        """Forget a batch of the offsets of ``partitions``, and what open transactions have pending
+        there; but none of topics that members read, which are returned, and whether that was the
+        last batch. Raises what writing raises."""
         policy = self._engine.policies[key.family]
         named = {topic for topic, _ in partitions}
         topics = {topic for topic in named if policy.reads(key, topic)}
         read = frozenset(each for each in partitions if each[0] in topics)
-        self._engine.offsets.forget(key, [each for each in partitions if each not in read])
-        return read
+        unread = [each for each in partitions if each not in read]
+        return read, self._engine.offsets.delete_piece(key, unread)
 
     def check_known(self, key: GroupKey) -> None:
         """Raise GroupNotFound where there is nothing of the group."""

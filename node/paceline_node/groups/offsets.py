@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 from uuid import UUID
@@ -14,8 +14,10 @@ from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offset_shares import UNKNOWN, OffsetShares
+from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.records import (
     Offset,
+    PendingKey,
     group_entry,
     offset_entry,
     pending_entry,
@@ -26,9 +28,12 @@ from paceline_node.groups.records import (
 _FORGET_AT_ONCE = 250
 _SPARE = 256
 """One in so many goes beyond those that have to: a record for each new offset is too much."""
+_LOOKED_AT = 10_000
+"""Of a group's offsets for some that may go, which takes a few milliseconds."""
 _REFUSED_S = 1.0
 _REFUSED_MAX = 256
 _GROUPS_AT_ONCE = 50
+_NONE_PENDING = PendingOffsets()
 _COUNTED = "each 256 bytes of metadata counted as one more"
 
 
@@ -79,9 +84,12 @@ class OffsetBook:
 
     def store(self, key: GroupKey, commits: Sequence[Commit], rule: OffsetRule) -> None:
         """As :meth:`commit`, however many offsets there are already."""
-        if rule is OffsetRule.FORWARD:
-            commits = [each for each in commits if self._moves(key, each)]
-        entries = [entry for each in commits if (entry := self.entry(key, each)) is not None]
+        if rule is OffsetRule.FREE:
+            found = [self.entry(key, each, self.next_order) for each in commits]
+        else:
+            moving = [each for each in commits if self._moves(key, each)]
+            found = [self.forward_entry(key, each) for each in moving]
+        entries = [each for each in found if each is not None]
         if entries:
             self._context.write(key, *entries)
 
@@ -134,7 +142,7 @@ class OffsetBook:
             if gone >= wanted or (gone >= over and number >= _GROUPS_AT_ONCE):
                 break
             before = store.places.get(giver, 0)
-            self.forget(giver, _first(store.offsets.get(giver, {}), wanted - gone))
+            self.forget(giver, self._first(giver, wanted - gone))
             gone += before - store.places.get(giver, 0)
         self.shares.evicted_count += gone
         if gone < over:
@@ -143,7 +151,19 @@ class OffsetBook:
             self._refused[at] = now + _REFUSED_S
         return gone
 
-    def entry(self, key: GroupKey, commit: Commit) -> Entry | None:
+    @property
+    def next_order(self) -> int:
+        """The order of an offset that is sent now."""
+        return self._context.store.last_order + 1
+
+    def forward_entry(self, key: GroupKey, commit: Commit) -> Entry | None:
+        """The record of a commit that goes on from the offset of before. It has that one's order:
+        what is pending besides may be higher, and only what set the offset of before holds it
+        back."""
+        before = self.fetch(key, commit.topic, commit.partition)
+        return self.entry(key, commit, 0 if before is None else before.order)
+
+    def entry(self, key: GroupKey, commit: Commit, order: int) -> Entry | None:
         """The record of ``commit``; None where its topic is no more."""
         current = self._context.topics.current(commit.topic)
         if current is None or commit.topic_id not in (None, current):
@@ -154,6 +174,7 @@ class OffsetBook:
             Utf8(commit.metadata.encode()),
             self._context.wall_ms(),
             current,
+            order,
         )
         return offset_entry(key, commit.topic, commit.partition, stored)
 
@@ -181,8 +202,41 @@ class OffsetBook:
         holds = self._context.topics.holds
         return sorted((at, found) for at, found in known.items() if holds(at[0], found.topic_id))
 
+    def _first(self, key: GroupKey, wanted: int) -> list[TopicPartition]:
+        """The group's first offsets, as many as take so many places; but none beside one that is
+        pending, which would be held back no more."""
+        store = self._context.store
+        pendings = store.pending.get(key, _NONE_PENDING)
+        found: list[TopicPartition] = []
+        for at, offset in islice(store.offsets.get(key, {}).items(), _LOOKED_AT):
+            if wanted <= 0:
+                break
+            if not pendings.at(*at):
+                found.append(at)
+                wanted -= places(offset.metadata)
+        return found
+
+    def delete_piece(self, key: GroupKey, partitions: Iterable[TopicPartition]) -> bool:
+        """Forget a batch of the offsets of ``partitions``, each behind what open transactions have
+        pending there, which would bring it back; whether that was the last. Raises what writing
+        raises."""
+        found = list(islice(self._all_at(key, partitions), _FORGET_AT_ONCE + 1))
+        if found:
+            self._context.write(key, *found[:_FORGET_AT_ONCE])
+        return len(found) <= _FORGET_AT_ONCE
+
+    def _all_at(self, key: GroupKey, partitions: Iterable[TopicPartition]) -> Iterator[Entry]:
+        store = self._context.store
+        known, pendings = store.offsets.get(key, {}), store.pending.get(key, _NONE_PENDING)
+        for at in dict.fromkeys(partitions):
+            for producer_id in pendings.producers_at(*at):
+                yield pending_entry(PendingKey(key, *at, producer_id), None)
+            if at in known:
+                yield offset_entry(key, *at, None)
+
     def forget(self, key: GroupKey, partitions: Iterable[TopicPartition]) -> None:
-        """Forget offsets; those that are not there do not matter. Raises what writing raises."""
+        """Forget offsets, but nothing that is pending; those that are not there do not matter.
+        Raises what writing raises."""
         known = self._context.store.offsets.get(key, {})
         gone = [each for each in partitions if each in known]
         if gone:
@@ -212,17 +266,6 @@ class OffsetBook:
         yield from (seat_entry(key, each, None) for each in store.seats.get(key, ()))
         if self._context.group(key) is not None:
             yield group_entry(key, None)
-
-
-def _first(offsets: Mapping[TopicPartition, Offset], wanted: int) -> list[TopicPartition]:
-    """The first of these, as many as take so many places."""
-    found: list[TopicPartition] = []
-    for at, offset in offsets.items():
-        if wanted <= 0:
-            break
-        found.append(at)
-        wanted -= places(offset.metadata)
-    return found
 
 
 def _tombstones(key: GroupKey, partitions: Iterable[TopicPartition]) -> list[Entry]:

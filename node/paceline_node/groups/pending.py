@@ -69,6 +69,10 @@ class PendingOffsets:
         """Those of one partition."""
         return self._by_partition.get((topic, partition), {}).values()
 
+    def producers_at(self, topic: str, partition: int) -> Collection[int]:
+        """Who has any of one partition."""
+        return self._by_partition.get((topic, partition), {}).keys()
+
     def items(self) -> Iterator[tuple[PendingKey, Pending]]:
         """All of them."""
         for of_producer in self._by_producer.values():

@@ -141,13 +141,17 @@ class Seat(Message):
 
 @dataclass(frozen=True, slots=True)
 class Offset(Message):
-    """``offset`` is the next one to read, of the topic ``topic_id`` (``topic_ids.py``)."""
+    """``offset`` is the next one to read, of the topic ``topic_id`` (``topic_ids.py``). ``order``:
+    when it was sent, among all offsets of its partition of ``__groups``, pending ones too: one of a
+    lower order does not replace it. 0 holds nothing back: of older versions, or sent by a family
+    whose offsets never go back, as it then has the order of what was there before."""
 
     offset: int
     leader_epoch: int = -1
     metadata: Utf8 = NO_TEXT
     commit_ms: int = 0
     topic_id: UUID | None = None
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +172,7 @@ class Pending(Message):
     producer_epoch: int
     serial: int
     topic_id: UUID | None = None
+    order: int = 0
 
 
 def places(metadata: bytes) -> int:

@@ -30,13 +30,16 @@ class GroupStore:
     members that have records of their own. ``counts`` are groups by family, those that have nothing
     but offsets too. ``places`` are what a group's offsets count for, pending ones too, and
     ``offset_counts`` the same by family; ``changes`` counts changes by family, for whoever shows
-    them elsewhere. ``offsets_changed`` is told how many more places a group has."""
+    them elsewhere. ``offsets_changed`` is told how many more places a group has. ``last_order`` is
+    the highest order of an offset (``records.Offset``) that was folded: those that compaction has
+    left out are compared with nothing any more."""
 
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.offsets: dict[GroupKey, Offsets] = {}
         self.pending: dict[GroupKey, PendingOffsets] = {}
         self.begun: Begun | None = None
+        self.last_order = 0
         self.counts: dict[Family, int] = dict.fromkeys(Family, 0)
         self.places: dict[GroupKey, int] = {}
         self.offset_counts: dict[Family, int] = dict.fromkeys(Family, 0)
@@ -86,6 +89,7 @@ class GroupStore:
         before = offsets.pop((key.topic, key.partition), None)
         if isinstance(value, Offset):
             offsets[key.topic, key.partition] = value
+            self.last_order = max(self.last_order, value.order)
         if not offsets:
             del self.offsets[key.group]
         self._take_places(key.group, before, value)
@@ -96,7 +100,11 @@ class GroupStore:
         was_known = self.knows(key.group)
         of_group = self.pending.setdefault(key.group, PendingOffsets())
         before = of_group.of_producer(key.producer_id).get(key)
-        of_group.put(key, value if isinstance(value, Pending) else None)
+        if isinstance(value, Pending):
+            of_group.put(key, value)
+            self.last_order = max(self.last_order, value.order)
+        else:
+            of_group.put(key, None)
         if not of_group:
             del self.pending[key.group]
         self._take_places(key.group, before, value)
@@ -132,6 +140,7 @@ class GroupStore:
         self.places.clear()
         self.seats.clear()
         self.begun = None
+        self.last_order = 0
         for family in Family:
             self.counts[family] = self.offset_counts[family] = 0
             self.changes[family] += 1

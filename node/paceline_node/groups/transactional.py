@@ -82,6 +82,7 @@ class TransactionalOffsets:
                 f"group {ticket.key}: the transaction was ended meanwhile"
             )
         staged: dict[PendingKey, Pending] = {}
+        order = self._offsets.next_order
         for each in commits:
             current = self._context.topics.current(each.topic)
             if current is None or each.topic_id not in (None, current):
@@ -94,6 +95,7 @@ class TransactionalOffsets:
                 producer_epoch,
                 serial,
                 current,
+                order,
             )
         if staged:
             self._check_room(ticket, staged, client)
@@ -145,10 +147,11 @@ class TransactionalOffsets:
         *,
         commits: bool,
     ) -> bool:
-        """The producer's transaction ``serial`` ended: commit what is pending in it, or drop it;
-        then commit ``held``, each unless the group is further already. What is both pending and
-        held is committed as held. False: this was a piece of it, and there is more to settle.
-        Idempotent. Raises what writing raises.
+        """The producer's transaction ``serial`` ended: commit what is pending in it, but nothing
+        that was sent before what is committed already, or drop it. What the transaction's
+        coordinator has ``held`` besides never goes back either. Held alone it counts for nothing:
+        it was settled before, or somebody deleted it. False: this was a piece of it, and there is
+        more to settle. Idempotent. Raises what writing raises.
 
         What is still pending in an earlier one came after that had been settled, let in by a
         coordinator that did not know yet that it had lost its power: it is dropped, whatever
@@ -180,35 +183,38 @@ class TransactionalOffsets:
         commits: bool,
     ) -> Iterator[list[Entry]]:
         """What is left to write for each partition, which belongs together."""
-        left = {(each.topic, each.partition): each for each in held} if commits else {}
+        forwards = {(each.topic, each.partition): each for each in held}
         pendings = self._context.store.pending.get(key, _NONE).of_producer(producer_id)
         for name, pending in pendings.items():
             if pending.serial > serial:
                 continue
-            entries: list[Entry] = []
-            holds = left.pop((name.topic, name.partition), None)
-            if holds is not None:
-                entries += self._forward(key, holds)
-            elif commits and pending.serial == serial:
-                entries += self._committed(key, name, pending)
-            yield [*entries, pending_entry(name, None)]
-        for each in left.values():
-            entries = self._forward(key, each)
-            if entries:
-                yield entries
+            entry: Entry | None = None
+            if commits and pending.serial == serial and not self._is_overtaken(name, pending):
+                holds = forwards.get((name.topic, name.partition))
+                if holds is None:
+                    entry = self._committed(key, name, pending)
+                else:
+                    entry = self._forward(key, holds)
+            yield [*(() if entry is None else (entry,)), pending_entry(name, None)]
 
-    def _forward(self, key: GroupKey, commit: Commit) -> list[Entry]:
+    def _is_overtaken(self, name: PendingKey, pending: Pending) -> bool:
+        """Whether the offset that is committed was sent after this one: by a member of its own
+        accord, by an operator, or in a transaction that ended before. What an older version wrote
+        has no order, and is committed whenever it ends."""
+        before = self._offsets.fetch(name.group, name.topic, name.partition)
+        return before is not None and before.order > pending.order > 0
+
+    def _forward(self, key: GroupKey, commit: Commit) -> Entry | None:
         """What a held offset becomes: nothing where the group is as far already."""
         before = self._offsets.fetch(key, commit.topic, commit.partition)
         if before is not None and before.offset >= commit.offset:
-            return []
-        entry = self._offsets.entry(key, commit)
-        return [] if entry is None else [entry]
+            return None
+        return self._offsets.forward_entry(key, commit)
 
-    def _committed(self, key: GroupKey, name: PendingKey, pending: Pending) -> list[Entry]:
+    def _committed(self, key: GroupKey, name: PendingKey, pending: Pending) -> Entry | None:
         """What a pending offset becomes: nothing if its topic is no more."""
         if not self._context.topics.holds(name.topic, pending.topic_id):
-            return []
+            return None
         commit = Commit(
             name.topic,
             name.partition,
@@ -216,8 +222,7 @@ class TransactionalOffsets:
             pending.leader_epoch,
             pending.metadata.decode(),
         )
-        entry = self._offsets.entry(key, commit)
-        return [] if entry is None else [entry]
+        return self._offsets.entry(key, commit, pending.order)
 
     def drop_hanging(self, key: GroupKey, noted: Sequence[tuple[PendingKey, Pending]]) -> None:
         """Drop what was pending when the transaction's coordinator said that it does not know it,

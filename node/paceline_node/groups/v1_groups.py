@@ -121,7 +121,7 @@ class V1Groups(BrokerAssigned):
             raise PartitionNotOwned(f"{member.topic}/{partition} is not {member.consumer_id}'s")
         commit = Commit(member.topic, partition, offset)
         self._offsets.check_commits(member.key, [commit], client)
-        entry = self._offsets.entry(member.key, commit)
+        entry = self._offsets.entry(member.key, commit, self._offsets.next_order)
         if entry is None and group.topic_id is None:
             # Taken over from files, before its topic is there.
             stored = Offset(offset, commit_ms=self._context.wall_ms(), topic_id=UNBOUND)

@@ -125,13 +125,22 @@ class OpenGroup:
         self, partitions: Sequence[TopicPartition]
     ) -> frozenset[TopicPartition]:
         """Forget offsets, but none of topics that members read, which are returned. Raises
-        GroupNotFound, and as :meth:`in_slices`."""
+        GroupNotFound, and as :meth:`perform`."""
 
-        def delete(some: Sequence[TopicPartition], engine: GroupEngine) -> Iterable[TopicPartition]:
-            return Inspection(engine).delete_offsets(self.key, some)
+        def delete(
+            some: Sequence[TopicPartition], engine: GroupEngine
+        ) -> tuple[frozenset[TopicPartition], bool]:
+            return Inspection(engine).delete_piece_of_offsets(self.key, some)
 
         await self.perform(lambda engine: Inspection(engine).check_known(self.key))
-        return frozenset(await self.in_slices(partitions, delete))
+        kept: frozenset[TopicPartition] = frozenset()
+        for some in cut(partitions, _AT_A_TIME):
+            is_last = False
+            while not is_last:
+                read, is_last = await self.perform(partial(delete, some))
+                kept |= read
+                await self._turns.next()
+        return kept
 
 
 def cut(items: Sequence[T], size: int) -> list[Sequence[T]]:

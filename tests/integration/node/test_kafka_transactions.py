@@ -24,9 +24,13 @@ VERSIONS = range(4)
 class TransactionalClient(KafkaClient):
     """Requests of a producer with a transactional id; each returns the error code."""
 
+    name = ID
     sequence = 0
 
-    async def init(self, version: int = 4, name: str = ID, **more: Any) -> tuple[int, Identity]:
+    async def init(
+        self, version: int = 4, name: str | None = None, **more: Any
+    ) -> tuple[int, Identity]:
+        name = self.name if name is None else name
         request = wire.InitProducerIdRequest(
             transactional_id=name, transaction_timeout_ms=60_000, **more
         )
@@ -37,7 +41,7 @@ class TransactionalClient(KafkaClient):
     async def add(self, who: Identity, version: int = 3, topic: str = TOPIC) -> int:
         named = wire.AddPartitionsToTxnRequestTopic(name=topic, partitions=(0,))
         request = wire.AddPartitionsToTxnRequest(
-            transactional_id=ID, producer_id=who[0], producer_epoch=who[1], topics=(named,)
+            transactional_id=self.name, producer_id=who[0], producer_epoch=who[1], topics=(named,)
         )
         [answered] = (await self.ask(request, version)).results_by_topic
         return int(answered.results_by_partition[0].partition_error_code)
@@ -53,7 +57,10 @@ class TransactionalClient(KafkaClient):
         part = records.ProduceRequestTopicPartition(index=0, records=bytes(batch))
         topic = records.ProduceRequestTopic(name=TOPIC, partition_data=(part,))
         request = records.ProduceRequest(
-            transactional_id=ID if flags else None, acks=-1, timeout_ms=10_000, topic_data=(topic,)
+            transactional_id=self.name if flags else None,
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=(topic,),
         )
         [entry] = (await self.ask(request, 9)).responses
         code = int(entry.partition_responses[0].error_code)
@@ -62,13 +69,13 @@ class TransactionalClient(KafkaClient):
 
     async def end(self, who: Identity, *, commits: bool, version: int = 3) -> int:
         request = wire.EndTxnRequest(
-            transactional_id=ID, producer_id=who[0], producer_epoch=who[1], committed=commits
+            transactional_id=self.name, producer_id=who[0], producer_epoch=who[1], committed=commits
         )
         return int((await self.ask(request, version)).error_code)
 
     async def add_group(self, who: Identity, version: int = 3, group: str = "g") -> int:
         request = wire.AddOffsetsToTxnRequest(
-            transactional_id=ID, producer_id=who[0], producer_epoch=who[1], group_id=group
+            transactional_id=self.name, producer_id=who[0], producer_epoch=who[1], group_id=group
         )
         return int((await self.ask(request, version)).error_code)
 
@@ -78,7 +85,7 @@ class TransactionalClient(KafkaClient):
         part = wire.TxnOffsetCommitRequestTopicPartition(partition_index=0, committed_offset=offset)
         topic = wire.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=(part,))
         request = wire.TxnOffsetCommitRequest(
-            transactional_id=ID,
+            transactional_id=self.name,
             group_id=group,
             producer_id=who[0],
             producer_epoch=who[1],

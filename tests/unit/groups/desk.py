@@ -121,6 +121,12 @@ class Desk:
         self.led_epoch += 1
         self.engine.lead(self, log_is_empty=False)
 
+    def compact(self) -> None:
+        """Keep the last record of each key alone, and no tombstones."""
+        last = {entry.key: at for at, entry in enumerate(self.log)}
+        kept = [self.log[at] for at in sorted(last.values())]
+        self.log = [entry for entry in kept if entry.value is not None]
+
     def replayed(self) -> GroupEngine:
         """An engine that folded the log, and does not lead."""
         engine = self._engine()

@@ -389,7 +389,7 @@ def test_operators_see_the_group_and_cannot_delete_it_while_it_has_consumers() -
     ]
     with pytest.raises(NonEmptyGroup):
         inspection.delete_piece(KEY)
-    assert inspection.delete_offsets(KEY, [("t", 0)]) == {("t", 0)}
+    assert inspection.delete_piece_of_offsets(KEY, [("t", 0)]) == ({("t", 0)}, True)
     for each in (a, b):
         each.close()
     crew.pass_time(1.0)

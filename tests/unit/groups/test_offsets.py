@@ -185,7 +185,9 @@ def test_offsets_of_what_members_read_are_kept() -> None:
     desk.engine.v1.join("g", "t", "c", None, 1)
     commit(desk, v1_key("g"), 1)
     desk.engine.offsets.commit(v1_key("g"), [Commit("old", 0, 2)], OffsetRule.FREE)
-    kept = Inspection(desk.engine).delete_offsets(v1_key("g"), [("t", 0), ("old", 0), ("no", 1)])
+    asked = [("t", 0), ("old", 0), ("no", 1)]
+    kept, is_last = Inspection(desk.engine).delete_piece_of_offsets(v1_key("g"), asked)
+    assert is_last
     assert kept == {("t", 0)}
     assert stored(desk, v1_key("g")) == [1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -84,11 +85,12 @@ def test_bytes_of_the_keys() -> None:
 
 
 def test_bytes_of_a_committed_offset() -> None:
-    offset = Offset(300, 2, Utf8(b"m"), 9)
+    offset = Offset(300, 2, Utf8(b"m"), 9, order=7)
     stored = offset_entry(KEY, "t", 5, offset).value
-    assert stored == bytes.fromhex("01 95 cd012c 02 a1 6d 09 c0")
-    before = Entry(offset_entry(KEY, "t", 5, None).key, bytes.fromhex("01 94 cd012c 02 a1 6d 09"))
-    assert decode(before) == decode(offset_entry(KEY, "t", 5, offset))
+    assert stored == bytes.fromhex("01 96 cd012c 02 a1 6d 09 c0 07")
+    for before in ("01 94 cd012c 02 a1 6d 09", "01 95 cd012c 02 a1 6d 09 c0"):
+        entry = Entry(offset_entry(KEY, "t", 5, None).key, bytes.fromhex(before))
+        assert decode(entry) == decode(offset_entry(KEY, "t", 5, replace(offset, order=0)))
 
 
 @pytest.mark.parametrize(

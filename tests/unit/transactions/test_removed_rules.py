@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -18,12 +18,15 @@ import trio
 import trio.testing
 
 from paceline.errors import PacelineError
+from paceline_node.coordination.machine import Entry
 from paceline_node.groups import context as groups
 from paceline_node.groups import kafka_groups, seating
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_roster import Roster
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
+from paceline_node.groups.offsets import Commit, OffsetBook
+from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.listeners import kafka_coordinator_errors as errors
@@ -34,6 +37,7 @@ from paceline_node.transactions import context as transactions
 from paceline_node.transactions import staging
 from tests.unit.groups import (
     test_kafka_groups,
+    test_offset_order,
     test_read_topics,
     test_seating,
     test_topic_ids,
@@ -88,6 +92,20 @@ def _one_after_the_other() -> contextlib.AbstractContextManager[object]:
 def _made_anew(self: KafkaState, key: GroupKey) -> Roster:
     round_ = self.rounds.get(key)
     return Roster(self.group(key), None if round_ is None else round_.joined)
+
+
+def _sent_now(self: OffsetBook, key: GroupKey, commit: Commit) -> Entry | None:
+    return self.entry(key, commit, self.next_order)
+
+
+def _settled_as_of_now() -> contextlib.AbstractContextManager[object]:
+    """What a transaction commits counts as sent when it ended."""
+    committed = TransactionalOffsets._committed
+
+    def now(self: TransactionalOffsets, key: GroupKey, name: Any, pending: Any) -> Entry | None:
+        return committed(self, key, name, replace(pending, order=self._offsets.next_order))
+
+    return mock.patch.object(TransactionalOffsets, "_committed", now)
 
 
 def _rebalances_are_linear() -> None:
@@ -183,6 +201,52 @@ RULES = (
         "ids of members are short enough for everybody",
         lambda: test_kafka_groups.test_a_client_with_the_longest_id_can_join("c" * 1024),
         _set(groups, "_ID_PREFIX_BYTES_MAX", 4096),
+    ),
+    Rule(
+        19,
+        "a plain commit outlives an older transaction's",
+        lambda: test_offset_order.test_a_plain_commit_stays_that_came_behind_those_of_a_transaction(
+            "compacted", None, True
+        ),
+        _set(TransactionalOffsets, "_is_overtaken", lambda *_: False),
+    ),
+    Rule(
+        19,
+        "an operator's reset outlives an older transaction's offset",
+        lambda: test_offset_order.test_an_operators_reset_stays("compacted", 0, None),
+        _set(TransactionalOffsets, "_is_overtaken", lambda *_: False),
+    ),
+    Rule(
+        19,
+        "what a transaction commits is as old as when it was sent",
+        lambda: (
+            test_offset_order.test_of_two_transactions_the_later_one_is_heard_though_it_ends_last(
+                "compacted"
+            )
+        ),
+        _settled_as_of_now,
+    ),
+    Rule(
+        19,
+        "an offset that only goes on holds nothing back",
+        lambda: test_offset_order.test_the_highest_stays_of_those_that_never_go_back(
+            "compacted", 45
+        ),
+        _set(OffsetBook, "forward_entry", _sent_now),
+    ),
+    Rule(
+        19,
+        "deleting takes what is pending along",
+        lambda: test_offset_order.test_a_deleted_offset_does_not_come_back(
+            "compacted", test_offset_order.KAFKA, True
+        ),
+        _set(PendingOffsets, "producers_at", lambda *_: ()),
+    ),
+    Rule(
+        19,
+        "what holds back an older offset makes no room",
+        test_offset_order.test_what_holds_an_older_offset_back_does_not_make_room,
+        _set(OffsetBook, "_first", lambda self, key, _: list(self._context.store.offsets[key])[:1]),
     ),
 )
 
