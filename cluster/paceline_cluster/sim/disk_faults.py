@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from paceline.wire.batch_header import HEADER_BYTES
@@ -23,6 +23,7 @@ from paceline_node.storage.memory import CALLS
 from paceline_node.storage.memory_file import MemoryNode
 
 _SECTOR = 512
+_SLOT_BYTES = 64
 _SAME_AGAIN = 0.7
 """How often what is hurt already is hurt again."""
 _ALONE_S = (2.0, 4.0)
@@ -190,7 +191,8 @@ class DiskFaults:
         self._hand.note("rot", machine, about=f"{path} from {start} of {len(node.content)}")
         before = bytes(node.content)
         disk.rot(path, rng, start=start, bits=rng.choice((1, 8, 64)))
-        rotten = [(at, byte) for at, byte in enumerate(node.content) if byte != before[at]]
+        changed = [at for at, byte in enumerate(node.content) if byte != before[at]]
+        rotten = _around(node, changed)
         self._hurt(machine, path, lambda: disk.node(path) is node and _has_any(node, rotten))
 
     def _rot_logs(self, rng: random.Random) -> None:
@@ -227,7 +229,7 @@ class DiskFaults:
         self._flipped.add((node, at, bit))
         self._hand.note("rot", machine, about=f"{path} byte {at} of the batch at {batch}")
         node.flip(at, 1 << bit % 8)
-        rotten = [(at, node.content[at])]
+        rotten = _around(node, [at])
         disk = machine.disk
         self._hurt(machine, path, lambda: disk.node(path) is node and _has_any(node, rotten))
 
@@ -495,5 +497,12 @@ def _int(log: bytes, at: int) -> int:
     return int.from_bytes(log[at : at + 4], "big", signed=True)
 
 
-def _has_any(node: MemoryNode, bytes_at: Sequence[tuple[int, int]]) -> bool:
-    return any(at < len(node.content) and node.content[at] == byte for at, byte in bytes_at)
+def _around(node: MemoryNode, places: Iterable[int]) -> list[tuple[int, bytes]]:
+    """What lies in the slots of these places. Whoever writes one anew writes all of it, and may
+    well write the very byte there that it rotted to."""
+    starts = {at // _SLOT_BYTES * _SLOT_BYTES for at in places}
+    return [(start, bytes(node.content[start : start + _SLOT_BYTES])) for start in starts]
+
+
+def _has_any(node: MemoryNode, rotten: Sequence[tuple[int, bytes]]) -> bool:
+    return any(node.content[start : start + len(slot)] == slot for start, slot in rotten)
