@@ -19,7 +19,7 @@ ONE = {
 }
 PARTS = 4
 HELD_S = 0.1
-TRIES = 3
+TRIES = 6
 """A step that is too long each time is the node's; one that was too long once, the machine's."""
 
 
