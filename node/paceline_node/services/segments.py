@@ -136,6 +136,11 @@ class SegmentService:
             return True
         return not await self._topics.appears(place.topic, place.partition, timeout_s=_KNOWN_S)
 
+    def has_retired(self, place: SegmentPlace) -> bool:
+        """Whether a segment of the topic of ``place`` was deleted, and others live on."""
+        topic = self._topics.find(place.topic)
+        return topic is not None and bool(topic.retired)
+
     def highest_number(self, place: SegmentPlace) -> int:
         """The highest number that a segment has or had in the topic of ``place``, as the metadata
         here have it; -1: none."""

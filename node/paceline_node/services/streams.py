@@ -130,10 +130,11 @@ class StreamService:
     async def create(
         self, principal: Principal, scope: str, stream: str, config: StreamConfig
     ) -> Verdict:
-        """Make a stream with ``config.segments`` segments. REFUSED, too, when all numbers were used
-        under its name."""
+        """Make a stream with ``config.segments`` segments. Raises InvalidPartitions when its name's
+        numbers are used up, too."""
         self._permit(principal, Operation.CREATE, f"{scope}_{stream}")
-        if segment_place(scope, stream, 0) is None:
+        place = segment_place(scope, stream, 0)
+        if place is None:
             return Verdict.BAD_NAME
         if not 1 <= config.segments <= STREAM_SEGMENTS.bound:
             return Verdict.REFUSED
@@ -148,9 +149,8 @@ class StreamService:
             scope_version = await self._register.scope_version(scope)
             if scope_version == ABSENT:
                 return Verdict.NO_SCOPE
-            entry = Stream(StreamState.MAKING, config.segments, config, found.stream.first)
-            if entry.numbers.stop > MAX_SEGMENT_NUMBER + 1:
-                return Verdict.REFUSED
+            first = self._begins_at(place, found.stream.first, config.segments)
+            entry = Stream(StreamState.MAKING, config.segments, config, first)
             await self._register.begin(scope, stream, found, entry, scope_version)
         raise _Contended(f"{scope}/{stream}")
 
@@ -193,7 +193,7 @@ class StreamService:
                 return Verdict.NO_STREAM
             if found.stream.state is StreamState.ACTIVE:
                 return Verdict.NOT_SEALED
-            await self._delete_segments(principal, scope, stream, found.stream)
+            await self._delete_segments(principal, _places(scope, stream, found.stream))
             next_first = found.stream.numbers.stop
             gone = Stream(StreamState.DELETED, 0, StreamConfig(), next_first)
             if await self._register.put(scope, stream, found, gone):
@@ -237,24 +237,35 @@ class StreamService:
     def _permit(self, principal: Principal, operation: Operation, name: str) -> None:
         self._access.resource(principal, operation, Resource(ResourceKind.TOPIC, name))
 
+    def _begins_at(self, place: SegmentPlace, first: int, count: int) -> int:
+        """Where ``count`` numbers begin, at ``first`` or above: above all that the topic has or
+        had, where one was used before, by a stream of that name or by a segment that was deleted
+        alone. Of any other name, what a client of the seed dialect has made becomes the stream's.
+        Raises InvalidPartitions when there are no more."""
+        if first or self._segments.has_retired(place):
+            first = max(first, self._segments.highest_number(place) + 1)
+        if first + count > MAX_SEGMENT_NUMBER + 1:
+            raise InvalidPartitions(
+                f"{place.topic}: {count} numbers from {first} on, at most {MAX_SEGMENT_NUMBER}; "
+                "numbers are not used again under one name: choose another name"
+            )
+        return first
+
     async def _make(self, principal: Principal, scope: str, stream: str, found: Found) -> bool:
         """Make the segments of a stream that has begun; whether it is made. Otherwise it has other
-        numbers now: the topic of a deleted stream lives on where a client of the seed dialect has
-        made one more segment of it, and takes none of the old numbers."""
-        places = _places(scope, stream, found.stream)
+        numbers now: one of them was used before, which this node had not heard of."""
+        made: list[SegmentPlace] = []
         try:
-            for place in places:
-                try:
+            for place in _places(scope, stream, found.stream):
+                # It exists by an earlier try, or by a client of the seed dialect.
+                with suppress(TopicAlreadyExists):
                     await self._segments.create(principal, place, timeout_s=self._timeout_s)
-                except TopicAlreadyExists:
-                    continue  # by an earlier try, or by a client of the seed dialect
+                    made.append(place)
         except InvalidPartitions:
-            used = self._segments.highest_number(places[0])
-            first = max(used + 1, found.stream.numbers.stop)
-            if first + found.stream.segments > MAX_SEGMENT_NUMBER + 1:
-                raise
-            await self._delete_segments(principal, scope, stream, found.stream)
-            await self._register.put(scope, stream, found, replace(found.stream, first=first))
+            entry, count = found.stream, found.stream.segments
+            first = self._begins_at(place, entry.numbers.stop, count)
+            await self._delete_segments(principal, made)
+            await self._register.put(scope, stream, found, replace(entry, first=first))
             return False
         active = replace(found.stream, state=StreamState.ACTIVE)
         return await self._register.put(scope, stream, found, active)
@@ -271,10 +282,8 @@ class StreamService:
             if self._segments.highest_number(place) < 0:
                 return  # it went with its topic, and so with all others
 
-    async def _delete_segments(
-        self, principal: Principal, scope: str, name: str, stream: Stream
-    ) -> None:
-        for place in _places(scope, name, stream):
+    async def _delete_segments(self, principal: Principal, places: Sequence[SegmentPlace]) -> None:
+        for place in places:
             try:
                 await self._segments.delete(principal, place, timeout_s=self._timeout_s)
             except UnknownTopicOrPartition:

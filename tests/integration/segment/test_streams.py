@@ -104,6 +104,25 @@ async def test_a_segment_of_the_other_dialect_keeps_no_stream_from_being_made(
         assert (await here.segments.content("shop/orders/6")).endswith(b"theirs")
 
 
+async def test_nothing_of_another_is_taken_or_deleted_for_a_stream_that_is_made_again(
+    tmp_path: Path,
+) -> None:
+    """The numbers behind the deleted stream's: one is a client's, and one was."""
+    async with shop(tmp_path) as here:
+        await here.make("orders")
+        theirs, writer = "shop/orders/1", uuid4()
+        for name in (theirs, "shop/orders/2"):
+            await here.segments.ask(w.CreateSegment(1, name, 0, 0, ""), w.SegmentCreated)
+        await here.segments.ask(w.DeleteSegment(1, "shop/orders/2", ""), w.SegmentDeleted)
+        await here.segments.set_up(writer, theirs)
+        await here.segments.ask(block(writer, 0, b"theirs"), w.DataAppended)
+        await here.remove("orders")
+        await here.make("orders", 2)
+        assert await here.numbers("orders") == [3, 4]
+        await here.remove("orders")
+        assert (await here.segments.content(theirs)).endswith(b"theirs")
+
+
 @pytest.mark.parametrize("gone", [(1,), (0, 1)])
 async def test_segments_that_were_deleted_alone_keep_no_stream_from_its_end(
     gone: Sequence[int], tmp_path: Path
