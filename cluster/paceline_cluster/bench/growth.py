@@ -134,6 +134,7 @@ class _Desk:
         self.time = 1000.0
         self.led_epoch = 0
         self.serves = True
+        self.losses = 0
         self.apply: Callable[[Entry], None]
 
     def write(self, scope: Scope, entries: Sequence[Entry]) -> None:

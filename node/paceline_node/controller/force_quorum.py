@@ -6,8 +6,9 @@ grows again by itself. What only the lost voters had committed is gone: who was 
 whatever may be given out once only. So every number that is given out goes far above all that can
 have been: leader and partition epochs, producer ids, and places in the metadata log itself, which
 are broker epochs. (Topic ids are random; numbers of segments are their creators' own.) Partitions
-elect anew, from the in-sync replicas that are known and not lost. That such a step was taken stays
-in the metadata as a cluster setting.
+elect anew, from the in-sync replicas that are known and not lost; others may have been in sync
+since, so each partition counts as one that has lost records. That such a step was taken stays in
+the metadata as a cluster setting.
 
 A lost voter must never start again on its old directory: two of them could elect a leader of their
 own. Source: spec replication 6 row 33, 5.1.
@@ -52,6 +53,8 @@ from paceline_node.storage.memory import MemoryDisk
 EPOCHS_AHEAD = 1_000_000
 """Leader and partition epochs, entries, and blocks of producer ids that the lost voters may have
 handed out, and more."""
+LOSSES_AHEAD = 1000
+"""Losses of one partition that the lost voters may have known of, and more."""
 RECORD_KEY = "quorum.forced"
 _NO_EPOCH = BrokerEpoch(-1)
 
@@ -210,6 +213,7 @@ def _without_the_lost(image: Image, lost: Sequence[Member]) -> list[Record]:
                 leader=NO_NODE,
                 leader_epoch=LeaderEpoch(partition.leader_epoch + EPOCHS_AHEAD),
                 partition_epoch=PartitionEpoch(partition.partition_epoch + EPOCHS_AHEAD),
+                losses=partition.losses + LOSSES_AHEAD,
             )
         )
     return records

@@ -149,6 +149,7 @@ def elect_unclean(partition: Partition, leader: NodeId) -> Partition:
         leader=leader,
         marks=tuple(node for node in partition.marks if node != leader),
         recovery=RECOVERY_UNCLEAN,
+        losses=partition.losses + 1,
     )
     return _next_epochs(changed, new_term=True)
 

@@ -118,7 +118,9 @@ class Partition(Record):
     ``recovery`` 2 says that the only replica reported damage: an operator must decide. ``token`` is
     that of the wish which made a segment, None when it had none. ``damaged`` are the replicas that
     reported damage and have not reported themselves repaired since. ``given_up`` are the newest
-    leader epochs that began with an operator's unclean election.
+    leader epochs that began with an operator's unclean election. ``losses`` counts the elections
+    since which committed records may be lost: of a leader that was not complete, or in metadata
+    that were set back.
     """
 
     TYPE: ClassVar[int] = 7
@@ -141,6 +143,7 @@ class Partition(Record):
     token: UUID | None = None
     damaged: tuple[NodeId, ...] = ()
     given_up: tuple[LeaderEpoch, ...] = ()
+    losses: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,11 @@ class Journal(Protocol):
         """The leader epoch in which its machine leads."""
 
     @property
+    def losses(self) -> int:
+        """How many elections may have taken back what was committed, as far as this leader's
+        metadata say. What is read now may be older than what was told before the last of them."""
+
+    @property
     def serves(self) -> bool:
         """Whether this node may still act as the leader; if not, another one may have begun to."""
 

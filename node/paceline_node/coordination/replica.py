@@ -50,6 +50,13 @@ class StateLog(Protocol):
     def log_start_offset(self) -> int: ...
     @property
     def log_end_offset(self) -> int: ...
+    @property
+    def losses(self) -> int:
+        """As :attr:`Journal.losses`."""
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which the record at ``offset`` was written; -1 where that is not
+        known."""
 
     def check_serving(self) -> None:
         """Raise a PacelineError unless this node may act as a leader now."""
@@ -92,6 +99,7 @@ class MachineReplica:
         self._clock = clock
         self.phase = Phase.FOLLOWING
         self.applied = log.log_start_offset
+        self._applied_epoch = -1
         self._load_end = 0
         self._led_epoch = -1
         self._write_count = 0
@@ -127,6 +135,7 @@ class MachineReplica:
     def _start_over(self) -> None:
         self.machine.reset()
         self.applied = self._log.log_start_offset
+        self._applied_epoch = -1
 
     def step(self) -> bool:
         """Fold the next piece of the log; True when there is more to do at once.
@@ -137,7 +146,7 @@ class MachineReplica:
         if self.phase is Phase.LEADING:
             return False
         log = self._log
-        if not log.log_start_offset <= self.applied <= log.log_end_offset:
+        if self._was_cut:
             self._start_over()
         end = log.log_end_offset if self.phase is Phase.LOADING else log.high_watermark
         data = log.read(self.applied, FOLD_BYTES, end) if self.applied < end else None
@@ -155,6 +164,16 @@ class MachineReplica:
                     if record.offset >= self.applied and record.key is not None:
                         self.machine.apply(Entry(record.key, record.value))
             self.applied = header.next_offset
+        self._applied_epoch = self._log.epoch_at(self.applied - 1)
+
+    @property
+    def _was_cut(self) -> bool:
+        """Whether what was folded last is not in the log any more: behind an unclean election a
+        log is cut below what was committed, and may have grown again since."""
+        log, applied = self._log, self.applied
+        if not log.log_start_offset <= applied <= log.log_end_offset:
+            return True
+        return applied > log.log_start_offset and log.epoch_at(applied - 1) != self._applied_epoch
 
     @property
     def _is_loaded(self) -> bool:
@@ -247,10 +266,16 @@ class MachineReplica:
         except PacelineError as error:
             raise CoordinatorNotAvailable(f"{self.name}: {error}") from error
         self.applied = self._log.log_end_offset
+        self._applied_epoch = self._log.epoch_at(self.applied - 1)
         self._write_count += 1
         self._last_writes[scope] = self.applied - 1
         for entry in entries:
             self.machine.apply(entry)
+
+    @property
+    def losses(self) -> int:
+        """See :class:`~paceline_node.coordination.machine.Journal`."""
+        return self._log.losses
 
     def now(self) -> float:
         return self._clock.now()

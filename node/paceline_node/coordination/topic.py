@@ -67,6 +67,14 @@ class PartitionLog:
     def log_end_offset(self) -> int:
         return self._partition.log_end_offset
 
+    @property
+    def losses(self) -> int:
+        registration = self._partition.registration
+        return 0 if registration is None else registration.losses
+
+    def epoch_at(self, offset: int) -> int:
+        return self._partition.log.epochs.epoch_at(offset)
+
     def check_serving(self) -> None:
         if not self._session_valid():
             raise NotLeader(f"{self._partition}: no session with a controller")

@@ -303,7 +303,7 @@ class CursusTransactions:
 
     async def _known(self, name: str, call: CursusCall) -> Transaction:
         """The transactional id as it stands. Raises TransactionNotFound."""
-        return (await self._transactions.describe(call.principal, key_of(name))).transaction
+        return await self._transactions.known(call.principal, key_of(name))
 
     async def _ended(
         self,

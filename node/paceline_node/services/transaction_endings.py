@@ -36,6 +36,7 @@ import trio
 from paceline.errors import (
     DuplicateSequence,
     ErrorCode,
+    InvalidProducerEpoch,
     NotLeader,
     PacelineError,
     TransactionCoordinatorFenced,
@@ -301,7 +302,9 @@ class TransactionEndings:
                 batches = staged_batches(ending.staged, where, ending.identity)
                 topic_id = ending.topic_ids.get(where.topic)
                 for batch in islice(batches, unstored[where], None):
-                    await self._append_batch(where, batch, coordinator_epoch, topic_id)
+                    await self._append_batch(
+                        where, batch, coordinator_epoch, topic_id, set_back=ending.set_back
+                    )
                     unstored[where] += 1
                 del unstored[where]
             except PacelineError as error:
@@ -318,6 +321,8 @@ class TransactionEndings:
         batch: bytearray,
         coordinator_epoch: LeaderEpoch,
         topic_id: UUID | None,
+        *,
+        set_back: bool,
     ) -> None:
         """One batch committed in its partition. Raises PacelineError."""
         known = self._store.image.partition(where.topic, where.partition)
@@ -331,7 +336,9 @@ class TransactionEndings:
             int(_WORK_S * 1000),
             topic_id,
         )
-        with suppress(DuplicateSequence):  # stored, and so long ago that the log forgot where
+        # Stored, and so long ago that the log forgot where; or before the coordinator forgot that.
+        stored = (DuplicateSequence, InvalidProducerEpoch) if set_back else (DuplicateSequence,)
+        with suppress(*stored):
             await self.partners.append_staged(known.leader, order, batch)
 
     async def _mark_once(
@@ -361,7 +368,7 @@ class TransactionEndings:
                 int(_WORK_S * 1000),
                 tuple(there),
             )
-            refusals.update(await self._order(ending.key, node, order))
+            refusals.update(await self._order(ending, node, order))
             await self._at("transaction.partly-marked")
 
         async with trio.open_nursery() as nursery:
@@ -370,7 +377,7 @@ class TransactionEndings:
         return refusals
 
     async def _order(
-        self, key: TransactionKey, node: NodeId, order: wire.WriteMarkers
+        self, ending: Ending, node: NodeId, order: wire.WriteMarkers
     ) -> dict[TopicPartition, PacelineError]:
         where = [TopicPartition(each.topic, each.partition) for each in order.partitions]
         try:
@@ -378,12 +385,15 @@ class TransactionEndings:
         except PacelineError as error:
             return dict.fromkeys(where, error)
         if ErrorCode.INVALID_PRODUCER_EPOCH in written.errors:
-            self._overtaken.add(key)
+            self._overtaken.add(ending.key)
+        # The log knows a newer epoch of the producer: there is nothing of this one to end.
+        done = {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH}
+        if ending.set_back:
+            done.add(ErrorCode.INVALID_TXN_STATE)  # ended otherwise, which is forgotten
         return {
             place: error_for(code, message)
             for place, code, message in zip(where, written.errors, written.messages, strict=True)
-            # The log knows a newer epoch of the producer: there is nothing of this one to end.
-            if code not in (0, ErrorCode.INVALID_PRODUCER_EPOCH)
+            if code not in done
         }
 
     # --- offsets ----------------------------------------------------------------------------------

@@ -390,6 +390,11 @@ class TransactionService:
         resource = Resource(ResourceKind.TRANSACTION, name)
         return self._access.allows(principal, Operation.DESCRIBE, resource)
 
+    async def known(self, principal: Principal, key: TransactionKey) -> Transaction:
+        """An id of staged transactions, for its client. See :meth:`StagedTransactions.known`."""
+        self.permit(principal, Operation.DESCRIBE, key.name)
+        return await self._perform(lambda engine: engine.staging.known(key))
+
     async def describe(self, principal: Principal, key: TransactionKey) -> Listed:
         """One id. Raises TransactionNotFound."""
         self.permit(principal, Operation.DESCRIBE, key.name)

@@ -24,6 +24,8 @@ _FULL_S = 1.0
 _SPARE = 512
 """One id in so many goes when one has to."""
 _WATCHED_AT_ONCE = 500
+_WIRE_EPOCHS = 2**20
+"""More than one id is initialised between two losses."""
 _NAME_BYTES_MAX = 1024
 _PIECE_BYTES = 1024 * 1024
 """More than this is not written as one batch, where it need not be."""
@@ -57,7 +59,7 @@ class TransactionContext:
         """Decide from now on. What is left of each time-out is judged by the wall clock, which is
         this node's, while the begin was told by another's: at least half of it is left, or one
         clock that is ahead would abort everything. Task attempts of sinks, which are kept alive by
-        touches, get a whole one."""
+        touches, get a whole one. What was open when the topic was set back is over."""
         self._journal = journal
         self._unwatched = list(self.store.ongoing)
         self.watch_some()
@@ -75,6 +77,9 @@ class TransactionContext:
         for key in self._unwatched[-_WATCHED_AT_ONCE:]:
             found = self.store.transactions.get(key)
             if found is None or found.state is not State.ONGOING or key in self._active_at:
+                continue
+            if self.was_set_back(found):
+                self.active(key, -math.inf)
                 continue
             spent_s = 0.0 if found.sink else max(0, wall_ms - found.began_ms) / 1000
             self.active(key, now - min(spent_s, found.timeout_ms / 2000))
@@ -164,6 +169,24 @@ class TransactionContext:
     def deadline(self, key: TransactionKey) -> float:
         """When an ongoing transaction is to be aborted."""
         return self._active_at[key] + self.store.transactions[key].timeout_ms / 1000
+
+    # --- losses -----------------------------------------------------------------------------------
+
+    @property
+    def losses(self) -> int:
+        """How often this topic may have been set back."""
+        return self.journal.losses
+
+    def was_set_back(self, found: Transaction) -> bool:
+        """Whether the topic may have been set back since the id was initialised. Then what became
+        of it is not known: epochs were perhaps given out, and transactions decided, that logs and
+        clients remember. So nobody goes on under its identity, or is told how its transactions
+        ended; the next INIT gives a producer id, and an epoch on the wire, that nobody ever had."""
+        return found.losses < self.losses
+
+    def first_wire_epoch(self, family: Family) -> int:
+        """Above those of all ids that were forgotten, by rule or by loss."""
+        return max(self.store.floors.get(family, 0), self.losses * _WIRE_EPOCHS)
 
     # --- limits -----------------------------------------------------------------------------------
 

@@ -39,6 +39,9 @@ class Ending(NamedTuple):
     offsets: tuple[StagedOffset, ...]
     metadata_offset: int
     topics: tuple[KnownTopic, ...] = ()
+    set_back: bool = False
+    """It may have been told everywhere before, and others of the id after it: that is forgotten. A
+    log that refuses it then knows better."""
 
     @property
     def topic_ids(self) -> dict[str, UUID]:

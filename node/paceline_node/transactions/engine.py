@@ -20,7 +20,7 @@ from paceline_node.transactions.hanging import OpenHere, find_hanging
 from paceline_node.transactions.inspection import Inspection
 from paceline_node.transactions.keys import TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.producers import ProducerTransactions
+from paceline_node.transactions.producers import SET_BACK, ProducerTransactions
 from paceline_node.transactions.records import State
 from paceline_node.transactions.sinks import SinkTransactions
 from paceline_node.transactions.staging import StagedTransactions
@@ -71,7 +71,10 @@ class TransactionEngine:
 
     def ending(self, key: TransactionKey) -> Ending | None:
         """What is left to do for one of them; None when it is done."""
-        return ending_of(self.store, key)
+        ending = ending_of(self.store, key)
+        if ending is None or not self.leads:
+            return ending
+        return ending._replace(set_back=self._context.was_set_back(self.store.transactions[key]))
 
     def find_hanging(self, asked: Collection[OpenHere]) -> list[bool]:
         """See :func:`find_hanging`."""
@@ -122,7 +125,9 @@ class TransactionEngine:
                 self._context.alarms.ask(key, deadline)
                 continue
             try:
-                self.producers.abort(key, f"open for longer than {found.timeout_ms} ms")
+                is_lost = self._context.was_set_back(found)
+                reason = SET_BACK if is_lost else f"open for longer than {found.timeout_ms} ms"
+                self.producers.abort(key, reason)
             except PacelineError:
                 self._context.alarms.ask(key, now + _RETRY_S)
         if self._expiry.next_at() <= now:

@@ -38,6 +38,8 @@ from paceline_node.transactions.records import (
     Transaction,
 )
 
+SET_BACK = "an unclean election set the transaction log back"
+
 
 class Ended(NamedTuple):
     """The transaction is decided. ``identity`` is to be used from now on; ``complete``: readers
@@ -79,7 +81,6 @@ class ProducerTransactions:
             if spare is None:
                 return None
             now_ms = self._context.wall_ms()
-            first = self._context.store.floors.get(key.family, 0)
             before = NOBODY if expected is None else expected
             found = Transaction(
                 spare,
@@ -87,15 +88,17 @@ class ProducerTransactions:
                 State.EMPTY,
                 timeout_ms,
                 changed_ms=now_ms,
-                wire_epoch=first,
+                wire_epoch=self._context.first_wire_epoch(key.family),
+                losses=self._context.losses,
                 ended_producer_id=before.producer_id,
                 ended_producer_epoch=before.epoch,
             )
             self._context.put(key, found)
             self._context.shares.use(key, client)
             return found.identity
+        is_new = self._context.was_set_back(found)
         if expected is not None and expected != found.next_identity:
-            if found.state is State.EMPTY and expected == found.ended_identity:
+            if found.state is State.EMPTY and expected == found.ended_identity and not is_new:
                 return found.identity  # asked again
             raise ProducerFenced(f"{key}: {expected} is not {found.next_identity}")
         if found.state is State.ONGOING:
@@ -103,7 +106,7 @@ class ProducerTransactions:
             found = self._context.store.transactions[key]
         if found.state.is_prepared:
             raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
-        identity = _after(found.identity, spare)
+        identity = _after(found.identity, spare, is_new=is_new)
         if identity is None:
             return None
         before = NOBODY if expected is None else expected
@@ -116,7 +119,8 @@ class ProducerTransactions:
             state=State.EMPTY,
             timeout_ms=timeout_ms,
             changed_ms=self._context.wall_ms(),
-            wire_epoch=found.wire_epoch + 1,
+            wire_epoch=max(found.wire_epoch + 1, self._context.first_wire_epoch(key.family)),
+            losses=self._context.losses,
             staged=0,
             offset_count=0,
             reason="",
@@ -179,12 +183,20 @@ class ProducerTransactions:
             if key.family is Family.SINK:
                 raise InvalidTransactionState(f"{key}: no such task attempt is open")
             raise InvalidProducerMapping(f"{key}: no producer is known")
+        self._check_known(key, found)
         if found.state.is_prepared and who in (found.identity, found.next_identity):
             raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
         check_identity(key, found.next_identity, who)
         if key.family is Family.SINK and decided_by_sink(self._context.store, key) is not None:
             raise InvalidTransactionState(f"{key}: the task attempt is decided")
         return found
+
+    def _check_known(self, key: TransactionKey, found: Transaction) -> None:
+        """Raise InvalidProducerMapping, InvalidTransactionState for a task attempt, where it is not
+        known any more what became of the id."""
+        if self._context.was_set_back(found):
+            kind = InvalidTransactionState if key.family is Family.SINK else InvalidProducerMapping
+            raise kind(f"{key}: {SET_BACK}, initialise the producer anew")
 
     def verify(
         self, key: TransactionKey, who: ProducerIdentity, member: TopicPartition | GroupRef
@@ -225,6 +237,7 @@ class ProducerTransactions:
             if found.commits != commits:
                 raise InvalidTransactionState(f"{key}: it ended as {found.state.name}")
             if not bumps:
+                self._check_known(key, found)  # it may mean a later one, under the same identity
                 self.confirm(key, found)
         else:
             found = self.identified(key, who)
@@ -339,8 +352,11 @@ def check_identity(key: TransactionKey, known: ProducerIdentity, who: ProducerId
     raise (ProducerFenced if who.epoch < known.epoch else InvalidProducerEpoch)(text)
 
 
-def _after(identity: ProducerIdentity, spare: int | None) -> ProducerIdentity | None:
-    """The identity behind ``identity``; None when that takes a spare producer id."""
-    if identity.epoch + 1 < LAST_EPOCH:
+def _after(
+    identity: ProducerIdentity, spare: int | None, *, is_new: bool = False
+) -> ProducerIdentity | None:
+    """The identity behind ``identity``, of another producer with ``is_new``; None when that takes
+    a spare producer id."""
+    if identity.epoch + 1 < LAST_EPOCH and not is_new:
         return ProducerIdentity(identity.producer_id, identity.epoch + 1)
     return None if spare is None else ProducerIdentity(spare, 0)

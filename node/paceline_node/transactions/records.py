@@ -122,6 +122,7 @@ class Transaction(Message):
     ``reason`` says why the coordinator itself ended it. ``metadata_offset``: in metadata as new as
     this all ``partitions`` exist; one that a newer image lacks was deleted. ``topics``: those of
     ``partitions`` and of what is staged, as they were when last written to, where that is known.
+    ``losses``: how often ``__transactions`` had been set back when the id was last initialised.
     """
 
     producer_id: int
@@ -147,6 +148,7 @@ class Transaction(Message):
     metadata_offset: int = 0
     offset_count: int = 0
     topics: tuple[KnownTopic, ...] = ()
+    losses: int = 0
 
     @property
     def identity(self) -> ProducerIdentity:

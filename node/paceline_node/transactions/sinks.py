@@ -102,6 +102,7 @@ class SinkTransactions:
             sink=attempt.sink,
             batch=attempt.batch,
             run=attempt.run,
+            losses=self._context.losses,
         )
         assert self._context.find(key) is None, f"{key}: producer id {spare} is in use"
         if not fits_at_once(entries):  # what the former run has open goes first then
@@ -177,7 +178,8 @@ class SinkTransactions:
         touched = 0
         for key in self._open(sink):
             found = self._context.store.transactions[key]
-            if found.batch == batch and found.run == run:
+            is_known = not self._context.was_set_back(found)
+            if found.batch == batch and found.run == run and is_known:
                 self._context.active(key, now)
                 touched += 1
         return touched
@@ -268,10 +270,10 @@ class SinkTransactions:
         for each in transactions:
             key = TransactionKey(Family.SINK, each)
             found = self._context.find(key)
-            fits = found is not None and found.state is State.ONGOING
             if (
                 found is None
-                or not fits
+                or found.state is not State.ONGOING
+                or self._context.was_set_back(found)
                 or (found.sink, found.run, found.batch)
                 != (
                     name,

@@ -19,7 +19,13 @@ from paceline.errors import (
 )
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.keys import LAST_EPOCH, TransactionKey
-from paceline_node.transactions.producers import Ended, ProducerTransactions, begun, known_topics
+from paceline_node.transactions.producers import (
+    SET_BACK,
+    Ended,
+    ProducerTransactions,
+    begun,
+    known_topics,
+)
 from paceline_node.transactions.records import (
     KnownTopic,
     Staged,
@@ -142,11 +148,19 @@ class StagedTransactions:
         self._producers.confirm(key, found)
         return Ended(found.next_identity, not found.state.is_prepared)
 
-    def identified(self, key: TransactionKey, wire_epoch: int) -> Transaction:
-        """The id, if its client is the newest. Raises TransactionNotFound, ProducerFenced."""
+    def known(self, key: TransactionKey) -> Transaction:
+        """The id. Raises TransactionNotFound, too, where it was set back: how its last transaction
+        ended is not known."""
         found = self._context.find(key)
         if found is None:
             raise TransactionNotFound(f"{key}: not known")
+        if self._context.was_set_back(found):
+            raise TransactionNotFound(f"{key}: {SET_BACK}, initialise the producer anew")
+        return found
+
+    def identified(self, key: TransactionKey, wire_epoch: int) -> Transaction:
+        """The id, if its client is the newest. Raises TransactionNotFound, ProducerFenced."""
+        found = self.known(key)
         if found.wire_epoch != wire_epoch:
             raise ProducerFenced(f"{key}: epoch {wire_epoch}, the newest is {found.wire_epoch}")
         return found

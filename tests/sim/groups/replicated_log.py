@@ -41,6 +41,7 @@ class NodeLog:
         self.believes_leader = False
         self.leader_epoch = -1
         self.high_watermark = 0
+        self.losses = 0
         self.session_valid = True
         self._watches: list[_Watch] = []
 
@@ -55,6 +56,10 @@ class NodeLog:
     @property
     def log_end_offset(self) -> int:
         return self.batches[-1].next if self.batches else 0
+
+    def epoch_at(self, offset: int) -> int:
+        found = (each.epoch for each in self.batches if each.base <= offset < each.next)
+        return next(found, -1)
 
     def check_serving(self) -> None:
         if not self.session_valid:
@@ -96,6 +101,7 @@ class NodeLog:
     def change_role(self, epoch: int, *, leads: bool) -> None:
         """A new leader epoch: whoever waits is told."""
         self.leader_epoch, self.believes_leader = epoch, leads
+        self.losses = self._cluster.losses
         self.session_valid = True
         watches, self._watches = self._watches, []
         for watch in watches:
@@ -104,7 +110,10 @@ class NodeLog:
 
     def truncate(self, end: int) -> None:
         """Drop what lies at or behind ``end``."""
-        assert end >= self.high_watermark, "a committed record would be lost"
+        assert end >= self.high_watermark or self._cluster.losses, (
+            "a committed record would be lost"
+        )
+        self.high_watermark = min(self.high_watermark, end)
         self.batches = [each for each in self.batches if each.next <= end]
 
     def _tell(self) -> None:
@@ -121,6 +130,7 @@ class ReplicatedLog:
     def __init__(self, node_count: int) -> None:
         self.nodes = [NodeLog(self, number) for number in range(node_count)]
         self.epoch = 0
+        self.losses = 0
         self.leader: int = 0
         self.isr: set[int] = set(range(node_count))
         self.reachable: set[int] = set(range(node_count))
@@ -178,9 +188,21 @@ class ReplicatedLog:
         """``number`` leads, if it is in sync; the nodes that hear of it now."""
         if number not in self.isr or number not in self.reachable or number == self.leader:
             return []
+        self.isr &= self.reachable
+        return self._lead(number)
+
+    def elect_unclean(self, number: int) -> list[int]:
+        """``number`` leads, whatever it lacks of what was committed."""
+        self.reachable.add(number)
+        self.isr = {number}
+        self.losses += 1
+        heard = self._lead(number)
+        self.advance()
+        return heard
+
+    def _lead(self, number: int) -> list[int]:
         self.epoch += 1
         self.leader = number
-        self.isr &= self.reachable
         heard = sorted(self.reachable)
         for each in heard:
             self.nodes[each].change_role(self.epoch, leads=each == number)

@@ -73,6 +73,19 @@ class Place:
             self._append(order.marker(1))
             self.gate.marked(order, self.end - 1)
 
+    def abort_hanging(self, producer_id: int, coordinator_epoch: int) -> None:
+        state = self.table.producer(producer_id)
+        assert state is not None
+        order = MarkerOrder(
+            producer_id,
+            state.epoch,
+            0,
+            commits=False,
+            coordinator_epoch=coordinator_epoch,
+            noted=state,
+        )
+        self.end_transaction(order, self.leader_epoch)
+
     def visible(self) -> list[Value]:
         """What readers of committed data see."""
         index = self.table.transactions

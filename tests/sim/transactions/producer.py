@@ -31,6 +31,9 @@ class Written:
     acked: set[Value] = field(default_factory=set)
     sent_commit: bool = False
     told: str = ""
+    began_in: int = 0
+    """After how many losses of the coordinator's log it began, or was told."""
+    told_in: int = 0
 
 
 class Producer:
@@ -57,7 +60,8 @@ class Producer:
 
     @property
     def mine(self) -> Written:
-        return self.world.written.setdefault((self.number, self.transaction), Written())
+        new = Written(began_in=self.world.cluster.losses)
+        return self.world.written.setdefault((self.number, self.transaction), new)
 
     def step(self) -> None:
         """The next thing, unless an answer may still come."""
@@ -212,6 +216,7 @@ class Producer:
             self._give_up(answer)
         elif isinstance(answer, Ended):
             self.mine.told = "commit" if self.commits else "abort"
+            self.mine.told_in = self.world.told_in
             if self.is_unsure and not self.bumps:
                 # Under the same identity a late write would be taken into the next transaction,
                 # and a late end would end it (KIP-360, KIP-890).

@@ -39,3 +39,29 @@ def test_a_rule_left_out_is_noticed(rule: str, first: int) -> None:
         except AssertionError:
             return
     pytest.fail(f"{MUTANT_SEEDS} runs without the rule {rule!r} went well")
+
+
+def test_nobody_is_told_what_did_not_happen_after_an_unclean_election() -> None:
+    committed = losses = 0
+    for seed in range(SEEDS):
+        world = World(seed, sets_back=True)
+        try:
+            world.run(2 * STEPS)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        losses += world.cluster.losses
+        committed += sum(
+            each.told == "commit" and each.told_in == world.cluster.losses
+            for each in world.written.values()
+        )
+    assert losses > SEEDS * 2
+    assert committed > SEEDS
+
+
+def test_without_knowing_of_the_loss_it_goes_wrong() -> None:
+    for seed in range(MUTANT_SEEDS):
+        try:
+            World(seed, breaks="set back", sets_back=True).run(2 * STEPS)
+        except AssertionError:
+            return
+    pytest.fail(f"{MUTANT_SEEDS} runs in which no coordinator knew of it went well")

@@ -5,6 +5,8 @@ The coordinator's log is ``tests/sim/groups/replicated_log.py``; a partition is 
 table and gate over a log that never loses anything, as replication promises, while its leadership
 moves. Checked at the end, when everything decided has been told: of each transaction readers of
 committed data see all acknowledged records or none, as its producer was told; and none is open.
+With ``sets_back`` unclean elections take back what the coordinator's log had committed: what was
+decided before the last of them may be lost, what anybody was told since must be true.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from functools import partial
 from paceline.errors import (
     FencedLeaderEpoch,
     InvalidProducerEpoch,
+    InvalidTransactionState,
     PacelineError,
     TransactionCoordinatorFenced,
 )
@@ -24,6 +27,7 @@ from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.replica import MachineReplica, Phase
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.transactions.engine import TransactionEngine
+from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from tests.sim.groups.replicated_log import NodeLog, ReplicatedLog
@@ -48,16 +52,21 @@ class Request:
     answer: object
     heard: Callable[[object], None]
     offset: int | None
+    losses: int
 
 
 class World:
     """One run from a seed."""
 
-    def __init__(self, seed: int, *, breaks: str = "") -> None:
+    def __init__(self, seed: int, *, breaks: str = "", sets_back: bool = False) -> None:
         self.rng = random.Random(seed)
         self.clock = Clock()
         self.cluster = ReplicatedLog(3)
         self.breaks = breaks
+        self.sets_back = sets_back
+        self._may_set_back = False
+        self.told_in = 0
+        """After how many losses the answer was given that is heard now."""
         self.nodes = []
         for log in self.cluster.nodes:
             engine = TransactionEngine(TransactionLimits(), lambda: None)
@@ -121,7 +130,12 @@ class World:
         except PacelineError as error:
             answer = error
         request = Request(
-            node, node.replica.led_epoch, answer, heard, node.replica.uncommitted(EVERYTHING)
+            node,
+            node.replica.led_epoch,
+            answer,
+            heard,
+            node.replica.uncommitted(EVERYTHING),
+            node.log.losses,
         )
         self.requests.append(request)
 
@@ -132,10 +146,14 @@ class World:
             if replica.led_epoch != request.epoch:
                 continue  # nobody is told
             if request.offset is None or replica.is_committed(request.offset, request.epoch):
-                self.send(partial(request.heard, request.answer))
+                self.send(partial(self._hear, request))
             else:
                 left.append(request)
         self.requests = left
+
+    def _hear(self, request: Request) -> None:
+        self.told_in = request.losses
+        request.heard(request.answer)
 
     # --- ending -----------------------------------------------------------------------------------
 
@@ -153,7 +171,7 @@ class World:
                 self._complete(node, epoch, key, ending.serial)
             for number in sorted(left):
                 order = MarkerOrder(*ending.identity, ending.serial, ending.commits, epoch)
-                self._mark(node, epoch, key, order, number, left)
+                self._mark(node, epoch, key, order, number, left, set_back=ending.set_back)
 
     def _mark(
         self,
@@ -163,13 +181,15 @@ class World:
         order: MarkerOrder,
         number: int,
         left: set[int],
+        *,
+        set_back: bool,
     ) -> None:
         place = self.places[number]
         leader_epoch = place.leader_epoch
 
         def again() -> None:
             if node.replica.led_epoch == epoch and number in left:
-                self._mark(node, epoch, key, order, number, left)
+                self._mark(node, epoch, key, order, number, left, set_back=set_back)
 
         def arrive() -> None:
             try:
@@ -178,6 +198,8 @@ class World:
                 return
             except InvalidProducerEpoch:
                 pass  # ended before
+            except InvalidTransactionState:
+                assert set_back, f"{order}: ended otherwise"
             self.send(done)
 
         def done() -> None:
@@ -230,12 +252,23 @@ class World:
                 self.nodes[number].replica.role_changed()
         elif chance < 0.06:
             self.cluster.cut_off(rng.randrange(3))
-        elif chance < 0.12:
+        elif chance < (0.08 if self._may_set_back else 0.12):
             number = rng.randrange(3)
             if self.cluster.reconnect(number):
                 self.nodes[number].replica.role_changed()
         elif chance < 0.16:
             rng.choice(self.places).fail_over()
+        elif chance < 0.18 and self._may_set_back:
+            self._set_back()
+
+    def _set_back(self) -> None:
+        """Whoever has least leads the coordinator's log."""
+        least = min(self.nodes, key=lambda node: node.log.log_end_offset)
+        for number in self.cluster.elect_unclean(least.log.number):
+            self.nodes[number].replica.role_changed()
+        if self.breaks == "set back":
+            for node in self.nodes:
+                node.log.losses = 0
 
     def _deliver(self) -> None:
         if self.late and self.rng.random() < 0.01:
@@ -255,7 +288,8 @@ class World:
 
     def run(self, steps: int) -> None:
         """So many events; then nobody begins anything, and all comes to its end."""
-        for _ in range(steps):
+        for number in range(steps):
+            self._may_set_back = self.sets_back and number < steps // 2
             self.step()
         self.producers_stop()
         for number in range(3):
@@ -275,9 +309,21 @@ class World:
                 if round_ % 40 == 39:
                     self.finishing.clear()
                 self.finish(leader)
-                if not leader.engine.store.ongoing and not leader.engine.store.prepared:
+                is_done = not leader.engine.store.ongoing and not leader.engine.store.prepared
+                if is_done and len(self.cluster.isr) == 3:
                     break
+        if self.sets_back:
+            self._end_hanging()
         self.check()
+
+    def _end_hanging(self) -> None:
+        """Each partition ends what its coordinator does not know any more."""
+        leader = self.nodes[self.cluster.leader]
+        for place in self.places:
+            opened = [OpenHere(each, place.at) for each in place.table.transactions.open]
+            for each, hangs in zip(opened, leader.engine.find_hanging(opened), strict=True):
+                assert hangs, each
+                place.abort_hanging(each.producer_id, leader.replica.led_epoch)
 
     def producers_stop(self) -> None:
         for producer in self.producers:
@@ -296,6 +342,9 @@ class World:
                 shown.setdefault((value.producer, value.number), set()).add(value)
         for name, written in self.written.items():
             seen = shown.get(name, set())
+            is_true = not written.told or written.told_in == self.cluster.losses
+            if written.began_in < self.cluster.losses and not (written.told and is_true):
+                continue  # whoever elected uncleanly has given it up
             if written.told == "commit":
                 assert seen >= written.acked, (
                     f"{name}: told committed, lacks {written.acked - seen}"

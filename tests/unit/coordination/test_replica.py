@@ -241,3 +241,28 @@ def test_alarms_ring_while_the_machine_may_decide_and_no_longer() -> None:
     three.elect(1)
     replica.ring(40.0)
     assert (machine.rung, replica.next_ring(40.0, 0.1)) == (2, float("inf"))
+
+
+def test_a_follower_that_is_cut_below_what_was_committed_folds_anew() -> None:
+    """Behind an unclean election. The log had grown again by the time it looked."""
+    three = Three()
+    cluster = three.cluster
+    cluster.cut_off(2)
+    cluster.shrink(2)
+    for number in range(4):
+        three.machines[0].put(b"%d" % number, b"before")
+        three.copy(1)
+    three.fold()
+    assert len(three.machines[1].values) == 4
+    for number in cluster.elect_unclean(2):
+        three.replicas[number].role_changed()
+    while three.replicas[2].step():
+        pass
+    cluster.replicate(1)  # cut
+    cluster.replicate(1)  # in sync
+    for number in range(6):
+        three.machines[2].put(b"%d" % number, b"after")
+        three.copy(1)
+        three.copy(1)
+    three.fold()
+    assert three.machines[1].values == three.machines[2].values

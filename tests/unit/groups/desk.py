@@ -55,6 +55,7 @@ class Desk:
         self.refuses = False
         self.serves = True
         self.led_epoch = 0
+        self.losses = 0
         self._seed = 0
         self.partitions: dict[str, int] = {}
         self.topics = Topics(dict.fromkeys(topics, _GONE))

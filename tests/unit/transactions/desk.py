@@ -31,6 +31,7 @@ class Desk:
         """How far the wall clock of the present coordinator is ahead."""
         self.writes_left = -1
         """How many writes are allowed yet, below 0: any number."""
+        self.losses = 0
         self.spares = iter(range(5000, 10**9))
         self.news = 0
         self.engine = TransactionEngine(self.limits, self._endings_changed)
@@ -73,6 +74,12 @@ class Desk:
         self.engine.resign(NotCoordinator("the test elects another"))
         self.engine = self.replayed()
         self.engine.lead(self, log_is_empty=False)
+
+    def set_back(self, batches: int) -> None:
+        """A coordinator takes over that has these first batches only, by an unclean election."""
+        del self.batches[batches:]
+        self.losses += 1
+        self.fail_over()
 
     def replayed(self) -> TransactionEngine:
         """An engine that folded the log, and does not lead."""
