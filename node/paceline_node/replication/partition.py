@@ -204,13 +204,13 @@ class Partition:
         simulated: bool = False,
         already: int = -1,
         ticket: Ticket | None = None,
-        client: str = "",
+        client: str | None = "",
     ) -> None:
         """Append validated batches; ``headers`` are theirs, in order.
 
         Raises with nothing appended: NotLeader, NotEnoughReplicas, StorageFull, the idempotence
         errors, StorageError (outcome unknown), InvalidTransactionState, TooManyProducers (new ones,
-        counted for ``client``). Otherwise ``done`` is
+        counted for ``client``; None: the coordinator's, never). Otherwise ``done`` is
         called once, maybe before this returns, with a result or an error of unknown outcome.
         ``batches`` is stamped in place, not to be used again. With ``simulated``, a lone node's
         vacant slots count for acks=all, too few are waited for (spec v1 9.2). Without a batch: a

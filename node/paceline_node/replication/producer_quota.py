@@ -16,6 +16,8 @@ For a new one, where there are too many, others are forgotten by a record in the
   those that wrote a moment ago. Otherwise idle ones do: its own, then anybody's of clients that
   have no fewer.
 * A segment's writer whose connection is open stays, as it does when writers expire.
+* What a coordinator has decided is stored at once, beyond the bounds where nobody may be forgotten:
+  who reads or goes on waits for it. Its producers are bounded as the transactional ids are.
 * Whoever is forgotten and comes back is unknown, as after ``log.producer_ttl_ms``.
 
 A new leader does not know whose the producers in its log are, but for those that write again. The
@@ -52,7 +54,7 @@ _AT_ONCE = 256
 _SPARE = 256
 """One in so many goes beyond those that have to: a record for each new producer is too much."""
 _REFUSED_S = 1.0
-"""For how long a client that was refused is so without another search."""
+"""For how long there is no room for a client without another search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +165,25 @@ class ProducerQuota:
 
     # --- asked before appends ---------------------------------------------------------------------
 
-    def admit(self, keys: Iterable[ProducerKey], client: str) -> None:
+    def admit(self, keys: Iterable[ProducerKey], client: str | None) -> None:
         """Producers of ``client`` are about to write: make room for those that the log does not
-        know. Raises TooManyProducers, and what ``forget`` raises; nothing may be appended then."""
+        know. None is the coordinator of transactions, with what is decided and must be stored: it
+        is not refused. Raises TooManyProducers, and what ``forget`` raises; nothing may be appended
+        then."""
+        owner = COORDINATOR if client is None else client
         now = self._now()
         new: dict[ProducerKey, None] = {}
         for key in keys:
             if self._producers.state(key) is None:
                 new[key] = None
             else:
-                self._use(key, client, now)
+                self._use(key, owner, now)
         if new:
             self._drop_stale()
-            self._make_room(len(new), client)
+            if not self._make_room(len(new), owner) and client is not None:
+                self._refuse(client)
             for key in new:
-                self._use(key, client, now)
+                self._use(key, owner, now)
 
     def admit_marker(self, key: ProducerKey) -> None:
         """A transaction is about to be ended, of a producer that may never have written here. It
@@ -221,12 +227,13 @@ class ProducerQuota:
 
     # --- making room ------------------------------------------------------------------------------
 
-    def _make_room(self, new: int, client: str) -> None:
+    def _make_room(self, new: int, client: str) -> bool:
+        """Whether there is room for ``new`` more."""
         limits = self._limits
         if not self._over(new, client):
-            return
+            return True
         if self._now() < self._refused.get(client, 0.0):
-            self._refuse(client)
+            return False
         over = self.count(client) + new - limits.share
         if over > 0:
             self._evict_own(over, client)
@@ -239,11 +246,12 @@ class ProducerQuota:
         over = self._producers.producer_count + new - limits.per_partition
         if over > 0:
             self._evict_here(over, client)
-        if self._over(new, client):
-            if len(self._refused) >= _AT_ONCE:
-                self._refused.clear()
-            self._refused[client] = self._now() + _REFUSED_S
-            self._refuse(client)
+        if not self._over(new, client):
+            return True
+        if len(self._refused) >= _AT_ONCE:
+            self._refused.clear()
+        self._refused[client] = self._now() + _REFUSED_S
+        return False
 
     def _over(self, new: int, client: str) -> bool:
         limits = self._limits

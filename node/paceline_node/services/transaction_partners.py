@@ -43,7 +43,6 @@ from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.partition import ProduceResult
-from paceline_node.replication.producer_quota import COORDINATOR
 from paceline_node.replication.table import PartitionTable
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
@@ -426,7 +425,7 @@ class TransactionPartners:
                 timeout_s=order.timeout_ms / 1000,
                 done=answer.deliver,
                 ticket=ticket,
-                client=COORDINATOR,
+                client=None,
             )
         finally:
             found.gate.drop(ticket)

@@ -14,8 +14,10 @@ from paceline.errors import ErrorCode
 from paceline.types import Acks
 from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
+from tests.integration.node.cursus_client import CursusClient, payloads
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, RunningNode, lone_node
+from tests.integration.node.test_kafka_transactions import TransactionalClient
 from tests.integration.node.test_metrics import scrape
 
 _BOUND = 40
@@ -27,6 +29,7 @@ FLAGS = {
     "limits.partition_producers": str(_BOUND),
 }
 _TOPIC = "orders"
+_CONSUME = f"CONSUME topic={_TOPIC} partition=0 offset=0"
 _FIRST_ID = 2**40
 """Numbers of producers that the node gives nobody."""
 
@@ -122,3 +125,42 @@ async def test_who_opens_very_many_harms_nobody_else(tmp_path: Path) -> None:
         b"other %d" % number for number in range(50)
     ]
     assert Counter(found)[b"stranger"] == sum(told.count(0) for told in errors.values()) + 2
+
+
+async def test_what_is_decided_waits_for_nobody_who_wrote_nothing(tmp_path: Path) -> None:
+    """Aborted transactions of nothing made their producers known, more than one client may have;
+    a decided transaction's records were refused until those had been silent for a minute."""
+    async with (
+        lone_node(tmp_path, FLAGS) as node,
+        paceline.connect(node.native) as client,
+        CursusClient(node.addresses["cursus"]) as cursus,
+        TransactionalClient(node.addresses["coordinator"]) as kafka,
+    ):
+        await client.admin.create_topic(_TOPIC, partitions=1, replication_factor=1)
+        for number in range(_SHARE + 2):
+            kafka.name = f"kafka {number}"
+            who = await _begun(kafka)
+            assert await kafka.end(who, commits=False) == 0
+        made = await cursus.ok("INIT_PRODUCER_ID transactional_id=x")
+        who_x = f"transactional_id=x producerId={made['producerId']} epoch={made['epoch']}"
+        await cursus.ok(f"BEGIN_TXN {who_x}")
+        await cursus.ok(f"TXN_PUBLISH {who_x} topic={_TOPIC} partition=0 seqNum=1 message=decided")
+        with trio.fail_after(HANG_S):
+            while True:
+                if (await cursus.say(f"END_TXN {who_x} result=commit")).startswith("OK"):
+                    break
+                await trio.sleep(0.05)
+        assert payloads(await cursus.read(_CONSUME)) == [b"decided"]
+        metrics = await scrape(node.addresses["http"])
+        assert metrics.one("producers_refused_total") == 0
+
+
+async def _begun(kafka: TransactionalClient) -> tuple[int, int]:
+    """The producer of the client's id, which has added the partition and written nothing; asked
+    again while nobody leads."""
+    with trio.fail_after(HANG_S):
+        while True:
+            error, who = await kafka.init()
+            if error == 0 and await kafka.add(who) == 0:
+                return who
+            await trio.sleep(0.05)

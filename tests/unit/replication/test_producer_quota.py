@@ -59,7 +59,7 @@ class Leader:
         if not self.holds:
             self.committed = self.end
 
-    def write(self, client: str, producer_id: int, *, opens: bool = False) -> None:
+    def write(self, client: str | None, producer_id: int, *, opens: bool = False) -> None:
         state = self.table.producer(producer_id)
         after = state.window[-1].last_sequence + 1 if state is not None and state.window else 0
         batch = build_batch(
@@ -260,6 +260,24 @@ def test_markers_are_never_refused(leader: Leader, clock: list[float]) -> None:
     assert len(leader.known()) == 9, "all others are open"
 
 
+def test_what_is_decided_is_never_refused(leader: Leader, clock: list[float]) -> None:
+    """However many transactions have ended here that wrote nothing."""
+    for each in range(5):
+        leader.end_transaction(each)
+    leader.write(None, 100, opens=True)
+    for each in range(2):
+        leader.write(f"client {each}", 200 + each, opens=True)
+    leader.write(None, 101, opens=True)
+    leader.write(None, 102, opens=True)
+    assert leader.forgotten == [], "nobody was idle for long enough"
+    with pytest.raises(TooManyProducers):
+        leader.write("new", 300)
+    clock[0] += ENDED_S
+    leader.write(None, 103, opens=True)
+    assert leader.forgotten == [0, 1, 2, 3, 4]
+    assert leader.known() == {100, 101, 102, 103, 200, 201}
+
+
 def test_those_that_expired_are_nobodys(leader: Leader) -> None:
     for each in range(4):
         leader.write("a", each)
@@ -272,10 +290,14 @@ def test_those_that_expired_are_nobodys(leader: Leader) -> None:
 PRODUCERS = st.integers(0, 30)
 CLIENTS = st.sampled_from(["a", "b", "c", "d"])
 PLACES = st.integers(0, 1)
+DECIDED = st.integers(100, 120)
+SETTLER = "the coordinator"
+NAMES = (*"abcd", SETTLER)
 
 
 class QuotaMachine(RuleBasedStateMachine):
-    """Four clients that open producers as they like in two partitions."""
+    """Four clients that open producers as they like in two partitions, where a coordinator stores
+    what it has decided."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,7 +314,7 @@ class QuotaMachine(RuleBasedStateMachine):
         leader, owner = self.leaders[where], self.owner[where]
         known = producer in leader.known()
         opens = opens or producer in self.open[where]
-        sizes = {name: list(owner.values()).count(name) for name in "abcd"}
+        sizes = {name: list(owner.values()).count(name) for name in NAMES}
         before = [dict(each) for each in self.used]
         kept = [leader.known() for leader in self.leaders]
         for each in self.leaders:
@@ -312,13 +334,35 @@ class QuotaMachine(RuleBasedStateMachine):
             self.ended[where].discard(producer)
             if opens:
                 self.open[where].add(producer)
-        for place, each in enumerate(self.leaders):
+        for place in range(len(self.leaders)):
             self.check_forgotten(place, where, client, sizes, before[place])
-            for gone in each.forgotten:
-                if gone != producer or place != where:
-                    self.owner[place].pop(gone, None)
-                    self.used[place].pop(gone, None)
-                    self.ended[place].discard(gone)
+            self.drop_forgotten(place, None if place != where else producer)
+
+    def drop_forgotten(self, place: int, but: int | None) -> None:
+        for gone in self.leaders[place].forgotten:
+            if gone != but:
+                self.owner[place].pop(gone, None)
+                self.used[place].pop(gone, None)
+                self.ended[place].discard(gone)
+
+    @rule(where=PLACES, producer=DECIDED)
+    def settle(self, where: int, producer: int) -> None:
+        """What was decided is stored whoever else is there, and the transaction ends."""
+        leader, owner = self.leaders[where], self.owner[where]
+        sizes = {name: list(owner.values()).count(name) for name in NAMES}
+        for each in self.leaders:
+            each.forgotten.clear()
+        try:
+            leader.write(None, producer, opens=True)
+        except TooManyProducers as error:
+            raise AssertionError("what is decided was refused") from error
+        leader.end_transaction(producer)
+        for place in range(len(self.leaders)):
+            self.check_forgotten(place, where, SETTLER, sizes, self.used[place])
+            self.drop_forgotten(place, None)
+        owner[producer] = SETTLER
+        self.used[where][producer] = self.clock[0]
+        self.ended[where].add(producer)
 
     def check_forgotten(
         self, place: int, where: int, client: str, sizes: dict[str, int], used: dict[int, float]
@@ -355,7 +399,10 @@ class QuotaMachine(RuleBasedStateMachine):
     @invariant()
     def bounds_hold(self) -> None:
         for leader in self.leaders:
-            assert len(leader.known()) <= LIMITS.per_partition  # but for markers of unknown ones
+            decided = {each for each in leader.known() if each >= 100}
+            # But for markers of unknown ones.
+            assert len(leader.known() - decided) <= LIMITS.per_partition
+            assert len(leader.known()) <= LIMITS.per_partition or decided
         for client in "abcd":
             counts = [leader.quota.count(client) for leader in self.leaders]
             assert self.shares.count(client) == sum(counts)

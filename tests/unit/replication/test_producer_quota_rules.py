@@ -49,6 +49,10 @@ def _as_any_other(self: ProducerQuota, key: ProducerKey) -> None:
     self.admit([key], COORDINATOR)
 
 
+def _refuses_all(self: ProducerQuota, keys: Any, client: str | None) -> None:
+    _admit(self, keys, client or COORDINATOR)
+
+
 def _newest_first(self: ProducerQuota, client: str | None, *, patient: bool) -> Iterator[Any]:
     yield from reversed(list(_idle_of(self, client, patient=patient)))
 
@@ -66,6 +70,7 @@ _idle_of = ProducerQuota._idle_of
         _set(producer_quota, "_needed_s", lambda *_, **__: 0.0),
         _set(ProducerQuota, "admit", _asks_everybody),
         _set(ProducerQuota, "_greediest", _smallest_first),
+        _set(ProducerQuota, "admit", _refuses_all),
     ],
     ids=[
         "nobody is asked",
@@ -75,6 +80,7 @@ _idle_of = ProducerQuota._idle_of
         "nobody is idle for too short a time",
         "who is known is asked",
         "whoever has least gives way",
+        "what is decided is refused like anybody",
     ],
 )
 def test_the_machine_finds_a_broken_rule(away: Patch) -> None:
