@@ -117,7 +117,7 @@ class Frontend:
         self._expiries = self._make_expiries(env, replicas, transactions)
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         bounds = BoundsService(store, replicas.table, routing)
-        self._rebalancing = Rebalancing(store, surface.groups, bounds, rounds_due)
+        self._rebalancing = Rebalancing(store, surface.groups, bounds, rounds_due, surface.turns)
         peering.server.register(PeerApi.PARTITION_BOUNDS, bounds.serve)
         tables = TableService(
             env,

@@ -6,7 +6,8 @@ is the family's policy; rounds are in ``coordinator_rounds.py``, questions and t
 
 * ``register``, ``answered``, ``closed``: what happens on a consumer's connection;
 * ``topics_changed``: what there is to read is something else now;
-* ``assign``, ``settle``, ``start``: a worker's steps (``services/rebalancing.py``);
+* ``look``, ``store``, ``assign``, ``settle``, ``start``: steps of a worker
+  (``services/rebalancing.py``);
 * ``check_commit``: for consumers that commit by themselves.
 
 Nothing but the worker's steps and alarms write, so a connection's news cannot fail.
@@ -33,6 +34,7 @@ from paceline.wire.coordinator.codec import Ask
 from paceline.wire.coordinator.messages import PositionsResponse, RegisterRequest
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.coordinator_dialogue import MOVING, REPLACED, SHUTDOWN, Dialogue
+from paceline_node.groups.coordinator_reading import Reading
 from paceline_node.groups.coordinator_room import (
     LIST,
     PROTOCOL,
@@ -89,8 +91,6 @@ class CoordinatorGroups:
         self._dialogue = Dialogue(context, self._fail)
         self._rounds = Rounds(context, offsets, self._dialogue, due)
         self._rooms: dict[GroupKey, Room] = {}
-        self._topics: Numbers = {}
-        self._lists: Mapping[str, Set[str]] = _NO_LISTS
         self._is_closing = False
 
     @property
@@ -178,7 +178,8 @@ class CoordinatorGroups:
             protocols=(Protocol(PROTOCOL, said),),
             heard_ms=self._context.wall_ms(),
         )
-        return Consumer(member, wants, channel, generation=-1, pattern=pattern)
+        counts = {} if pattern is not None else {each.topic: each.count for each in wants.topics}
+        return Consumer(member, wants, channel, generation=-1, pattern=pattern, counts=counts)
 
     def _check_room_for(self, room: Room, consumer: Consumer) -> None:
         others = [each for name, each in room.consumers.items() if name != consumer.id]
@@ -265,37 +266,39 @@ class CoordinatorGroups:
 
     # --- what there is to read --------------------------------------------------------------------
 
-    def topics_changed(self, topics: Numbers, lists: Mapping[str, Set[str]] = _NO_LISTS) -> None:
-        """``topics`` are all that can be read, with their partitions; ``lists`` are, by group, what
-        consumers read that name none. Groups that read others than before are assigned anew; their
-        alarms look, some at a time."""
-        self._topics = topics
-        self._lists = lists
-        now = self._context.now()
-        for key, room in self._rooms.items():
-            room.looks_again = True
-            self._context.alarms.ask(key, now)
-
-    def _look_again(self, room: Room) -> None:
-        room.looks_again = False
-        room.listed = self._lists.get(room.key.group)
-        if room.seen is None:
-            return
-        topics = room.subscribed(self._topics)
-        if topics != room.seen or self._rounds.ids_of(topics) != room.seen_ids:
-            self._rounds.trigger(room)
+    def topics_changed(self) -> None:
+        """Topics, or the lists of what consumers read that name none, have changed. Groups that
+        read others than before are assigned anew; workers look."""
+        for room in self._rooms.values():
+            self._rounds.topics_changed(room)
+            self._look_at(room)
 
     # --- a worker's steps -------------------------------------------------------------------------
 
-    def assign(
+    def look(
         self, key: GroupKey, topics: Numbers, lists: Mapping[str, Set[str]] = _NO_LISTS
-    ) -> Plan | None:
-        """See :meth:`Rounds.assign`; ``lists`` as in :meth:`topics_changed`."""
+    ) -> Reading | None:
+        """See :meth:`Rounds.look`. ``topics`` are all that can be read, with their partitions;
+        ``lists`` are, by group, what consumers read that name none."""
         room = self._rooms.get(key)
         if room is None:
             return None
         room.listed = lists.get(key.group)
-        plan = self._rounds.assign(room, topics)
+        reading = self._rounds.look(room, topics)
+        self._look_at(room)
+        return reading
+
+    def store(self, key: GroupKey) -> bool:
+        """See :meth:`Rounds.store_some`."""
+        room = self._rooms.get(key)
+        return room is not None and self._rounds.store_some(room)
+
+    def assign(self, key: GroupKey, reading: Reading) -> Plan | None:
+        """See :meth:`Rounds.assign`."""
+        room = self._rooms.get(key)
+        if room is None:
+            return None
+        plan = self._rounds.assign(room, reading)
         self._look_at(room)
         return plan
 
@@ -353,12 +356,10 @@ class CoordinatorGroups:
             return math.inf
         now = self._context.now()
         self._dialogue.on_alarm(room)
-        if room.looks_again:
-            self._look_again(room)
         if room.timer <= now:
             self._rounds.on_timer(room)
         if room.store_at <= now:
-            self._rounds.store_positions(room)
+            self._rounds.store_some(room)
         if not room.consumers and room.state is State.ASSIGNING and room.timer == math.inf:
             del self._rooms[key]
             return math.inf

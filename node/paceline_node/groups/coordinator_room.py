@@ -98,15 +98,16 @@ class Wants(Message):
 
 @dataclass(slots=True)
 class Consumer:
-    """A connected one. ``generation`` is that of its last Start; ``owned`` what it was told to
-    read and has not stopped to; ``next`` waits for the answer to ``asked``. ``due_at``: of its
-    next ping, or of the answer."""
+    """A connected one. ``generation`` is that of its last Start; ``counts`` are its streams for
+    each topic that it names; ``owned`` what it was told to read and has not stopped to; ``next``
+    waits for the answer to ``asked``. ``due_at``: of its next ping, or of the answer."""
 
     member: Member
     wants: Wants
     channel: Channel
     generation: int
     pattern: TopicPattern | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
     owned: set[TopicPartition] = field(default_factory=set)
     asked: Ask | None = None
     next: StopRequest | StartRequest | None = None
@@ -136,18 +137,6 @@ class Consumer:
     @property
     def is_versioned(self) -> bool:
         return self.wants.version > 0
-
-    def reads(self, topic: str, listed: Set[str] | None) -> int:
-        """How many of its streams read ``topic``. ``listed``: what those read that name none, all
-        if it is None."""
-        wants = self.wants
-        if self.pattern is not None:
-            is_wanted = self.pattern.matches(topic) is (wants.pattern_kind == WHITELIST)
-            return wants.topics[0].count if is_wanted and self.channel.may_read(topic) else 0
-        count = next((each.count for each in wants.topics if each.topic == topic), 0)
-        if not wants.topics:
-            count = 1 if listed is None or topic in listed else 0
-        return count if count and self.channel.may_read(topic) else 0
 
 
 class Share(NamedTuple):
@@ -184,7 +173,8 @@ class Room:
     back yet. ``returned``: consumers to be started again as they were. ``positions`` are how far
     consumers have read in this generation, of which ``unstored`` are not committed. ``listed``:
     what consumers read that name no topics, if an operator has said so. ``seen_ids`` are those of
-    the topics in ``seen``, ``topic_ids`` of those that ``positions`` are in."""
+    the topics in ``seen``, ``topic_ids`` of those that ``positions`` are in. ``reading`` is being
+    found out (``coordinator_reading.py``); ``looks_again``: what there is to read has changed."""
 
     key: GroupKey
     state: State
@@ -202,6 +192,7 @@ class Room:
     seen_ids: Mapping[str, TopicId | None] = field(default_factory=dict)
     topic_ids: dict[str, TopicId | None] = field(default_factory=dict)
     listed: Set[str] | None = None
+    reading: object | None = None
     looks_again: bool = False
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     unstored: dict[TopicPartition, None] = field(default_factory=dict)
@@ -212,13 +203,14 @@ class Room:
         """When anything here is due."""
         return min(self.timer, self.store_at, self.alarms.next())
 
-    def subscribed(self, topics: Numbers) -> Numbers:
-        """Those of ``topics`` that any consumer reads."""
-        return {topic: numbers for topic, numbers in topics.items() if self.is_read(topic)}
-
     def is_read(self, topic: str) -> bool:
-        """Whether any consumer reads ``topic``."""
-        return any(each.reads(topic, self.listed) for each in self.consumers.values())
+        """Whether any consumer reads ``topic``, as far as that is known: what comes of patterns is
+        found out for each round."""
+        return (
+            self.seen is None
+            or topic in self.seen
+            or any(topic in each.counts for each in self.consumers.values())
+        )
 
 
 class RoundsDue:

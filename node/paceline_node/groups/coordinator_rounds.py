@@ -9,8 +9,9 @@
 
 A generation is stored, and committed, before anyone is told of it; so are offsets from which
 somebody begins at the end of a partition. Both need waiting, which this machine cannot: a worker
-(``services/rebalancing.py``) carries a :class:`Plan` through ``assign``, ``settle`` and ``start``.
-A plan that is no longer the room's is void. Source: spec coordinator 4, 5.
+(``services/rebalancing.py``) carries a :class:`Reading`, and the :class:`Plan` that comes of it,
+through ``look``, ``assign``, ``settle`` and ``start``. One that is no longer the room's is void.
+Source: spec coordinator 4, 5.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from paceline.types import TopicId
-from paceline.wire.consumer_protocol import Assignment
 from paceline.wire.coordinator.messages import Assigned, StartRequest
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.coordinator_dialogue import Dialogue
+from paceline_node.groups.coordinator_reading import Reading
 from paceline_node.groups.coordinator_room import (
     PROTOCOL,
     PROTOCOL_TYPE,
@@ -38,16 +40,14 @@ from paceline_node.groups.coordinator_room import (
 from paceline_node.groups.keys import GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit, OffsetBook, OffsetRule
 from paceline_node.groups.records import Group, Phase
-from paceline_node.groups.streams import deal
 
 DELAY_S = 0.3
 DELAY_MAX_S = 3.0
 COMMIT_S = 5.0
 BACKOFF_S = 2.0
 FAILURES_MAX = 4
-SHARES_MAX = 32767
-"""Partitions of one consumer: its Start counts them with 16 bits."""
-_OFFSETS_AT_ONCE = 1000
+_OFFSETS_AT_ONCE = 100
+"""Some groups have their turn in one step."""
 
 
 class Beginning:
@@ -94,7 +94,7 @@ class Rounds:
             case State.STABLE:
                 room.state = State.PENDING
                 room.since = now
-                room.plan = None
+                room.plan = room.reading = None
                 room.returned.clear()
                 is_tired = room.failed_rounds >= FAILURES_MAX
                 room.timer = now + (BACKOFF_S if is_tired else DELAY_S)
@@ -139,7 +139,7 @@ class Rounds:
 
     def _await_worker(self, room: Room) -> None:
         room.state = State.ASSIGNING
-        room.plan = None
+        room.plan = room.reading = None
         if room.consumers:
             self._ask_worker(room)
         else:
@@ -160,42 +160,77 @@ class Rounds:
         match room.state:
             case State.PENDING | State.RECOVERING:
                 self.begin(room)
+            case State.ASSIGNING if room.reading is not None and room.consumers:
+                self._ask_worker(room)  # it is still being found out
             case State.ASSIGNING if room.consumers:
                 self._await_worker(room)
             case State.ASSIGNING:
                 self._store_nobody(room)
-            case State.STABLE if room.returned:
+            case State.STABLE if _is_looked_at(room):
                 self._ask_worker(room)
             case _:
                 room.timer = math.inf
 
     # --- assigning --------------------------------------------------------------------------------
 
-    def assign(self, room: Room, topics: Numbers) -> Plan | None:
-        """Store who reads what of ``topics`` from now on; None when nothing is to be done. Raises
-        what writing raises."""
-        if room.state is State.STABLE and room.returned:
-            return self._plan_returned(room, topics)
-        if room.state is not State.ASSIGNING or not room.consumers:
+    def topics_changed(self, room: Room) -> None:
+        """What there is to read is something else now: have that looked at, once the group is
+        stable."""
+        room.looks_again = True
+        if room.state is State.STABLE:
+            self._ask_worker(room)
+
+    def look(self, room: Room, topics: Numbers) -> Reading | None:
+        """Begin to find out who reads what of ``topics``; None when nothing is to be done."""
+        is_assigning = room.state is State.ASSIGNING and room.consumers
+        if is_assigning:
+            room.is_dirty = False
+        elif room.state is not State.STABLE or not _is_looked_at(room):
+            return None
+        room.looks_again = False
+        room.timer = self._context.now() + COMMIT_S
+        reading = room.reading = Reading(room, topics)
+        return reading
+
+    def assign(self, room: Room, reading: Reading) -> Plan | None:
+        """Store who reads what from now on, as has been found out; None when nothing is to be done.
+        Raises what writing raises."""
+        if reading.is_void:
+            return None
+        room.reading = None
+        if room.state is State.STABLE:
+            if reading.seen != room.seen or self.ids_of(reading.seen) != room.seen_ids:
+                self.trigger(room)
+                return None
+            if room.returned:
+                return self._plan_returned(room, reading)
+            room.timer = math.inf
+            return None
+        consumers = {
+            name: each
+            for name, each in reading.consumers.items()
+            if room.consumers.get(name) is each
+        }
+        if not consumers:
+            self._await_worker(room)
             return None
         self.store_positions(room)
         room.timer = self._context.now() + COMMIT_S
-        room.is_dirty = False
-        room.seen = room.subscribed(topics)
+        room.seen = reading.seen
         room.seen_ids = self.ids_of(room.seen)
-        shares = self._shares(room, room.seen)
+        shares = {name: reading.shares[name] for name in consumers}
         generation = self._generation(room.key) + 1
         members = tuple(
             [
-                replace(each.member, assignment=_assignment(shares[name]))
-                for name, each in sorted(room.consumers.items())
+                replace(each.member, assignment=reading.assignments[name])
+                for name, each in sorted(consumers.items())
             ]
         )
         self._context.write_group(
             room.key, Group(generation, Phase.STABLE, PROTOCOL_TYPE, PROTOCOL, members=members)
         )
         self.rebalances += 1
-        room.plan = self._plan(room, generation, shares, dict(room.consumers))
+        room.plan = self._plan(room, generation, shares, consumers)
         return room.plan
 
     def ids_of(self, topics: Iterable[str]) -> dict[str, TopicId | None]:
@@ -205,17 +240,6 @@ class Rounds:
     def _generation(self, key: GroupKey) -> int:
         group = self._context.group(key)
         return 0 if group is None else group.generation
-
-    def _shares(self, room: Room, topics: Numbers) -> dict[str, list[Share]]:
-        shares: dict[str, list[Share]] = {name: [] for name in room.consumers}
-        for topic, numbers in sorted(topics.items()):
-            streams = {
-                name: each.reads(topic, room.listed) for name, each in room.consumers.items()
-            }
-            for portion in deal(numbers, streams):
-                mine = shares[portion.consumer]
-                mine += [Share((topic, number), portion.stream) for number in portion.partitions]
-        return {name: mine[:SHARES_MAX] for name, mine in shares.items()}
 
     def _plan(
         self,
@@ -233,24 +257,24 @@ class Rounds:
         topics = sorted({share.at[0] for mine in shares.values() for share in mine})
         return Plan(generation, shares, consumers, committed, self.ids_of(topics))
 
-    def _plan_returned(self, room: Room, topics: Numbers) -> Plan | None:
+    def _plan_returned(self, room: Room, reading: Reading) -> Plan | None:
         """As they were, if the topics are the same."""
-        names = [name for name in room.returned if name in room.consumers]
+        names = [name for name in room.returned if name in reading.consumers]
+        if not names:
+            return None
         group = self._context.group(room.key)
         assert group is not None, f"{room.key} has members"
-        subscribed = room.subscribed(topics)
-        ids = self.ids_of(subscribed)
-        shares = self._shares(room, subscribed)
         before = {each.member_id: each.assignment for each in group.members}
+        ids = room.seen_ids
         is_other = any(room.topic_ids.get(topic, ids[topic]) != ids[topic] for topic in ids)
-        if is_other or any(before.get(name) != _assignment(shares[name]) for name in names):
+        if is_other or any(before.get(name) != reading.assignments[name] for name in names):
             self.trigger(room)
             return None
         self.store_positions(room)
         room.plan = self._plan(
             room,
             group.generation,
-            {name: shares[name] for name in names},
+            {name: reading.shares[name] for name in names},
             {name: room.consumers[name] for name in names},
         )
         return room.plan
@@ -318,15 +342,27 @@ class Rounds:
         if room.is_dirty or not room.consumers:
             room.is_dirty = False
             self.trigger(room)
+        elif room.looks_again:
+            self._ask_worker(room)
 
     # --- storing ----------------------------------------------------------------------------------
 
     def store_positions(self, room: Room) -> None:
         """Commit how far consumers have read. Raises what writing raises."""
-        offsets = {at: room.positions[at] for at in room.unstored if at in room.positions}
-        self._commit(room, offsets, room.topic_ids)
-        room.unstored.clear()
+        while room.unstored:
+            self.store_some(room)
         room.store_at = math.inf
+
+    def store_some(self, room: Room) -> bool:
+        """Commit some of that, and the rest when others have had their turn; whether there is one.
+        Raises what writing raises."""
+        some = list(islice(room.unstored, _OFFSETS_AT_ONCE))
+        offsets = {at: room.positions[at] for at in some if at in room.positions}
+        self._commit(room, offsets, room.topic_ids)
+        for at in some:
+            del room.unstored[at]
+        room.store_at = self._context.now() if room.unstored else math.inf
+        return bool(room.unstored)
 
     def _commit(
         self,
@@ -354,8 +390,6 @@ class Rounds:
         room.timer = math.inf
 
 
-def _assignment(shares: list[Share]) -> bytes:
-    numbers: dict[str, list[int]] = {}
-    for (topic, number), _ in shares:
-        numbers.setdefault(topic, []).append(number)
-    return Assignment(numbers).to_bytes() if numbers else b""
+def _is_looked_at(room: Room) -> bool:
+    """Whether a stable group wants a worker, or has one, unless that was lost."""
+    return room.looks_again or bool(room.returned) or room.reading is not None

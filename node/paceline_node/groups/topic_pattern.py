@@ -16,10 +16,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from paceline.errors import InvalidRequest
+from paceline_node.stretches import Work, at_once
 
 PATTERN_BYTES_MAX = 255
 _DEPTH_MAX = 20
 _SETS_MAX = 64
+_STATES_PER_UNIT = 20
 _SPECIAL = frozenset("*+?|()[],")
 
 
@@ -72,17 +74,27 @@ class TopicPattern:
         inner = text.removeprefix("^")
         if inner.endswith("$") and not inner.endswith("\\$"):
             inner = inner[:-1]
+        self.text = text
         self._piece = _Parser(text, inner).whole()
         self._sets: dict[frozenset[_State], _Set] = {}
         self._first = self._set_of([self._piece.start])
 
     def matches(self, name: str) -> bool:
         """Whether all of ``name`` fits."""
+        return at_once(self.matching(name))
+
+    def matching(self, name: str) -> Work[bool]:
+        """Whether all of ``name`` fits. A pattern that knows too many sets finds one anew for each
+        character, which takes as long as many names of another."""
         at = self._first
         for character in name:
-            at = at.after.get(character) or self._next(at, character)
-            if not at.states:
+            after = at.after.get(character)
+            if after is None:
+                yield 1 + len(at.states) // _STATES_PER_UNIT
+                after = self._next(at, character)
+            if not after.states:
                 return False
+            at = after
         return at.holds_end
 
     def _next(self, at: _Set, character: str) -> _Set:

@@ -9,7 +9,6 @@ watches topics, and the node's session with the controller.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 import structlog
 import trio
@@ -20,18 +19,23 @@ from paceline.wire.coordinator.messages import BEGIN_AT_EARLIEST, BEGIN_AT_LATES
 from paceline_node.controller.group_topics import Lists
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
+from paceline_node.groups.coordinator_reading import Reading
 from paceline_node.groups.coordinator_room import Plan, RoundsDue
 from paceline_node.groups.coordinator_rounds import Beginning
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey, TopicPartition
 from paceline_node.services.bounds import BoundsService
 from paceline_node.services.groups import GroupService
+from paceline_node.turns import SLICE_UNITS, Turns
 
 WORKERS = 4
 PARTITION = 0
 """Of ``__groups``, where all groups of the family are."""
 _BOUNDS_S = 2.0
 _LOOK_S = 0.5
+_SLICES = 50
+"""Of one group, before its worker turns to another."""
+_PIECES = 400
 _KIND = "log"
 
 
@@ -39,16 +43,24 @@ class Rebalancing:
     """Carries out what stands in ``due``."""
 
     def __init__(
-        self, store: MetadataStore, groups: GroupService, bounds: BoundsService, due: RoundsDue
+        self,
+        store: MetadataStore,
+        groups: GroupService,
+        bounds: BoundsService,
+        due: RoundsDue,
+        turns: Turns,
     ) -> None:
         self._store = store
         self._groups = groups
         self._bounds = bounds
         self._due = due
+        self._turns = turns
         self._wanted = trio.Event()
         self._changed = trio.Event()
         self._busy: dict[GroupKey, bool] = {}
         """Groups that a worker is with, and whether they want another one."""
+        self._readings: dict[GroupKey, Reading] = {}
+        """What workers have begun to find out, and went on to other groups."""
         self._topics: Mapping[str, tuple[int, ...]] = {}
         self._topics_of: Image | None = None
         self._lists = Lists({})
@@ -103,20 +115,41 @@ class Rebalancing:
                 return key
 
     async def _round(self, key: GroupKey) -> None:
-        def assign(engine: GroupEngine) -> Plan | None:
-            return engine.coordinator.assign(key, self.topics(), self.lists())
-
-        plan: Plan | None = await self._groups.inside(key).perform(assign)
+        group = self._groups.inside(key)
+        reading = self._readings.pop(key, None)
+        if reading is None or reading.is_void:
+            reading = await group.perform(
+                lambda engine: engine.coordinator.look(key, self.topics(), self.lists())
+            )
+        if reading is None:
+            return
+        if not await self._finds_out(reading):
+            self._readings[key] = reading
+            self._busy[key] = True
+            return
+        for _ in range(_PIECES):  # what is left, as it may come as fast, is stored below
+            if not await group.perform(lambda engine: engine.coordinator.store(key)):
+                break
+            await self._turns.next()
+        found = reading
+        plan = await group.perform(lambda engine: engine.coordinator.assign(key, found))
         if plan is None:
             return
         beginnings = await self._beginnings(plan)
         if any(each.is_new for each in beginnings.values()):
-            await self._groups.inside(key).perform(
-                lambda engine: engine.coordinator.settle(key, plan, beginnings)
-            )
-        await self._groups.inside(key).perform(
-            lambda engine: engine.coordinator.start(key, plan, beginnings)
-        )
+            await group.perform(lambda engine: engine.coordinator.settle(key, plan, beginnings))
+        await group.perform(lambda engine: engine.coordinator.start(key, plan, beginnings))
+
+    async def _finds_out(self, reading: Reading) -> bool:
+        """Whether all is known after so many slices: whose consumers want much, other groups pass
+        by."""
+        for _ in range(_SLICES):
+            await self._turns.next()
+            spent, is_done = reading.go_on(SLICE_UNITS)
+            self._turns.spent(spent)
+            if is_done:
+                return True
+        return False
 
     async def _beginnings(self, plan: Plan) -> Mapping[TopicPartition, Beginning]:
         wanted = plan.from_smallest()
@@ -171,17 +204,13 @@ class Rebalancing:
             readable = (topics, lists.texts, set(self._store.image.topics))
             if readable != told:
                 told = readable
-                self._groups.tell(PARTITION, partial(_tell_topics, topics, lists))
+                self._groups.tell(PARTITION, lambda engine: engine.coordinator.topics_changed())
 
     async def _watch_session(self) -> None:
         """Channels close when it ends, not only when a ping is due."""
         while True:
             await trio.sleep(_LOOK_S)
             self._groups.tell(PARTITION, _close_if_leaderless)
-
-
-def _tell_topics(topics: Mapping[str, tuple[int, ...]], lists: Lists, engine: GroupEngine) -> None:
-    engine.coordinator.topics_changed(topics, lists)
 
 
 def _close_if_leaderless(engine: GroupEngine) -> None:

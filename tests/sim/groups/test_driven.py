@@ -25,6 +25,7 @@ from paceline_node.groups.coordinator_groups import coordinator_key
 from paceline_node.groups.coordinator_room import Plan, Question, RoundsDue
 from paceline_node.groups.coordinator_rounds import Beginning
 from paceline_node.groups.engine import GroupEngine
+from paceline_node.turns import SLICE_UNITS
 from tests.sim.groups.test_failover import is_found_out
 from tests.sim.groups.world import PARTITIONS, EveryTopic, Node, Request, World
 
@@ -175,7 +176,15 @@ class DrivenWorld(World):
                     node, lambda engine: engine.coordinator.start(KEY, plan, begin), lambda _: None
                 )
 
-        self.on(node, lambda engine: engine.coordinator.assign(KEY, TOPICS), planned)
+        def assign(engine: GroupEngine) -> Plan | None:
+            reading = engine.coordinator.look(KEY, TOPICS)
+            if reading is None:
+                return None
+            while not reading.go_on(SLICE_UNITS)[1]:
+                pass
+            return engine.coordinator.assign(KEY, reading)
+
+        self.on(node, assign, planned)
 
     def look(self) -> None:
         leading = [node for node in self.nodes if node.log.is_leader]

@@ -18,6 +18,8 @@ from paceline_node.groups.coordinator_groups import Registered, coordinator_key
 from paceline_node.groups.coordinator_room import Plan, Question, RoundsDue
 from paceline_node.groups.coordinator_rounds import Beginning
 from paceline_node.groups.engine import GroupEngine
+from paceline_node.groups.keys import GroupKey
+from paceline_node.turns import SLICE_UNITS
 from tests.unit.groups.desk import Desk
 
 GROUP = "g"
@@ -143,7 +145,7 @@ class Crew:
         """Carry out what workers are wanted for."""
         while (key := self.due.take()) is not None:
             try:
-                plan = self.engine.coordinator.assign(key, self.topics, self.lists)
+                plan = self.plan(key)
                 if plan is None:
                     continue
                 beginnings = self.beginnings(plan)
@@ -151,6 +153,15 @@ class Crew:
                 self.engine.coordinator.start(key, plan, beginnings)
             except PacelineError:
                 continue
+
+    def plan(self, key: GroupKey = KEY) -> Plan | None:
+        """What a worker finds out, and stores."""
+        reading = self.engine.coordinator.look(key, self.topics, self.lists)
+        if reading is None:
+            return None
+        while not reading.go_on(SLICE_UNITS)[1]:
+            pass
+        return self.engine.coordinator.assign(key, reading)
 
     def beginnings(self, plan: Plan) -> dict[At, Beginning]:
         found = {}
@@ -203,12 +214,12 @@ class Crew:
 
     def topics_changed(self, **topics: int) -> None:
         self.topics = {name: tuple(range(count)) for name, count in topics.items()}
-        self.engine.coordinator.topics_changed(self.topics, self.lists)
+        self.engine.coordinator.topics_changed()
 
     def list_topics(self, *topics: str) -> None:
         """An operator says what consumers of the group read that name none."""
         self.lists = {KEY.group: frozenset(topics)} if topics else {}
-        self.engine.coordinator.topics_changed(self.topics, self.lists)
+        self.engine.coordinator.topics_changed()
 
 
 def pings(fake: Fake) -> list[PingRequest]:

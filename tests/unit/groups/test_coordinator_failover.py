@@ -52,7 +52,7 @@ def test_a_failover_in_every_state_of_a_round_loses_nobody() -> None:
                 case 1:
                     a.answer()
                 case 2:
-                    crew.engine.coordinator.assign(crew.due.take() or KEY, crew.topics)
+                    crew.plan(crew.due.take() or KEY)
                 case 3:
                     crew.pass_time(6.0)  # its worker was lost; the next one begins again
                 case 4:
@@ -105,7 +105,7 @@ def test_a_plan_that_was_overtaken_is_void() -> None:
     crew = Crew(t=1)
     a = crew.register("a", "t")
     crew.desk.advance(0.5)
-    plan = crew.engine.coordinator.assign(KEY, crew.topics)
+    plan = crew.plan()
     assert plan is not None
     crew.pass_time(6.0, a)
     assert crew.generation == 2

@@ -42,7 +42,7 @@ def test_the_generation_is_stored_before_anyone_is_started() -> None:
     crew = Crew(t=1)
     fake = crew.register("a", "t")
     crew.desk.advance(1.0)
-    plan = crew.engine.coordinator.assign(KEY, crew.topics)
+    plan = crew.plan()
     assert plan is not None
     assert crew.generation == 1
     assert starts(fake) == []

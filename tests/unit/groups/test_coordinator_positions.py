@@ -29,7 +29,7 @@ def test_the_end_is_committed_before_the_start_is_sent() -> None:
     crew.ends[("t", 0)] = (0, 90)
     a = crew.register("a", "t", smallest=False)
     crew.desk.advance(0.5)
-    plan = crew.engine.coordinator.assign(KEY, crew.topics)
+    plan = crew.plan()
     assert plan is not None
     crew.engine.coordinator.settle(KEY, plan, crew.beginnings(plan))
     assert crew.committed("t", 0) == 90
