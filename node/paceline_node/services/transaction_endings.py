@@ -4,8 +4,9 @@ Runs on every node and does something where the coordinator is. For each prepare
 task goes through the steps, each repeated until it has happened everywhere; the next
 coordinator goes through all of them again, and every step takes that well. No partition and no
 group waits for another one that cannot be reached: each has its records, then its marker, and the
-groups their offsets, as soon as it can be told. The steps have names, at which a test may kill the
-process (``Host.buggify``)::
+groups their offsets, as soon as it can be told. What is staged for one partition is stored there in
+the order of the decisions. The steps have names, at which a test may kill the process
+(``Host.buggify``)::
 
     transaction.offsets-pending   a staged transaction's are, in their group; nothing is decided
     transaction.deciding          the decision is appended to __transactions, not committed
@@ -34,6 +35,7 @@ import structlog
 import trio
 
 from paceline.errors import (
+    ConcurrentTransactions,
     DuplicateSequence,
     ErrorCode,
     InvalidProducerEpoch,
@@ -51,6 +53,7 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.services.lanes import Lanes
 from paceline_node.services.staged_batches import staged_batches
+from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.services.transaction_partners import TransactionPartners
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
@@ -79,6 +82,7 @@ class TransactionEndings:
         self._partners: TransactionPartners | None = None
         self._under_way: set[TransactionKey] = set()
         self._lanes = Lanes()
+        self._turns = StagedTurns()
         self._overtaken: set[TransactionKey] = set()
         self._news = trio.Event()
         self._log = structlog.get_logger(component="transactions")
@@ -154,11 +158,29 @@ class TransactionEndings:
                 # Every write of the engine is news, and those under way may be many: the end of
                 # each of them is news again.
                 is_new = engine is not None and engine.ending_count > len(self._under_way)
-                for key in engine.endings() if engine is not None and is_new else ():
+                decided = engine.endings() if engine is not None and is_new else []
+                if engine is not None:
+                    self._line_up(engine, decided)
+                for key in decided:
                     if key not in self._under_way:
                         self._under_way.add(key)
                         nursery.start_soon(self._finish, key)
                 await news.wait()
+
+    def _line_up(self, engine: TransactionEngine, decided: Iterable[TransactionKey]) -> None:
+        """All that are ``decided``, for the partitions that they have records for."""
+        store = engine.store
+
+        def places(key: TransactionKey) -> set[TopicPartition]:
+            staged = store.staged_in(key) if store.transactions[key].commits else ()
+            return {TopicPartition(each.topic, each.partition) for each in staged}
+
+        self._turns.line_up(self._led_epoch(), decided, store.transactions, places)
+
+    def _led_epoch(self) -> LeaderEpoch:
+        """That of the coordinator's partition, if it is led here; else -1."""
+        replica = self.machines.replica(PARTITION)
+        return LeaderEpoch(-1 if replica is None else replica.led_epoch)
 
     async def _finish(self, key: TransactionKey) -> None:
         """Do what is left to do for ``key``, as long as this node coordinates."""
@@ -176,18 +198,22 @@ class TransactionEndings:
                 pause_s = min(2 * pause_s, _LAST_PAUSE_S)
         finally:
             self._under_way.discard(key)
+            engine = self._engine()
+            if engine is None or key not in engine.store.prepared:  # its next one may be, by now
+                self._turns.drop(key)
             self._overtaken.discard(key)
             self.changed()  # there may be more to end by now
 
     async def _attempt(self, key: TransactionKey) -> bool:
         """All steps of one ending; whether there is nothing left to do. Raises PacelineError."""
         ending = await self._perform(lambda engine: engine.ending(key))  # committed, then
-        replica = self.machines.replica(PARTITION)
-        coordinator_epoch = LeaderEpoch(-1 if replica is None else replica.led_epoch)
+        coordinator_epoch, engine = self._led_epoch(), self._engine()
         if ending is None:
             return True
-        if coordinator_epoch < 0:
+        if coordinator_epoch < 0 or engine is None:
             return False
+        if not self._turns.knows(key, ending.serial, coordinator_epoch):
+            self._line_up(engine, engine.endings())
         await self._at("transaction.prepared")
         image = await self._store.wait_offset(ending.metadata_offset, _WORK_S)
         where = _still_there(image, ending.partitions)
@@ -233,37 +259,48 @@ class TransactionEndings:
     ) -> None:
         """In each partition what was staged for it, then a marker, committed. Raises
         TransactionCoordinatorFenced, or whatever has kept the node from coordinating on."""
-        staged = {TopicPartition(each.topic, each.partition) for each in ending.staged}
-        meant = ending.topic_ids
-        there = _still_there(self._store.image, partitions, meant)
-        unstored = {where: 0 for where in there if where in staged}
+        key, meant = ending.key, ending.topic_ids
+        unstored = {TopicPartition(each.topic, each.partition): 0 for each in ending.staged}
         had_staged = bool(unstored)
+
+        def pass_over_deleted() -> None:
+            for gone in unstored.keys() - set(_still_there(self._store.image, unstored, meant)):
+                del unstored[gone]
+                self._turns.stored(key, gone)
 
         async def once(left: Sequence[TopicPartition]) -> dict[TopicPartition, PacelineError]:
             nonlocal had_staged
-            async with self._lanes.enter(len(unstored)):
-                refusals = await self._append_once(ending, unstored, coordinator_epoch)
+            pass_over_deleted()
+            refusals: dict[TopicPartition, PacelineError] = {
+                where: ConcurrentTransactions(f"{where}: another one's records come first")
+                for where in unstored
+                if not self._turns.may_store(key, where)
+            }
+            due = sorted(unstored.keys() - refusals.keys())
+            async with self._lanes.enter(len(due)):
+                refusals |= await self._append_once(ending, due, unstored, coordinator_epoch)
             if had_staged and not unstored:
                 had_staged = False
                 await self._at("transaction.staged")
             ready = [where for where in left if where not in unstored]
             async with self._lanes.enter(len(ready)):
                 refusals |= await self._mark_once(ending, ready, coordinator_epoch)
-            there = _still_there(self._store.image, refusals)
-            for gone in unstored.keys() - set(_still_there(self._store.image, unstored, meant)):
-                del unstored[gone]
-            return {where: refusals[where] for where in there}
+            return {where: refusals[where] for where in _still_there(self._store.image, refusals)}
 
-        await self._until_told(ending, list(partitions), once)
+        turn = partial(self._turns.wait_turn, key)
+        await self._until_told(ending, list(partitions), once, turn)
+        for gone in unstored:
+            self._turns.stored(key, gone)
 
     async def _until_told(
         self,
         ending: Ending,
         left: Sequence[K],
         once: Callable[[Sequence[K]], Awaitable[dict[K, PacelineError]]],
+        news: Callable[[], Awaitable[None]] = trio.sleep_forever,
     ) -> None:
-        """Tell all of ``left``, again and again those that ``once`` returns as not told. Raises as
-        :meth:`_mark`."""
+        """Tell all of ``left``, again and again those that ``once`` returns as not told, at once if
+        there is ``news``. Raises as :meth:`_mark`."""
         pause_s = _FIRST_PAUSE_S
         rounds = 0
         while left:
@@ -284,17 +321,21 @@ class TransactionEndings:
                     place=str(place),
                     error=str(error),
                 )
-            await trio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+            with trio.move_on_after(pause_s) as pause:
+                await news()
+            waited = pause.cancelled_caught
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S) if waited else _FIRST_PAUSE_S
 
     async def _append_once(
         self,
         ending: Ending,
+        due: Iterable[TopicPartition],
         unstored: dict[TopicPartition, int],
         coordinator_epoch: LeaderEpoch,
     ) -> dict[TopicPartition, PacelineError]:
-        """Go on storing what was staged, in all partitions at a time, behind the batches that each
-        has already; those of which all are committed leave ``unstored``. Those that failed."""
+        """Go on storing what was staged for those ``due``, in all partitions at a time, behind the
+        batches that each has already; those of which all are committed leave ``unstored``. Those
+        that failed."""
         refusals: dict[TopicPartition, PacelineError] = {}
 
         async def store(where: TopicPartition) -> None:
@@ -307,11 +348,12 @@ class TransactionEndings:
                     )
                     unstored[where] += 1
                 del unstored[where]
+                self._turns.stored(ending.key, where)
             except PacelineError as error:
                 refusals[where] = error
 
         async with trio.open_nursery() as nursery:
-            for where in sorted(unstored):
+            for where in due:
                 nursery.start_soon(store, where)
         return refusals
 

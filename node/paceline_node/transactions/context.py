@@ -17,7 +17,7 @@ from paceline_node.transactions.eviction import evicted, given
 from paceline_node.transactions.id_shares import UNKNOWN, IdShares
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
-from paceline_node.transactions.records import State, Transaction, transaction_entry
+from paceline_node.transactions.records import State, Transaction, floor_entry, transaction_entry
 from paceline_node.transactions.store import TransactionStore, named_count
 
 _FULL_S = 1.0
@@ -120,6 +120,12 @@ class TransactionContext:
         self.journal.write(EVERYTHING, entries)
         if self.store.prepared:
             self._endings_changed()
+
+    def write_known(self) -> None:
+        """Write what is known already: whoever leads no more, and has not heard of what was written
+        since, cannot commit that, so nobody is told anything. Nothing is written again that the
+        order of the records tells something of. Raises what writing raises."""
+        self.write(floor_entry(Family.CURSUS, self.store.floors.get(Family.CURSUS, 0)))
 
     def write_pieces(self, entries: Iterable[Entry]) -> None:
         """As :meth:`write`, but for any number of records, in as many batches as that takes: some

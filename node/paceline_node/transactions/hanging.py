@@ -11,8 +11,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from paceline_node.transactions.context import TransactionContext
-from paceline_node.transactions.keys import Family
-from paceline_node.transactions.records import GroupRef, TopicPartition, floor_entry
+from paceline_node.transactions.records import GroupRef, TopicPartition
 
 
 class OpenHere(NamedTuple):
@@ -27,9 +26,9 @@ def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> li
     """Which of ``asked`` no transaction that is open or decided here has anything to do with.
     Raises what writing raises.
 
-    It writes, what is known already: whoever leads no more, and has not heard of a transaction that
-    was begun since, cannot commit that, so nobody is told anything. What is begun behind it
-    has written nothing yet; whoever acts on the answer looks whether it has by then.
+    Whoever leads no more, and has not heard of a transaction that was begun since, is not to
+    answer: so it writes (:meth:`TransactionContext.write_known`). What is begun behind it has
+    written nothing yet; whoever acts on the answer looks whether it has by then.
     """
     store = context.store
     wanted = {each.producer_id for each in asked}
@@ -43,5 +42,5 @@ def find_hanging(context: TransactionContext, asked: Collection[OpenHere]) -> li
             members: set[TopicPartition | GroupRef] = {*staged, *found.partitions}
             members.update(found.groups, offsets)
             known.update(OpenHere(number, where) for number in ids for where in members)
-    context.write(floor_entry(Family.CURSUS, store.floors.get(Family.CURSUS, 0)))
+    context.write_known()
     return [each not in known for each in asked]

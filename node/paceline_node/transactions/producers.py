@@ -238,7 +238,7 @@ class ProducerTransactions:
                 raise InvalidTransactionState(f"{key}: it ended as {found.state.name}")
             if not bumps:
                 self._check_known(key, found)  # it may mean a later one, under the same identity
-                self.confirm(key, found)
+                self._context.write_known()
         else:
             found = self.identified(key, who)
             is_open = found.state is State.ONGOING
@@ -266,12 +266,6 @@ class ProducerTransactions:
             begun(found, now_ms), commits=commits, wall_ms=now_ms, next_identity=following
         )
         self._context.put(key, completed(decided, now_ms))
-
-    def confirm(self, key: TransactionKey, found: Transaction) -> None:
-        """Write again how ``found`` ended, where who asks may mean a later transaction under the
-        same identity: whoever leads no more, and has not heard of that, cannot commit this. Raises
-        what writing raises."""
-        self._context.put(key, replace(found, changed_ms=self._context.wall_ms()))
 
     def _decide(
         self,

@@ -145,7 +145,7 @@ class StagedTransactions:
             )
         if found.state is State.EMPTY or found.commits != commits:
             raise InvalidTransactionState(f"{key}: the transaction is {found.state.name}")
-        self._producers.confirm(key, found)
+        self._context.write_known()  # it may mean a later one, under the same identity
         return Ended(found.next_identity, not found.state.is_prepared)
 
     def known(self, key: TransactionKey) -> Transaction:

@@ -24,13 +24,13 @@ from paceline_node.transactions.records import (
 
 class TransactionStore:
     """Read freely; only :meth:`apply` changes it. ``ongoing`` and ``prepared`` name the
-    transactions in these states, ``of_sink`` the task attempts of a sink, ``of_producer``, by
-    producer id, those that are open or decided. ``states`` counts the ids of each family in each
-    state. ``open_count`` is how many partitions, groups and offsets all of them name. ``forgotten``
-    is told of each id that is no more, ``grew`` of how many more an id names. ``idle`` names, by
-    family, the ids that have had transactions and have none now, ``unused`` those that never had
-    one, ``unused_sinks`` the sinks that have committed nothing. Of these, and of ``sinks``,
-    whichever changed longest ago comes first."""
+    transactions in these states, the latter in the order of the decisions, ``of_sink`` the task
+    attempts of a sink, ``of_producer``, by producer id, those that are open or decided. ``states``
+    counts the ids of each family in each state. ``open_count`` is how many partitions, groups and
+    offsets all of them name. ``forgotten`` is told of each id that is no more, ``grew`` of how many
+    more an id names. ``idle`` names, by family, the ids that have had transactions and have none
+    now, ``unused`` those that never had one, ``unused_sinks`` the sinks that have committed
+    nothing. Of these, and of ``sinks``, whichever changed longest ago comes first."""
 
     def __init__(self) -> None:
         self.transactions: dict[TransactionKey, Transaction] = {}
@@ -81,7 +81,8 @@ class TransactionStore:
             self.grew(key, delta)
         self._count(key, before, value)
         self.ongoing.pop(key, None)
-        self.prepared.pop(key, None)
+        if value is None or not value.state.is_prepared:
+            self.prepared.pop(key, None)
         self.idle[key.family].pop(key, None)
         self.unused[key.family].pop(key, None)
         if before is not None and before.sink:

@@ -326,6 +326,45 @@ async def test_coordinators_are_found_and_followed(tmp_path: Path) -> None:
                 assert payloads(await away.read(f"CONSUME t {partition} 0")) == [b"m"]
 
 
+async def test_records_are_stored_in_the_order_of_the_commits(
+    node: RunningNode, client: CursusClient
+) -> None:
+    """Whatever kept those of the first ones from being stored at once."""
+    broker = node.node.broker
+    assert broker is not None
+    dead = Unreachable(broker.transactions.partners, 1)
+    names = [f"x{number}" for number in range(12)]
+    async with trio.open_nursery() as nursery, CursusClient(client.address) as other:
+        with trio.fail_after(60):
+            for name in names:
+                found = await client.ok(f"INIT_PRODUCER_ID transactional_id={name}")
+                who = f"transactional_id={name} producerId={found['producerId']} epoch=0"
+                await client.ok(f"BEGIN_TXN {who}")
+                for partition in (0, 1):
+                    line = f"TXN_PUBLISH {who} topic=t partition={partition}"
+                    await client.ok(f"{line} seqNum={partition + 1} message={name}")
+                ender = await nursery.start(connected, client.address)
+                nursery.start_soon(ender.say, f"END_TXN {who} result=commit")
+                status = f"TXN_STATUS transactional_id={name}"
+                await said(other, status, f"OK {status[11:]} state=committing messages=2 offsets=0")
+            values = [name.encode() for name in names]
+            await read(other, "CONSUME topic=t partition=0 offset=0", values)
+            dead.missing.clear()
+            for name in names:
+                status = f"TXN_STATUS transactional_id={name}"
+                await said(other, status, f"OK {status[11:]} state=committed messages=2 offsets=0")
+            stored = payloads(await other.read("CONSUME topic=t partition=1 offset=0"))
+        assert stored == values
+        nursery.cancel_scope.cancel()
+
+
+async def connected(address: tuple[str, int], task_status: trio.TaskStatus[CursusClient]) -> None:
+    """A client of its own, until the nursery is cancelled."""
+    async with CursusClient(address) as client:
+        task_status.started(client)
+        await trio.sleep_forever()
+
+
 async def said(client: CursusClient, command: str, wanted: str) -> None:
     """Wait until a command is answered so."""
     while True:

@@ -37,6 +37,9 @@ class Stuck:
     def machines(self) -> Iterator[tuple[int, int, TransactionEngine]]:
         yield 0, 0, self._engine
 
+    def replica(self, number: int) -> Any:
+        return SimpleNamespace(led_epoch=1)
+
     async def perform(self, *_: object, **__: object) -> None:
         self.asked += 1
         await trio.sleep_forever()
@@ -129,6 +132,9 @@ class Deciding(Agreeing):
 
     def replica(self, number: int) -> Any:
         return SimpleNamespace(led_epoch=1)
+
+    def machines(self) -> Iterator[tuple[int, int, TransactionEngine]]:
+        yield 0, 0, Desk().engine
 
     async def perform(self, *_: object, **__: object) -> Any:  # type: ignore[override]
         await trio.lowlevel.checkpoint()

@@ -44,6 +44,19 @@ def opened(limits: TransactionLimits | None = None) -> Desk:
     return desk
 
 
+def test_an_end_that_is_asked_for_again_does_not_come_behind_later_ones() -> None:
+    desk = Desk()
+    other = TransactionKey(Family.CURSUS, "other")
+    for key in (KEY, other):
+        desk.init(key)
+        epoch = desk.engine.store.transactions[key].wire_epoch
+        desk.engine.staging.begin(key, epoch)
+        desk.engine.staging.end(key, epoch, commits=True)
+    desk.engine.staging.end(KEY, desk.engine.store.transactions[KEY].wire_epoch, commits=True)
+    assert desk.engine.endings() == [KEY, other]
+    desk.check_fold()
+
+
 def test_a_commit_has_the_records_in_order_each_number_once() -> None:
     desk = opened()
     staging = desk.engine.staging
