@@ -246,7 +246,9 @@ def leadership_outcome(draft: Draft, partition: Partition) -> Outcome:
 
 
 def require_electable(draft: Draft, partition: Partition, node: NodeId, place: str) -> None:
-    """Raise PreferredLeaderNotAvailable unless ``node`` may be elected cleanly right now."""
+    """Raise PreferredLeaderNotAvailable unless ``node`` may be elected cleanly right now, and would
+    keep the leadership: one with a degraded disk hands it over to a healthy member at its next
+    heartbeat."""
     if node in partition.damaged:
         reason = "replica is damaged, and not repaired yet"
     elif node not in partition.isr:
@@ -255,9 +257,17 @@ def require_electable(draft: Draft, partition: Partition, node: NodeId, place: s
         reason = "broker is fenced or shutting down"
     elif node in partition.marks:
         reason = "replica has a follower mark; set its role to leader or auto"
+    elif draft.degraded(node) and (healthy := _healthy(draft, partition)) is not None:
+        reason = f"its disk is full or slow, and that of node {healthy} is not"
     else:
         return
     raise PreferredLeaderNotAvailable(f"{place}: node {node}: {reason}")
+
+
+def _healthy(draft: Draft, partition: Partition) -> NodeId | None:
+    """Who would lead in place of a degraded broker, and is none itself."""
+    members = (node for node in partition.isr if node not in partition.marks)
+    return next((n for n in members if draft.electable(n) and not draft.degraded(n)), None)
 
 
 def _elect_uncleanly(draft: Draft, partition: Partition, node: NodeId, place: str) -> Partition:

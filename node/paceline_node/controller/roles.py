@@ -8,6 +8,8 @@ nothing at all. Both pin the partition against the balancer; ``auto`` clears mar
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from paceline.errors import InvalidRequest, NotAReplica
 from paceline.types import NodeId
 from paceline.wire.native.admin import SetRole
@@ -46,13 +48,14 @@ def _lead(draft: Draft, partition: Partition, request: SetRole) -> Partition:
     marks = _without(partition.marks, node)
     if partition.leader == node:
         return draft.change(partition, Change(marks=marks, pinned=True))
+    place = f"{request.topic}/{request.partition}"
     if node in partition.isr and draft.electable(node):
+        elections.require_electable(draft, replace(partition, marks=marks), node, place)
         return draft.change(partition, Change(marks=marks, pinned=True, leader=node))
     # Outside the ISR a node may still be the complete one that an empty ISR waits for. If it is
     # not, the error below discards the draft.
     changed = elections.elect(draft, draft.change(partition, Change(marks=marks, pinned=True)))
     if changed.leader != node:
-        place = f"{request.topic}/{request.partition}"
         elections.require_electable(draft, changed, node, place)
     return changed
 

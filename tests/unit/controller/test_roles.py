@@ -12,7 +12,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
 )
 from paceline.types import NO_NODE, NodeId
-from paceline.wire.native.admin import FenceBroker, RoleSet, SetRole
+from paceline.wire.native.admin import ElectLeader, FenceBroker, RoleSet, SetRole
 from tests.unit.controller.bench import TERM, Bench
 
 
@@ -110,6 +110,29 @@ def test_refused_changes_nothing(
     with pytest.raises(error, match=text):
         set_role(bench, node, role)
     assert bench.image is image
+
+
+@pytest.mark.parametrize("asked", ["role", "election"])
+def test_who_would_hand_over_at_once_is_not_made_leader(asked: str) -> None:
+    """OK would be taken back by the next heartbeat."""
+    bench = four()
+
+    def lead() -> None:
+        if asked == "role":
+            set_role(bench, 1, "leader")
+        else:
+            bench.ask(ElectLeader("orders", 0, NodeId(1)))
+
+    bench.heartbeat(1, degraded=True)
+    image = bench.image
+    with pytest.raises(PreferredLeaderNotAvailable, match="disk is full or slow, and that of node"):
+        lead()
+    assert bench.image is image
+    for node in (0, 2):
+        bench.heartbeat(node, degraded=True)
+    lead()
+    bench.heartbeat(1, degraded=True)
+    assert bench.partition().leader == 1, "nobody is better"
 
 
 def test_unknown_topic() -> None:
