@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -168,6 +168,59 @@ async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_no
     assert nodes.sent[0] == [0, 1, 2, 3]
     assert nodes.sent[1][-3:] == [1, 2, 3]
     assert nodes.marked == [P0, P1]
+
+
+class Leading:
+    """The machines of a coordinator; all that is asked of them is committed at once."""
+
+    def __init__(self, engine: TransactionEngine) -> None:
+        self._engine = engine
+
+    def machines(self) -> Iterator[tuple[int, int, TransactionEngine]]:
+        yield 0, 0, self._engine
+
+    def replica(self, number: int) -> Any:
+        return SimpleNamespace(led_epoch=1)
+
+    async def perform(
+        self, number: int, scope: object, command: Callable[[TransactionEngine], Any], **_: object
+    ) -> Any:
+        await trio.lowlevel.checkpoint()
+        return command(self._engine)
+
+
+async def test_what_was_committed_first_is_stored_first(autojump_clock: object) -> None:
+    """Though it waits longer for its next try than what was committed since."""
+    nodes, desk = Nodes(), Desk()
+    order: list[int] = []
+
+    async def append_staged(node: int, there: AppendStaged, batch: bytearray) -> None:
+        await trio.lowlevel.checkpoint()
+        if nodes.refuses:
+            raise NotEnoughReplicas("one in-sync replica, 2 required")
+        order.append(read_header(batch).producer_id)
+
+    nodes.append_staged = append_staged  # type: ignore[method-assign]
+    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
+    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    ends.attach(cast(Any, Leading(desk.engine)), cast(Any, nodes))
+    decided: list[int] = []
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ends.run)
+        for number in range(6):
+            key = TransactionKey(Family.CURSUS, f"t{number}")
+            decided.append(desk.init(key).producer_id)
+            desk.engine.staging.begin(key, 0)
+            desk.engine.staging.stage(key, 0, [Staged(P1.topic, P1.partition, 1, 5, None, b"v")])
+            desk.engine.staging.end(key, 0, commits=True)
+            ends.changed()
+            await trio.sleep(0.7)
+        await trio.sleep(0.08)  # the first one has just tried again
+        nodes.refuses = False
+        await trio.sleep(3)
+        nursery.cancel_scope.cancel()
+    assert order == decided
+    assert not desk.engine.store.prepared
 
 
 async def test_offsets_wait_for_no_partition(autojump_clock: object) -> None:

@@ -31,6 +31,7 @@ from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.listeners import kafka_coordinator_errors as errors
 from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi
+from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.storage import compaction
 from paceline_node.transactions import context as transactions
@@ -147,6 +148,12 @@ RULES = (
         "who asks for an offset waits for what is pending",
         lambda: test_transactional.test_what_is_pending_is_committed_or_dropped_at_the_end(True),
         _set(TransactionalOffsets, "is_pending", lambda *_, **__: False),
+    ),
+    Rule(
+        4,
+        "staged records are stored in the order of the commits",
+        _run(test_transaction_endings.test_what_was_committed_first_is_stored_first, None),
+        _set(StagedTurns, "may_store", lambda *_: True),
     ),
     Rule(
         5,
