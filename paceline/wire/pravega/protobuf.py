@@ -8,9 +8,10 @@ A message is a run of fields, each behind a varint ``number << 3 | wire type``::
     5  32 bits       skipped
 
 Fields that have their default are left out, unknown ones skipped; of one that comes twice the last
-counts, and parts of a message that comes twice are not merged, which no real client asks for. A
-class lists its fields' numbers and kinds in ``FIELDS``, in the order of its attributes. Source:
-protobuf.dev/programming-guides/encoding.
+counts, and nobody looks into the others: parts of a message that comes twice are not merged, which
+no real client asks for. A message has 2,000 fields at most: a stranger's call of 64 KB could have
+32,000, whose reading would keep the event loop. A class lists its fields' numbers and kinds in
+``FIELDS``, in the order of its attributes. Source: protobuf.dev/programming-guides/encoding.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from paceline.values import dataclass
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
+_MAX_FIELDS = 2000
 _DOUBLE = struct.Struct("<d")
 _SIGN = 1 << 63
 _MASK = (1 << 64) - 1
@@ -61,20 +63,22 @@ class ProtoMessage:
     def decode(cls, data: bytes | memoryview) -> Self:
         """The message of ``data``. Raises RemoteProtocolError."""
         slots = {number: (name, kind) for name, _, (number, kind) in _slots(cls)}
-        values: dict[str, Any] = {}
+        found: dict[str, Any] = {}
         repeated: dict[str, list[Any]] = {}
-        for number, wire_type, raw in _fields(memoryview(data)):
+        for count, (number, wire_type, raw) in enumerate(_fields(memoryview(data))):
+            if count == _MAX_FIELDS:
+                raise RemoteProtocolError(f"{cls.__name__}: more than {_MAX_FIELDS} fields")
             if number not in slots:
                 continue
             name, kind = slots[number]
             if wire_type != kind.wire_type:
                 raise RemoteProtocolError(f"{cls.__name__}.{name}: wire type {wire_type}")
-            value = kind.read(raw)
             if kind.is_many:
-                repeated.setdefault(name, []).append(value)
+                repeated.setdefault(name, []).append(kind.read(raw))
             else:
-                values[name] = value
-        return cls(**values, **{name: tuple(found) for name, found in repeated.items()})
+                found[name] = kind, raw
+        values = {name: kind.read(raw) for name, (kind, raw) in found.items()}
+        return cls(**values, **{name: tuple(many) for name, many in repeated.items()})
 
 
 def _slots(cls: type[ProtoMessage]) -> Iterator[tuple[str, Any, tuple[int, Kind]]]:
