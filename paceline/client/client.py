@@ -176,8 +176,9 @@ class Client:
 
         With ``group`` the partitions of the topics are shared with all other members of that group;
         ``listener`` hears when they come and go. Reading goes on at the group's committed offsets;
-        ``out_of_range`` says where to begin without one. Leaving the block normally commits all
-        that was handed out, otherwise all but the record in hand, and leaves the group.
+        ``out_of_range`` says where to begin without one (:class:`OutOfRange`). Leaving the block
+        normally commits all that was handed out, otherwise all but the record in hand, and leaves
+        the group.
         """
         if group is None:
             policy = out_of_range or OutOfRange.FAIL

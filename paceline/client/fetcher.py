@@ -45,7 +45,9 @@ MAX_FETCHES_PER_NODE = 4
 
 
 class OutOfRange(enum.Enum):
-    """What to do when the next offset is no longer, or not yet, in the log."""
+    """What to do when the next offset is no longer, or not yet, in the log; in a group also where
+    to begin without an offset. LATEST begins only partitions that are as old as the group at their
+    end, newer ones at their start (``newcomers.py``)."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -358,6 +360,7 @@ class Fetcher:
         self, reader: PartitionReader, leader: Leader, error: PacelineError, now: float
     ) -> None:
         if isinstance(error, OffsetOutOfRange) and self._out_of_range is not OutOfRange.FAIL:
+            self._metadata.view.doubt(reader.at, leader.epoch)  # the topic may have been made anew
             self._reset(reader)
             return
         awaited = isinstance(error, CorruptMessage) and now < reader.repaired_by

@@ -13,6 +13,7 @@ from paceline.client.group_settings import GroupSettings, RebalanceListener
 from paceline.client.hands import GroupMember, Hands
 from paceline.client.membership import Membership
 from paceline.client.metadata import Metadata
+from paceline.client.newcomers import Newcomers
 from paceline.client.pool import ConnectionPool
 from paceline.client.position import Position
 from paceline.client.progress import Offsets
@@ -20,9 +21,11 @@ from paceline.client.retry import Backoff
 from paceline.client.scope import open_scope
 from paceline.client.settings import ClientSettings, ConsumerSettings
 from paceline.client.shared_consumer import SharedConsumer
+from paceline.client.starts import Specs
 from paceline.errors import (
     ErrorCode,
     IllegalGeneration,
+    OffsetMetadataTooLarge,
     PacelineError,
     error_for,
 )
@@ -40,6 +43,7 @@ HAND_BACK_S = 1.0
 """How long giving up partitions waits for the record in hand, to be committed with the others."""
 CLOSE_S = 5.0
 """How long closing may take, callbacks and the last commit included."""
+_NO_NOTES: Mapping[TopicPartition, str] = {}
 
 
 class GroupConsumer(SharedConsumer):
@@ -83,6 +87,10 @@ class GroupConsumer(SharedConsumer):
         self._listener = listener
         self._taken_as: GroupMember | None = None
         self._hands = Hands()
+        self._topics = tuple(topics)
+        self._newcomers = Newcomers(
+            self._coordinator, metadata, timeout_s=membership.rebalance_timeout_s
+        )
         self._begun: dict[TopicPartition, int] = {}
         """Where partitions began of which nothing was committed, if not at their start."""
         self._membership = Membership(
@@ -216,6 +224,7 @@ class GroupConsumer(SharedConsumer):
 
     def _put_off(self, at: TopicPartition) -> None:
         self._hands.lose(at)
+        self._newcomers.forget(at.topic)
         super()._put_off(at)
 
     def _unread(self, partitions: Iterable[TopicPartition]) -> None:
@@ -227,7 +236,25 @@ class GroupConsumer(SharedConsumer):
         super()._begin_where(at, offset)
         self._begun[at] = offset
 
-    async def _commit(self, offsets: Offsets, moves: int | None = None) -> list[TopicPartition]:
+    async def _specs(self, partitions: Sequence[TopicPartition]) -> Specs:
+        if self._reset is OutOfRange.LATEST:
+            return await self._newcomers.specs(partitions)
+        return await super()._specs(partitions)
+
+    async def _keep(self, offsets: Offsets, moves: int) -> list[TopicPartition]:
+        notes = {at: self._newcomers.note(at) for at in offsets}
+        try:
+            return await self._commit(offsets, moves, notes=notes)
+        except OffsetMetadataTooLarge:  # the cluster wants no notes
+            return await self._commit(offsets, moves)
+
+    async def _commit(
+        self,
+        offsets: Offsets,
+        moves: int | None = None,
+        *,
+        notes: Mapping[TopicPartition, str] = _NO_NOTES,
+    ) -> list[TopicPartition]:
         """Those of ``offsets`` for which the coordinator knows no partition; the others are
         committed. All were reached after so many ``moves``, by default as many as now."""
         moves = self.moves if moves is None else moves
@@ -242,7 +269,8 @@ class GroupConsumer(SharedConsumer):
                 membership.generation,
                 membership.member_id,
                 tuple(
-                    OffsetToCommit(at.topic, at.partition, offset) for at, offset in offsets.items()
+                    OffsetToCommit(at.topic, at.partition, offset, metadata=notes.get(at, ""))
+                    for at, offset in offsets.items()
                 ),
                 self._settings.instance_id,
             )
@@ -336,7 +364,23 @@ class GroupConsumer(SharedConsumer):
             nursery.start_soon(self._fetcher.run)
             if self._settings.auto_commit_s is not None:
                 nursery.start_soon(self._commit_now_and_then, self._settings.auto_commit_s)
+            if self._reset is OutOfRange.LATEST:
+                await self._look()
             await self._membership.run()
+
+    async def _look(self) -> None:
+        """See what there is before being a member, however long no node answers."""
+        failures = 0
+        while True:
+            try:
+                await self._newcomers.look(self._topics)
+            except PacelineError as error:
+                if not error.retriable:
+                    raise
+                await trio.sleep(self._backoff.pause_s(failures))
+                failures += 1
+            else:
+                return
 
     async def close(self, *, finished: bool) -> None:
         """Give up the partitions and leave, once :meth:`run` has ended. ``finished``: the program

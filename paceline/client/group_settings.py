@@ -19,8 +19,8 @@ class GroupSettings:
     within its session without any partition moving, and does not leave when it is closed.
 
     ``auto_commit_s``: how often what is done is committed; None: only when the program does it, but
-    for where a partition begins at the end (``OutOfRange.LATEST``), which a restart would not find
-    again. Either way nothing is committed before the next record was asked for.
+    for where partitions begin with ``OutOfRange.LATEST``, which a restart would not find again.
+    Either way nothing is committed before the next record was asked for.
 
     ``max_poll_interval_s``: a program that has not asked for the next record for so long (it hangs)
     leaves the group, and its partitions go to others; it joins again when it asks. None: never.

@@ -18,7 +18,7 @@ from paceline.client.position import Position
 from paceline.client.progress import Offsets, Progress
 from paceline.client.retry import Backoff, retrying
 from paceline.client.settings import ConsumerSettings
-from paceline.client.starts import Starts
+from paceline.client.starts import Specs, Starts
 from paceline.errors import (
     ErrorCode,
     InvalidRequest,
@@ -28,7 +28,7 @@ from paceline.errors import (
     UnstableOffsetCommit,
     error_for,
 )
-from paceline.types import Isolation, TopicPartition
+from paceline.types import Isolation, OffsetSpec, TopicId, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import FetchOffsets, OffsetsFetched, TopicPartitions
 
@@ -80,13 +80,15 @@ class SharedConsumer(Consumer):
             self._finder,
             backoff,
             isolation=isolation,
-            latest=out_of_range is OutOfRange.LATEST,
+            specs=self._specs,
         )
         self._paused: set[TopicPartition] = set()
         self._unkept: dict[TopicPartition, int] = {}
-        """Beginnings at the end that the group has not committed yet."""
+        """Beginnings that the group has not committed yet, where some are at the end."""
         self._kept_for = -1
         """The moves for which a task commits them now."""
+        self._topic_ids: dict[str, TopicId | None] = {}
+        """Of what is read; None: not known yet."""
 
     async def assign(
         self,
@@ -137,9 +139,8 @@ class SharedConsumer(Consumer):
         await self.asking.again()
 
     def _take(self) -> ConsumedBatch | None:
-        for reader in tuple(self._turns):
-            if isinstance(reader.error, UnknownTopicOrPartition):
-                self._put_off(reader.at)
+        for at in self._gone():
+            self._put_off(at)
         batch = None if self._moving else super()._take()
         if batch is not None:  # at once: others commit what is done while this is on its way
             self._progress.hand_out(batch.at, batch.end_offset)
@@ -147,6 +148,11 @@ class SharedConsumer(Consumer):
 
     def _pass_over(self) -> None:
         """What is hidden (control records, aborted ones) behind what was read is done, too."""
+        for gone in self._gone():
+            if self._moving:
+                self._unread([gone])
+            else:
+                self._put_off(gone)
         for at, reader in self._readers.items():
             self._progress.pass_over(at, reader.position)
 
@@ -188,6 +194,8 @@ class SharedConsumer(Consumer):
         """These, none of which is assigned, are read from now on."""
         self._progress.begin(starts, are_committed=are_committed)
         self._read_from(starts, {})
+        for at in starts:
+            self._topic_ids.setdefault(at.topic, self._topic_id(at.topic))
         for at in self._paused.intersection(starts):
             super().pause(at)
 
@@ -210,6 +218,11 @@ class SharedConsumer(Consumer):
         if rest and self._reset is OutOfRange.FAIL:
             raise OffsetOutOfRange(f"group {self.group} has committed nothing of {', '.join(rest)}")
 
+    async def _specs(self, partitions: Sequence[TopicPartition]) -> Specs:
+        """Where these begin, of which nothing is committed."""
+        latest = self._reset is OutOfRange.LATEST
+        return dict.fromkeys(partitions, OffsetSpec.LATEST if latest else OffsetSpec.EARLIEST)
+
     def _begin_by_leaders(self, partitions: Sequence[TopicPartition]) -> None:
         if partitions:
             assert self._nursery is not None
@@ -228,9 +241,9 @@ class SharedConsumer(Consumer):
             self._nursery.start_soon(self._keep_beginnings, self.moves)
 
     async def _keep_beginnings(self, moves: int) -> None:
-        """Have the group keep where partitions begin at the end, before they do: a restart would
-        pass over what is written until the program commits. Nothing that is committed later can
-        be overtaken by that, as nothing has been read."""
+        """Have the group keep where partitions begin that may begin at the end, before they do: a
+        restart would pass over what is written until the program commits. Nothing that is committed
+        later can be overtaken by that, as nothing has been read."""
         attempts = 0
         while self.moves == moves:
             offsets = {at: each for at, each in self._unkept.items() if at in self._starts.waiting}
@@ -238,7 +251,7 @@ class SharedConsumer(Consumer):
                 self._kept_for = -1
                 return
             try:
-                unknown = await self._commit(offsets, moves)
+                unknown = await self._keep(offsets, moves)
             except PacelineError as error:
                 if self.moves != moves:
                     return
@@ -248,6 +261,10 @@ class SharedConsumer(Consumer):
                 attempts += 1
             else:
                 self._begin_kept(offsets, unknown, moves)
+
+    async def _keep(self, offsets: Offsets, moves: int) -> list[TopicPartition]:
+        """As :meth:`_commit`, of partitions that have yet to begin there."""
+        return await self._commit(offsets, moves)
 
     def _begin_kept(self, offsets: Offsets, unknown: Sequence[TopicPartition], moves: int) -> None:
         if self.moves != moves:
@@ -289,6 +306,26 @@ class SharedConsumer(Consumer):
         """Whether what was refused to the consumer itself may be asked again, or hears of it."""
         return error.retriable
 
+    def _gone(self) -> list[TopicPartition]:
+        """What is read of topics that were deleted. Where another one has the name already, what
+        was reached is no place in that."""
+        made_anew = set()
+        for name, before in self._topic_ids.items():
+            now = self._topic_id(name)
+            if now is not None and now != before:
+                self._topic_ids[name] = now
+                if before is not None:
+                    made_anew.add(name)
+        return [
+            reader.at
+            for reader in self._turns
+            if isinstance(reader.error, UnknownTopicOrPartition) or reader.at.topic in made_anew
+        ]
+
+    def _topic_id(self, name: str) -> TopicId | None:
+        found = self._metadata.view.topic(name)
+        return None if found is None or found.error else found.topic_id
+
     def _put_off(self, at: TopicPartition) -> None:
         """Its topic was deleted: no reason to end a reader of others."""
         self._unread([at])
@@ -305,6 +342,7 @@ class SharedConsumer(Consumer):
         self._starts.clear()
         self._unkept.clear()
         self._paused.clear()
+        self._topic_ids.clear()
         self._unread(list(self._readers))
 
     def _resume(self) -> None:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import trio
 
 from paceline.client.offsets import OffsetFinder
 from paceline.client.retry import Backoff
-from paceline.errors import UnknownTopicOrPartition
+from paceline.errors import PacelineError
 from paceline.types import Isolation, OffsetSpec, TopicPartition
 from paceline.wire.native.data import OffsetFound
 
 _MISSING_ATTEMPTS = 5
 
+Specs = Mapping[TopicPartition, OffsetSpec]
+
 
 class Starts:
-    """``waiting`` are the partitions that have not begun yet."""
+    """``waiting`` are the partitions that have not begun yet; ``specs`` says whether some begin at
+    their start or their end, and may raise any PacelineError."""
 
     def __init__(
-        self, finder: OffsetFinder, backoff: Backoff, *, isolation: Isolation, latest: bool
+        self,
+        finder: OffsetFinder,
+        backoff: Backoff,
+        *,
+        isolation: Isolation,
+        specs: Callable[[Sequence[TopicPartition]], Awaitable[Specs]],
     ) -> None:
         self.waiting: set[TopicPartition] = set()
         self._finder = finder
         self._backoff = backoff
         self._isolation = isolation
-        self._spec = OffsetSpec.LATEST if latest else OffsetSpec.EARLIEST
+        self._specs = specs
         self._asking: set[trio.CancelScope] = set()
         self._changed = trio.Event()
 
@@ -78,12 +86,13 @@ class Starts:
             if asking in self._asking and self.forget(at):
                 begin(at, found.offset)
 
-        while True:
-            rest = [at for at in partitions if at in self.waiting]
+        while rest := [at for at in partitions if at in self.waiting]:
             try:
-                specs = dict.fromkeys(rest, self._spec)
+                specs = await self._specs(rest)
                 await self._finder.find(specs, self._isolation, landed=landed)
-            except UnknownTopicOrPartition:
+            except PacelineError as error:
+                if not error.retriable:
+                    raise
                 await trio.sleep(self._backoff.pause_s(_MISSING_ATTEMPTS))
             else:
                 return
