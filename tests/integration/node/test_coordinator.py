@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -65,7 +65,15 @@ async def coordinates(node: RunningNode) -> None:
 
 
 async def produce(client: KafkaClient, topic: str, partition: int, count: int) -> None:
-    batch = build_batch([Record(-1, NOW, None, b"%d" % at) for at in range(count)])
+    values = [b"%d" % at for at in range(count)]
+    await produce_values(client, topic, partition, values)
+
+
+async def produce_values(
+    client: KafkaClient, topic: str, partition: int, values: Sequence[bytes]
+) -> None:
+    """Once somebody leads."""
+    batch = build_batch([Record(-1, NOW, None, value) for value in values])
     part = records.ProduceRequestTopicPartition(index=partition, records=bytes(batch))
     request = records.ProduceRequest(
         acks=-1,
