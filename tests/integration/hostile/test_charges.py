@@ -13,9 +13,11 @@ from paceline.wire.segment import modern as w
 from paceline.wire.segment.framing import encode
 from paceline_node.memory import ClientMemory, Holding
 from tests.hostile import cursus as cursus_attacks
+from tests.hostile import kafka as kafka_attacks
 from tests.hostile import speech_native
 from tests.integration.hostile.test_memory import MIB, ONE, SMALL, connect, held_bytes
 from tests.integration.node.cursus_client import CursusClient
+from tests.integration.node.kafka_client import KafkaClient
 from tests.integration.node.nodes import HANG_S, Address, RunningNode, V1Client, cluster, lone_node
 from tests.integration.segment import client as segments
 
@@ -90,6 +92,22 @@ async def test_v1_replies_that_nobody_takes(tmp_path: Path) -> None:
         await stream.send_all(b"V1|1|CONSUME|orders 0 0\n" * 20)
         await charged(node.addresses["http"], 7 * MIB)
         await trio.aclose_forcefully(stream)
+        await given_back(node.addresses["http"])
+
+
+async def test_long_polls_that_wait_are_charged_until_they_end(tmp_path: Path) -> None:
+    """What a parked FETCH of Kafka's kept was charged while it arrived, and to nobody later."""
+    asked = kafka_attacks.repeated_fetch("orders", 1, times=10_000, wait_ms=600_000)
+    async with lone_node(tmp_path, SMALL) as node, V1Client(node.v1) as writer:
+        await writer.ok("PRODUCE", "orders k:0")
+        async with AsyncExitStack() as stack:
+            for _ in range(CROWD):
+                poller = KafkaClient(node.addresses["coordinator"])
+                await (await stack.enter_async_context(poller)).send(asked, 9)
+            await charged(node.addresses["http"], CROWD * 160_000)
+            for _ in range(20):
+                assert await held_bytes(node.addresses["http"]) >= CROWD * 160_000
+            await writer.ok("PRODUCE", "orders k:1")
         await given_back(node.addresses["http"])
 
 

@@ -8,10 +8,12 @@ import pytest
 import trio
 
 from paceline.errors import ErrorCode, InvalidRequest
+from paceline.types import NodeId
+from paceline.wire.native.admin import Done, RegisterExternal
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.transactions import AttemptBegun, BeginAttempt
 from tests.integration.node.native import NativeConnection
-from tests.integration.node.nodes import HANG_S, lone_node
+from tests.integration.node.nodes import HANG_S, V1Client, lone_node
 from tests.integration.node.test_kafka_transactions import TransactionalClient
 
 ONE = {"topics.replication_factor": "1", "topics.min_insync_replicas": "1"}
@@ -62,3 +64,21 @@ async def test_names_of_a_task_attempt_are_bounded(tmp_path: Path, name: str) ->
         body = BeginAttempt(**names, batch=0, partition=0, attempt=0, timeout_ms=60_000)
         with pytest.raises(InvalidRequest, match=name if name != "sink" else "sink|id"):
             await client.call(NativeApi.BEGIN_ATTEMPT, body, AttemptBegun)
+
+
+async def test_hosts_of_external_brokers_are_bounded(tmp_path: Path) -> None:
+    """They are kept with the metadata: 3 MB of them each made a snapshot of 180 MB, for ever."""
+    async with (
+        lone_node(tmp_path, ONE) as node,
+        NativeConnection(node.addresses["native"]) as native,
+        V1Client(node.v1) as v1,
+    ):
+        for number, size in enumerate((300, 3_000_000)):
+            body = RegisterExternal(NodeId(100 + number), "h" * size, 1, 1)
+            with pytest.raises(InvalidRequest, match="host has"):
+                await native.call(NativeApi.REGISTER_EXTERNAL, body, Done)
+        refused = await v1.call("ADMIN_REGISTER_BROKER", f"102 {'h' * 300} 1")
+        assert refused.startswith("ERR|BAD_REQUEST|"), refused
+        shown = await v1.call("ADMIN_GET_METADATA", "")
+        assert "hhh" not in shown
+        assert (await v1.call("ADMIN_REGISTER_BROKER", "103 elsewhere.example 1")).startswith("OK")

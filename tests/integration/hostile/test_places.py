@@ -11,6 +11,8 @@ import pytest
 import trio
 
 from paceline.wire.kafka.cluster import ApiVersionsRequest
+from paceline.wire.pravega.controller import Exists, ScopeInfo
+from paceline.wire.segment.messages import KeepAlive
 from paceline_node.peers.accepting import OpenConnections, serve
 from paceline_node.peers.network import RealNetwork
 from paceline_node.peers.transport import transport_for
@@ -20,6 +22,8 @@ from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import HANG_S, RunningNode, V1Client, lone_node
 from tests.integration.node.test_metrics import scrape
 from tests.integration.peers.test_sockets import LOOPBACK, hold, is_served
+from tests.integration.segment import client as segments
+from tests.integration.segment.controller_client import ControllerClient
 
 PLACES = 20
 FEW = {
@@ -47,12 +51,22 @@ async def is_answered(node: RunningNode, protocol: str) -> bool:
             async with KafkaClient(address) as kafka:
                 await kafka.send(ApiVersionsRequest(), 0)
                 return await kafka.read_frame() is not None
+        case "segment":
+            async with segments.connect(address) as raw:
+                await raw.send(KeepAlive())
+                return await raw.reply() == KeepAlive()
+        case "pravega":
+            async with ControllerClient(address) as controller:
+                asked = ScopeInfo("none")
+                return await controller.call("checkScopeExists", asked, Exists) == Exists()
         case "http":
             return bool((await scrape(address)).text)
     return True
 
 
-@pytest.mark.parametrize("protocol", ["v1", "native", "cursus", "coordinator", "http"])
+@pytest.mark.parametrize(
+    "protocol", ["v1", "native", "cursus", "coordinator", "segment", "pravega", "http"]
+)
 async def test_idle_connections_make_room_for_new_ones(tmp_path: Path, protocol: str) -> None:
     """4,200 of them shut everybody out for as long as they stayed."""
     # What is used must not look silent on a machine where one request takes long.
