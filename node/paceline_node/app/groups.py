@@ -14,7 +14,13 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.engine import GroupEngine
-from paceline_node.groups.file_task import FoundFiles, GroupFiles, find_files, keep_unreadable
+from paceline_node.groups.file_task import (
+    FoundFiles,
+    GroupFiles,
+    find_files,
+    is_importing,
+    keep_unreadable,
+)
 from paceline_node.groups.files import BadFile
 from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.groups.limits import GroupLimits
@@ -82,7 +88,8 @@ class GroupRoom:
         """Look for the files of an older broker, before any partition can begin. Raises BadFile,
         where nothing else may have what they say; OSError."""
         hosted = [log for log in opened.logs.values() if log.identity.topic == GROUPS_TOPIC]
-        if hosted and all(log.log_end_offset > 0 for log in hosted):
+        has_begun = hosted and all(log.log_end_offset > 0 for log in hosted)
+        if has_begun and not is_importing(self._env.disk):
             return  # the files, if any, are this node's own
         try:
             self._found = await find_files(self._env.disk, self._env.host.wall_ms())
@@ -91,7 +98,7 @@ class GroupRoom:
             if not lost and not any(log.recovery.lost_tail or log.is_damaged for log in hosted):
                 raise
             # They show what stood in logs that were here, and the other replicas have.
-            keep_unreadable(self._env.disk)
+            await keep_unreadable(self._env.disk)
             self._log.error("files of groups cannot be read and were set aside", reason=str(error))
         if self._found.entries:
             self._log.info("found groups in files", records=len(self._found.entries))

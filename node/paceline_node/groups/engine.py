@@ -41,7 +41,7 @@ _START = "start"
 
 class GroupEngine:
     """See :class:`~paceline_node.coordination.machine.Machine`. ``imports`` are records that an
-    empty log begins with (SETTLED P2); ``took_imports``: it did so here. ``due`` is where family
+    empty log begins with (SETTLED P2). ``due`` is where family
     ``coordinator`` asks for workers. ``topic_ids``: the topics there are, by name;
     ``partition_count``: how many partitions each has."""
 
@@ -56,7 +56,6 @@ class GroupEngine:
     ) -> None:
         self._context = context = GroupContext(limits, rng, topic_ids, partition_count)
         self._imports = imports
-        self.took_imports = False
         self.offsets = OffsetBook(context)
         self.transactional = TransactionalOffsets(context, self.offsets)
         self.v1 = V1Groups(context, self.offsets)
@@ -128,7 +127,6 @@ class GroupEngine:
         if log_is_empty:
             marker = marker_entry(Begun(len(self._imports), journal.wall_ms()))
             journal.write(_START, [marker, *self._imports])
-            self.took_imports = True
         self._imports = ()
         self._retention.begin()
         self._sweep.begin()

@@ -6,7 +6,8 @@ within :data:`PAUSE_S`; heartbeats alone within :data:`HEARTBEAT_PAUSE_S`.
 
 Files that lie here before this node has ever seen ``__groups`` are another broker's. Each partition
 takes over what belongs to it, in its first records, if its first leader is this node; nothing is
-written over before every partition here has begun, and then the found files are kept aside.
+written over before every partition here has begun, and then the found files are kept aside. Until
+then they have names by which a node that starts again knows them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ HEARTBEAT_PAUSE_S = 5.0
 INTERNAL_PARTITIONS = 16
 """Partitions of ``__groups`` (SETTLED R8)."""
 _NAMES_SHOWN = 20
+IMPORTING = ".importing"
+"""Behind the name of a file that was found, until all that belongs here is taken over."""
 SET_ASIDE = ".imported"
 """Behind the name of a file that was found and is about to be written over."""
 UNREADABLE = ".unreadable"
@@ -65,30 +68,46 @@ class FoundFiles:
         ]
 
 
+def is_importing(disk: Disk) -> bool:
+    """Whether files were found and not all of them was taken over yet. Raises OSError."""
+    return any(disk.exists(name + IMPORTING) for name in (GROUPS_FILE, OFFSETS_FILE))
+
+
 async def find_files(disk: Disk, now_ms: int) -> FoundFiles:
-    """Read both files; a missing one is empty. Raises BadFile, OSError."""
+    """Read both files, and have :func:`is_importing` tell of them; a missing one is empty. Raises
+    BadFile, OSError."""
     try:
-        groups = await checkpoint.read_file(disk, GROUPS_FILE)
-        offsets = await checkpoint.read_file(disk, OFFSETS_FILE)
+        groups = await _read(disk, GROUPS_FILE)
+        offsets = await _read(disk, OFFSETS_FILE)
     except CorruptMessage as error:
         raise BadFile(str(error)) from error
-    return FoundFiles(
+    found = FoundFiles(
         entries_of(
             [] if groups is None else parse_groups(groups),
             [] if offsets is None else parse_offsets(offsets, now_ms=now_ms),
         )
     )
+    if found.entries:
+        await _rename(disk, "", IMPORTING)
+    return found
 
 
-def keep_unreadable(disk: Disk) -> None:
+async def _read(disk: Disk, name: str) -> bytes | None:
+    found = await checkpoint.read_file(disk, name + IMPORTING)
+    return await checkpoint.read_file(disk, name) if found is None else found
+
+
+async def keep_unreadable(disk: Disk) -> None:
     """Give both files other names: they are about to be written anew. Raises OSError."""
-    _rename(disk, UNREADABLE)
+    await _rename(disk, "", UNREADABLE)
+    await _rename(disk, IMPORTING, UNREADABLE)
 
 
-def _rename(disk: Disk, suffix: str) -> None:
+async def _rename(disk: Disk, old: str, new: str) -> None:
     for name in (GROUPS_FILE, OFFSETS_FILE):
-        if disk.exists(name):
-            disk.rename(name, name + suffix)
+        if disk.exists(name + old):
+            disk.rename(name + old, name + new)
+    await disk.fsync_dir("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +147,7 @@ class GroupFiles:
             if not self._has_begun:
                 continue
             if self._found is not None:
-                self._settle(self._found)
+                await self._settle(self._found)
                 self._found = None
             changes, beats = self._counts()
             rested = self._env.now() >= self._shown_at + HEARTBEAT_PAUSE_S
@@ -151,16 +170,16 @@ class GroupFiles:
         assigned = self._assigned()
         return bool(assigned) and begun.issuperset(assigned)
 
-    def _settle(self, found: FoundFiles) -> None:
+    async def _settle(self, found: FoundFiles) -> None:
         """Say what became of files that were found, and keep them under another name."""
         if not found.entries:
             return
-        hosted = [(number, engine) for number, _, engine in self._machines.machines()]
         count = found.partition_count
-        here = {number for number, engine in hosted if engine.took_imports}
+        begun = [(number, engine.store.begun) for number, _, engine in self._machines.machines()]
+        here = {number for number, marker in begun if marker is not None and marker.imported}
         taken = {key.group for key, _ in found.entries if partition_of(key, count) in here}
         left = {key.group for key, _ in found.entries} - taken
-        _rename(self._env.disk, SET_ASIDE)
+        await _rename(self._env.disk, IMPORTING, SET_ASIDE)
         self._log.info("took over groups from files", groups=len(taken), kept_as=SET_ASIDE)
         if left:
             self._log.warning(

@@ -314,8 +314,8 @@ async def test_files_are_kept_until_each_partition_has_taken_its_part(tmp_path) 
                 # It is tried once a second, as often as the files are looked after.
                 while len(disk.refused_writes) < 5:  # noqa: ASYNC110  a disk tells nobody
                     await trio.sleep(0.05)
-            assert (place / GROUPS_FILE).read_text() == OLD_GROUPS
-            assert (place / OFFSETS_FILE).read_text() == OLD_OFFSETS
+            assert (place / (GROUPS_FILE + ".importing")).read_text() == OLD_GROUPS
+            assert (place / (OFFSETS_FILE + ".importing")).read_text() == OLD_OFFSETS
             disk.write_error = 0
             assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "11"
             assert await client.call("HEARTBEAT", "g1 orders c1 7") == "OK|heartbeat=ok"
@@ -323,6 +323,34 @@ async def test_files_are_kept_until_each_partition_has_taken_its_part(tmp_path) 
             await shows_offset(tmp_path, "g1", 12)
             assert (place / (OFFSETS_FILE + ".imported")).read_text() == OLD_OFFSETS
     assert not [each for each in logs if "not taken over" in each["event"]]
+
+
+async def test_a_node_that_stops_before_all_is_taken_over_goes_on_when_it_is_back(tmp_path) -> None:
+    """One log was not there. All that were had begun, so the files counted as the node's own."""
+    place = leave_old_files(tmp_path)
+    (port,) = free_ports(1)
+    await format_nodes(tmp_path, [port])
+    late = partition_of(v1_key("g1"), GROUP_PARTITIONS)
+    plain = make_node(tmp_path, 0, listener_ports(port), {})
+    assert isinstance(plain._env.disk, RealDisk)
+    disk = FaultyDisk(plain._env.disk)
+    disk.broken = lambda path: path.startswith(f"topics/{GROUPS_TOPIC}-{late}.")
+    disk.write_error = errno.ENOSPC
+    node = Node(plain._settings, dataclasses.replace(plain._env, disk=disk))
+    async with running(node, tmp_path) as up, V1Client(up.v1) as client:
+        with trio.fail_after(HANG_S):
+            for group in (f"other-{number}" for number in range(200)):
+                if partition_of(v1_key(group), GROUP_PARTITIONS) != late:
+                    await client.ok("OFFSET", f"{group} t 0")  # its partition has begun
+            while not disk.refused_writes:  # noqa: ASYNC110  a disk tells nobody
+                await trio.sleep(0.05)
+    node = make_node(tmp_path, 0, listener_ports(port), {})
+    async with running(node, tmp_path) as up, V1Client(up.v1) as client:
+        assert (await client.ok("OFFSET", "g1 orders 0"))["offset"] == "11"
+        assert (await client.ok("OFFSET", "g2 t 0"))["offset"] == "1"
+        await client.ok("COMMIT", "g1 orders c1 7 0 12")
+        await shows_offset(tmp_path, "g1", 12)
+        assert (place / (GROUPS_FILE + ".imported")).read_text() == OLD_GROUPS
 
 
 async def in_time(nodes: Cluster, client: V1Client, command: str, args: str) -> dict[str, str]:

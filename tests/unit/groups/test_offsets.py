@@ -232,13 +232,10 @@ def test_an_empty_log_begins_with_what_was_found() -> None:
     )
     offsets = parse_offsets(b'{"g":{"t":{"0":3}}}', now_ms=1)
     desk = Desk(imports=[entry for _, entry in entries_of(groups, offsets)])
-    assert desk.engine.took_imports
     assert desk.engine.store.begun is not None
     assert desk.engine.store.begun.imported == 2
     desk.engine.v1.heartbeat(MemberRef("g", "t", "c", 7, 1))
     assert stored(desk, v1_key("g")) == [3]
-    desk.fail_over()
-    assert not desk.engine.took_imports
 
 
 # --- alarms ---------------------------------------------------------------------------------------
