@@ -336,7 +336,7 @@ async def test_partitions_whose_beginning_nobody_can_tell_keep_no_other_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reset: str
 ) -> None:
     """The coordinator could not reach the leaders, and one of them is gone."""
-    own = DrivenSettings(heartbeat_interval_ms=500, auto_commit=False)
+    own = DrivenSettings(heartbeat_interval_ms=5000, auto_commit=False)
     monkeypatch.setattr(BoundsService, "find", _unknown)
     async with cluster(tmp_path, 3) as nodes:
         bootstrap = [node.native for node in nodes.up.values()]
