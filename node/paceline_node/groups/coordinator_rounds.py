@@ -195,8 +195,8 @@ class Rounds:
     def assign(self, room: Room, reading: Reading) -> Plan | None:
         """Store who reads what from now on, as has been found out; None when nothing is to be done.
         Raises what writing raises."""
-        if reading.is_void:
-            return None
+        if room.reading is not reading:
+            return None  # another room, perhaps, of the same group
         room.reading = None
         if room.state is State.STABLE:
             if reading.seen != room.seen or self.ids_of(reading.seen) != room.seen_ids:

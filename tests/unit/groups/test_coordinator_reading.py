@@ -176,6 +176,25 @@ def test_what_came_before_another_round_is_void() -> None:
     assert {len(a.owned), len(b.owned)} == {2, 3}
 
 
+def test_what_a_group_wanted_before_its_channels_closed_is_void() -> None:
+    """Its members may still be reading, and are waited for."""
+    crew, (a,) = stable("a")
+    b = crew.register("b", "t")
+    crew.pass_time(0.5, a, b)
+    crew.topics_changed(t=5)
+    crew.pass_time(1.0, a, b)
+    crew.topics_changed(t=6)
+    crew.due.take()
+    reading = crew.engine.coordinator.look(KEY, crew.topics)
+    crew.engine.coordinator.leaderless()
+    before = crew.generation
+    finish(crew, reading)
+    assert crew.state == "PreparingRebalance"
+    crew.desk.advance(5.0)
+    crew.work()
+    assert crew.generation == before
+
+
 def test_many_positions_are_stored_bit_by_bit() -> None:
     crew = Crew(t=1000)
     a = crew.register("a", "t")
