@@ -280,6 +280,7 @@ class MemoryDisk:
         """The disk is replaced by an empty one, on which no fault has been planned."""
         self.kill()
         self._faults.clear()
+        self.starves = None
         self._root = MemoryDirectory()
 
     def fail_next(self, operation: str, *, code: int = errno.EIO, path: str = "") -> None:
