@@ -14,6 +14,7 @@ from paceline.wire.cursus.batch import MAGIC
 from paceline.wire.cursus.frames import framed
 from tests.hostile import cursus as attacks
 from tests.hostile.slices import nobody_holds_the_loop
+from tests.integration.faults.writing import create
 from tests.integration.node.cursus_client import ONE, CursusClient
 from tests.integration.node.nodes import cluster, lone_node
 
@@ -76,10 +77,9 @@ async def test_idle_streams_of_another_node_hold_up_no_forwarded_write(tmp_path:
         "cursus.keepalive_ms": "3500",
     }
     async with cluster(tmp_path, 3, flags) as nodes:
-        async with nodes.v1(0) as writer:
+        other = (await create(nodes, "orders") + 1) % 3
+        async with nodes.v1(other) as writer:
             await writer.ok("PRODUCE", "orders k:0 acks=all")
-        leader = await nodes.leader("orders", 0)
-        other = (leader + 1) % 3
         async with AsyncExitStack() as stack, nodes.v1(other) as writer:
             for _ in range(400):
                 reader = CursusClient(nodes.up[other].addresses["cursus"])

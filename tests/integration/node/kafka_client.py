@@ -12,7 +12,7 @@ from paceline.wire.kafka import apis
 from paceline.wire.kafka.apis import APIS, RequestHeader
 from paceline.wire.kafka.layout import Struct
 
-HANG_S = 30.0
+HANG_S = 60.0
 R = TypeVar("R", bound=Struct)
 
 

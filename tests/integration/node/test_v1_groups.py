@@ -164,7 +164,7 @@ async def test_the_consumer_loop_of_the_seed_on_every_node(tmp_path) -> None:
 async def test_a_group_outlives_its_coordinator(tmp_path) -> None:
     async with cluster(tmp_path) as nodes:
         async with nodes.v1(0) as client:
-            await client.ok("PRODUCE", "orders k:v acks=all")
+            await in_time(nodes, client, "PRODUCE", "orders k:v acks=all")
             await client.ok("JOIN", "team orders c")
             await client.ok("COMMIT", "team orders c 2 1 77")
         dead = await coordinator_of(nodes, "team")
@@ -186,7 +186,7 @@ async def test_a_group_outlives_its_coordinator(tmp_path) -> None:
 async def test_without_a_coordinator_it_is_unavailable_and_never_not_leader(tmp_path) -> None:
     async with cluster(tmp_path) as nodes:
         async with nodes.v1(0) as client:
-            await client.ok("PRODUCE", "orders k:v acks=all")
+            await in_time(nodes, client, "PRODUCE", "orders k:v acks=all")
             await client.ok("JOIN", "team orders c")
         alive = await coordinator_of(nodes, "team")
         await nodes.crash(*[number for number in NODES if number != alive])
@@ -225,6 +225,7 @@ async def shows_offset(directory: Path, group: str, offset: int) -> None:
 async def test_every_node_shows_the_files_of_the_seed(tmp_path) -> None:
     async with cluster(tmp_path) as nodes:
         async with nodes.v1(0) as client:
+            await in_time(nodes, client, "PRODUCE", "orders k:v acks=all")
             await client.ok("JOIN", "team orders b assignor=range")
             await client.ok("JOIN", "team orders a")
             await client.ok("COMMIT", "team orders a 3 1 5")
