@@ -122,6 +122,7 @@ class CoordinatedConsumer(SharedConsumer):
         foreign = [str(at) for at in offsets if at not in self._readers]
         if foreign:
             raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
+        self._progress.say(offsets)
         unknown = await self._commit(offsets)
         if unknown:
             await self._commit_known({at: offsets[at] for at in unknown})

@@ -22,6 +22,8 @@ class Progress:
     _done: dict[TopicPartition, int] = field(default_factory=dict)
     _committed: dict[TopicPartition, int] = field(default_factory=dict)
     _in_hand: tuple[TopicPartition, int] | None = None
+    _dropped: set[TopicPartition] = field(default_factory=set)
+    """Of which something was in hand that will never count: what lies behind does not, either."""
 
     @property
     def holds(self) -> bool:
@@ -40,11 +42,13 @@ class Progress:
         for at in partitions:
             self._done.pop(at, None)
             self._committed.pop(at, None)
+            self._dropped.discard(at)
             if self._in_hand is not None and self._in_hand[0] == at:
                 self._in_hand = None
 
     def hand_out(self, at: TopicPartition, next_offset: int) -> None:
         """A record or batch up to ``next_offset`` is about to be worked on."""
+        self._dropped.discard(at)
         self._in_hand = (at, next_offset)
 
     def hand_back(self) -> None:
@@ -52,22 +56,32 @@ class Progress:
         if self._in_hand is not None:
             at, offset = self._in_hand
             if at in self._done:
-                self._done[at] = offset
+                self._done[at] = max(offset, self._done[at])
             self._in_hand = None
 
     def pass_over(self, at: TopicPartition, offset: int) -> None:
-        """Nothing that is to be read lies before ``offset``, but for what is in hand."""
-        if self._in_hand is None or self._in_hand[0] != at:
+        """Nothing that is to be read lies before ``offset``, but for what is, or was, in hand."""
+        is_in_hand = self._in_hand is not None and self._in_hand[0] == at
+        if not is_in_hand and at not in self._dropped:
             self._done[at] = max(offset, self._done.get(at, offset))
 
     def drop(self) -> None:
-        """What was in hand could not be read after all."""
-        self._in_hand = None
+        """What was in hand could not be read after all, or its reader failed on it."""
+        if self._in_hand is not None:
+            self._dropped.add(self._in_hand[0])
+            self._in_hand = None
+
+    def say(self, offsets: Offsets) -> None:
+        """The program says itself that all before these is done."""
+        for at, offset in offsets.items():
+            if at in self._done:
+                self._done[at] = max(offset, self._done[at])
 
     def move(self, at: TopicPartition, offset: int) -> None:
         """The reader was told to go on at ``offset``, maybe backwards."""
         if self._in_hand is not None and self._in_hand[0] == at:
             self._in_hand = None
+        self._dropped.discard(at)
         if at in self._done:
             self._done[at] = offset
 

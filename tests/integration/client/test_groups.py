@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,33 @@ async def test_commits_are_the_programs_own(tmp_path: Path) -> None:
             assert (await anext(consumer)).value == b"9"
             await consumer.commit()
         assert (await client.admin.groups.offsets("g"))[at].offset == 10
+
+
+class Broken(Exception):
+    """What a program raises."""
+
+
+@pytest.mark.parametrize("way", ["records", "the last record", "batches", "cancelled"])
+async def test_what_the_program_failed_on_is_read_again(tmp_path: Path, way: str) -> None:
+    """It was committed as the block was left, though only what lies before it was done."""
+    async with lone_node(tmp_path, FLAGS) as node, connect(node.native) as client:
+        await client.admin.create_topic("orders", partitions=1, replication_factor=1)
+        await produce(client, 0, 5, partitions=1)
+        at = {"batches": 0, "the last record": 4}.get(way, 2)
+        with trio.fail_after(60), trio.CancelScope() as scope, suppress(Broken):
+            async with client.consumer("orders", group="g") as consumer:
+                if way == "batches":
+                    async for _ in consumer.batches():
+                        raise Broken
+                async for record in consumer:
+                    if record.offset == at and way == "cancelled":
+                        scope.cancel()
+                        await trio.lowlevel.checkpoint()
+                    if record.offset == at:
+                        raise Broken
+        with trio.fail_after(60):
+            async with client.consumer("orders", group="g") as consumer:
+                assert (await anext(consumer)).offset == at
 
 
 async def test_a_static_member_comes_back_to_its_partitions(tmp_path: Path) -> None:

@@ -83,3 +83,34 @@ def test_never_more_than_was_finished(steps: list[tuple[str, TopicPartition]]) -
             committed.update(offsets)
             progress.committed(offsets)
             assert committed == finished
+
+
+def test_what_the_reader_failed_on_is_not_passed_over() -> None:
+    progress = Progress()
+    progress.begin({A: 0, B: 0})
+    progress.hand_out(A, 1)
+    progress.hand_back()
+    progress.hand_out(A, 2)
+    progress.drop()
+    assert not progress.holds
+    progress.pass_over(A, 2)
+    progress.pass_over(B, 7)
+    progress.hand_back()
+    assert progress.uncommitted() == {A: 1, B: 7}
+    progress.move(A, 4)
+    progress.pass_over(A, 5)
+    assert progress.uncommitted() == {A: 5, B: 7}
+
+
+def test_what_the_program_said_itself_is_not_taken_back() -> None:
+    progress = Progress()
+    progress.begin({A: 0})
+    progress.hand_out(A, 3)
+    progress.say({A: 3, B: 1})
+    progress.committed({A: 3})
+    assert progress.uncommitted() == {}
+    progress.say({A: 6})
+    progress.hand_back()
+    assert progress.uncommitted() == {A: 6}
+    progress.say({A: 2})
+    assert progress.uncommitted() == {A: 6}
