@@ -40,6 +40,7 @@ from paceline.errors import (
     ErrorCode,
     InvalidProducerEpoch,
     NotLeader,
+    OutOfOrderSequence,
     PacelineError,
     TransactionCoordinatorFenced,
     error_for,
@@ -349,6 +350,9 @@ class TransactionEndings:
                     unstored[where] += 1
                 del unstored[where]
                 self._turns.stored(ending.key, where)
+            except OutOfOrderSequence as error:
+                unstored[where] = 0  # an unclean election took what was stored: from the first on
+                refusals[where] = error
             except PacelineError as error:
                 refusals[where] = error
 

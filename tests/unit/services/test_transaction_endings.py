@@ -10,7 +10,7 @@ from uuid import UUID
 import trio
 import trio.testing
 
-from paceline.errors import NotEnoughReplicas
+from paceline.errors import DuplicateSequence, NotEnoughReplicas, OutOfOrderSequence
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import read_header
 from paceline.wire.peer.transactions import (
@@ -168,6 +168,37 @@ async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_no
     assert nodes.sent[0] == [0, 1, 2, 3]
     assert nodes.sent[1][-3:] == [1, 2, 3]
     assert nodes.marked == [P0, P1]
+
+
+async def test_what_an_unclean_election_took_is_stored_again(autojump_clock: object) -> None:
+    """The coordinator went on at the batch that it had come to, which the log refused for ever."""
+    nodes = Nodes()
+    log: list[int] = []
+
+    async def append_staged(node: int, order: AppendStaged, batch: bytearray) -> None:
+        await trio.lowlevel.checkpoint()
+        sequence = read_header(batch).base_sequence
+        if sequence == 2 and nodes.refuses:
+            nodes.refuses = False
+            log.clear()
+            raise NotEnoughReplicas("the leader died")
+        if sequence < len(log):
+            raise DuplicateSequence("stored already")
+        if sequence > len(log):
+            raise OutOfOrderSequence(f"sequence {sequence}, expected {len(log)}")
+        log.append(sequence)
+
+    nodes.append_staged = append_staged  # type: ignore[method-assign]
+    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
+    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    ends.attach(cast(Any, Agreeing()), cast(Any, nodes))
+    staged = tuple(Staged(P1.topic, P1.partition, -1, 5, None, bytes(500_000)) for _ in range(4))
+    key = TransactionKey(Family.CURSUS, "t")
+    ending = Ending(key, 1, ProducerIdentity(7, 0), True, staged, (P1,), (), (), 0)
+    with trio.fail_after(60):
+        await ends._mark(ending, (P1,), LeaderEpoch(1))
+    assert log == [0, 1, 2, 3]
+    assert nodes.marked == [P1]
 
 
 class Leading:
