@@ -16,7 +16,7 @@ Nothing but the worker's steps and alarms write, so a connection's news cannot f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ from paceline_node.groups.coordinator_room import (
 )
 from paceline_node.groups.coordinator_rounds import Beginnings, Rounds
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.groups.offsets import OffsetBook
+from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.records import Group, Member, Protocol
 from paceline_node.groups.topic_pattern import TopicPattern
 from paceline_node.settings.counts import PATTERN_STREAMS
@@ -330,6 +330,17 @@ class CoordinatorGroups:
         current = 0 if group is None else group.generation
         if generation != current:
             raise IllegalGeneration(f"group {key} is in generation {current}, not {generation}")
+
+    def committed(self, key: GroupKey, commits: Iterable[Commit]) -> None:
+        """Somebody has committed these: positions that pings told before come behind them."""
+        room = self._rooms.get(key)
+        if room is None:
+            return
+        for each in commits:
+            at = (each.topic, each.partition)
+            room.unstored.pop(at, None)
+            if at in room.positions:
+                room.positions[at] = max(each.offset, room.positions[at])
 
     def knows(self, key: GroupKey) -> bool:
         """Whether there is such a group."""

@@ -11,7 +11,7 @@ from paceline_node.coordination.machine import Deferred
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection
-from paceline_node.groups.keys import GroupKey, TopicPartition
+from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
 from paceline_node.stretches import Work
@@ -89,6 +89,8 @@ class OpenGroup:
         def store(piece: list[Commit], engine: GroupEngine) -> None:
             check(engine)
             engine.offsets.commit(self.key, piece, OffsetRule.FREE, self._account)
+            if self.key.family is Family.COORDINATOR:
+                engine.coordinator.committed(self.key, piece)
 
         for number, piece in enumerate(pieces(commits)):
             if number:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paceline_node.groups.offsets import Commit, OffsetRule
 from tests.unit.groups.consumers import KEY, Crew, pings, stable, starts
 
 # --- where reading begins -------------------------------------------------------------------------
@@ -99,6 +100,26 @@ def test_positions_go_forward_only_and_only_those_of_the_owner_count() -> None:
     crew.pass_time(4.0, a, b)
     assert crew.committed("t", 0) == 50
     assert crew.committed("t", 1) is None
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_ping_from_before_a_commit_sets_nothing_back(late: bool) -> None:
+    """Be it answered before the commit, and stored after it, or be it on its way."""
+    crew, (a,) = stable("a", t=1)
+    if not late:
+        a.owned[("t", 0)] = 50
+        while not pings(a):
+            crew.pass_time(0.05, a)
+        assert crew.committed("t", 0) is None, "it is stored once a second"
+    commit = Commit("t", 0, 60)
+    crew.engine.offsets.commit(KEY, [commit], OffsetRule.FREE)
+    crew.engine.coordinator.committed(KEY, [commit])
+    a.owned[("t", 0)] = 55
+    crew.pass_time(6.0, a)
+    assert crew.committed("t", 0) == 60
+    a.owned[("t", 0)] = 61
+    crew.pass_time(6.0, a)
+    assert crew.committed("t", 0) == 61
 
 
 def test_positions_of_another_generation_are_ignored() -> None:
