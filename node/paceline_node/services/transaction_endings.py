@@ -39,6 +39,7 @@ from paceline.errors import (
     DuplicateSequence,
     ErrorCode,
     InvalidProducerEpoch,
+    NotCoordinator,
     NotLeader,
     OutOfOrderSequence,
     PacelineError,
@@ -159,24 +160,23 @@ class TransactionEndings:
                 # Every write of the engine is news, and those under way may be many: the end of
                 # each of them is news again.
                 is_new = engine is not None and engine.ending_count > len(self._under_way)
-                decided = engine.endings() if engine is not None and is_new else []
-                if engine is not None:
-                    self._line_up(engine, decided)
-                for key in decided:
+                if engine is not None and is_new:
+                    self._line_up(engine)
+                for key in engine.endings() if engine is not None and is_new else ():
                     if key not in self._under_way:
                         self._under_way.add(key)
                         nursery.start_soon(self._finish, key)
                 await news.wait()
 
-    def _line_up(self, engine: TransactionEngine, decided: Iterable[TransactionKey]) -> None:
-        """All that are ``decided``, for the partitions that they have records for."""
+    def _line_up(self, engine: TransactionEngine) -> None:
+        """All that are decided, for the partitions that they have records for."""
         store = engine.store
 
         def places(key: TransactionKey) -> set[TopicPartition]:
             staged = store.staged_in(key) if store.transactions[key].commits else ()
             return {TopicPartition(each.topic, each.partition) for each in staged}
 
-        self._turns.line_up(self._led_epoch(), decided, store.transactions, places)
+        self._turns.line_up(self._led_epoch(), store.prepared, store.transactions, places)
 
     def _led_epoch(self) -> LeaderEpoch:
         """That of the coordinator's partition, if it is led here; else -1."""
@@ -214,7 +214,7 @@ class TransactionEndings:
         if coordinator_epoch < 0 or engine is None:
             return False
         if not self._turns.knows(key, ending.serial, coordinator_epoch):
-            self._line_up(engine, engine.endings())
+            self._line_up(engine)
         await self._at("transaction.prepared")
         image = await self._store.wait_offset(ending.metadata_offset, _WORK_S)
         where = _still_there(image, ending.partitions)
@@ -271,6 +271,8 @@ class TransactionEndings:
 
         async def once(left: Sequence[TopicPartition]) -> dict[TopicPartition, PacelineError]:
             nonlocal had_staged
+            if unstored and self._led_epoch() != coordinator_epoch:
+                raise NotCoordinator(f"{key}: coordinated anew, whose turn it is may have changed")
             pass_over_deleted()
             refusals: dict[TopicPartition, PacelineError] = {
                 where: ConcurrentTransactions(f"{where}: another one's records come first")

@@ -120,6 +120,9 @@ class Nodes:
 class Agreeing:
     """The machines; what is asked of them is so."""
 
+    def replica(self, number: int) -> Any:
+        return SimpleNamespace(led_epoch=1)
+
     async def perform(self, *_: object, **__: object) -> None:
         await trio.lowlevel.checkpoint()
 
@@ -129,9 +132,6 @@ class Deciding(Agreeing):
 
     def __init__(self, ending: Ending) -> None:
         self._ending = ending
-
-    def replica(self, number: int) -> Any:
-        return SimpleNamespace(led_epoch=1)
 
     def machines(self) -> Iterator[tuple[int, int, TransactionEngine]]:
         yield 0, 0, Desk().engine
@@ -206,12 +206,13 @@ class Leading:
 
     def __init__(self, engine: TransactionEngine) -> None:
         self._engine = engine
+        self.led_epoch = 1
 
     def machines(self) -> Iterator[tuple[int, int, TransactionEngine]]:
         yield 0, 0, self._engine
 
     def replica(self, number: int) -> Any:
-        return SimpleNamespace(led_epoch=1)
+        return self
 
     async def perform(
         self, number: int, scope: object, command: Callable[[TransactionEngine], Any], **_: object
@@ -222,6 +223,15 @@ class Leading:
 
 async def test_what_was_committed_first_is_stored_first(autojump_clock: object) -> None:
     """Though it waits longer for its next try than what was committed since."""
+    await check_order(coordinates_anew=False)
+
+
+async def test_who_coordinates_anew_keeps_the_order(autojump_clock: object) -> None:
+    """The leadership went away and came back while all were waiting."""
+    await check_order(coordinates_anew=True)
+
+
+async def check_order(*, coordinates_anew: bool) -> None:
     nodes, desk = Nodes(), Desk()
     order: list[int] = []
 
@@ -234,7 +244,8 @@ async def test_what_was_committed_first_is_stored_first(autojump_clock: object) 
     nodes.append_staged = append_staged  # type: ignore[method-assign]
     env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
     ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
-    ends.attach(cast(Any, Leading(desk.engine)), cast(Any, nodes))
+    leading = Leading(desk.engine)
+    ends.attach(cast(Any, leading), cast(Any, nodes))
     decided: list[int] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(ends.run)
@@ -247,6 +258,10 @@ async def test_what_was_committed_first_is_stored_first(autojump_clock: object) 
             ends.changed()
             await trio.sleep(0.7)
         await trio.sleep(0.08)  # the first one has just tried again
+        if coordinates_anew:
+            leading.led_epoch = 3
+            ends.changed()
+            await trio.testing.wait_all_tasks_blocked()
         nodes.refuses = False
         await trio.sleep(3)
         nursery.cancel_scope.cancel()
