@@ -23,11 +23,10 @@ the order of the decisions. The steps have names, at which a test may kill the p
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
 
@@ -48,14 +47,15 @@ from paceline.errors import (
 )
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer import transactions as wire
-from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.machine import EVERYTHING
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.services.lanes import Lanes
+from paceline_node.services.marked_places import MarkedPlaces
 from paceline_node.services.staged_batches import staged_batches
 from paceline_node.services.staged_turns import StagedTurns
+from paceline_node.services.still_there import still_there
 from paceline_node.services.transaction_partners import TransactionPartners
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
@@ -69,7 +69,6 @@ _LAST_PAUSE_S = 1.0
 _SAY_AFTER = 8
 """Rounds after which it is worth a line in the log that something cannot be told."""
 _SLOW_S = 0.05
-_ANY: Mapping[str, UUID] = MappingProxyType({})
 R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
 
@@ -86,6 +85,7 @@ class TransactionEndings:
         self._lanes = Lanes()
         self._turns = StagedTurns()
         self._overtaken: set[TransactionKey] = set()
+        self._marked = MarkedPlaces()
         self._news = trio.Event()
         self._log = structlog.get_logger(component="transactions")
         self.committed = 0
@@ -173,7 +173,7 @@ class TransactionEndings:
         store = engine.store
 
         def places(key: TransactionKey) -> set[TopicPartition]:
-            staged = store.staged_in(key) if store.transactions[key].commits else ()
+            staged = store.unstored_in(key) if store.transactions[key].commits else ()
             return {TopicPartition(each.topic, each.partition) for each in staged}
 
         self._turns.line_up(self._led_epoch(), store.prepared, store.transactions, places)
@@ -203,6 +203,7 @@ class TransactionEndings:
             if engine is None or key not in engine.store.prepared:  # its next one may be, by now
                 self._turns.drop(key)
             self._overtaken.discard(key)
+            self._marked.drop(key)
             self.changed()  # there may be more to end by now
 
     async def _attempt(self, key: TransactionKey) -> bool:
@@ -217,21 +218,24 @@ class TransactionEndings:
             self._line_up(engine)
         await self._at("transaction.prepared")
         image = await self._store.wait_offset(ending.metadata_offset, _WORK_S)
-        where = _still_there(image, ending.partitions)
-        async with trio.open_nursery() as nursery:
-            errors: list[PacelineError] = []
+        where = still_there(image, ending.partitions)
+        errors: list[PacelineError] = []
+        async with trio.open_nursery() as noting:
+            noting.start_soon(self._marked.keep_noted, ending, self._perform)
+            async with trio.open_nursery() as nursery:
 
-            async def tell(work: Callable[[], Awaitable[None]], step: str) -> None:
-                try:
-                    await work()
-                    await self._at(step)
-                except PacelineError as error:
-                    errors.append(error)
-                    nursery.cancel_scope.cancel()
+                async def tell(work: Callable[[], Awaitable[None]], step: str) -> None:
+                    try:
+                        await work()
+                        await self._at(step)
+                    except PacelineError as error:
+                        errors.append(error)
+                        nursery.cancel_scope.cancel()
 
-            marking = partial(self._mark, ending, where, coordinator_epoch)
-            nursery.start_soon(tell, marking, "transaction.marked")
-            nursery.start_soon(tell, partial(self._settle, ending), "transaction.settled")
+                marking = partial(self._mark, ending, where, coordinator_epoch)
+                nursery.start_soon(tell, marking, "transaction.marked")
+                nursery.start_soon(tell, partial(self._settle, ending), "transaction.settled")
+            noting.cancel_scope.cancel()
         if errors:
             raise errors[0].with_traceback(None)
         overtaken = key in self._overtaken
@@ -265,7 +269,7 @@ class TransactionEndings:
         had_staged = bool(unstored)
 
         def pass_over_deleted() -> None:
-            for gone in unstored.keys() - set(_still_there(self._store.image, unstored, meant)):
+            for gone in unstored.keys() - set(still_there(self._store.image, unstored, meant)):
                 del unstored[gone]
                 self._turns.stored(key, gone)
 
@@ -288,7 +292,7 @@ class TransactionEndings:
             ready = [where for where in left if where not in unstored]
             async with self._lanes.enter(len(ready)):
                 refusals |= await self._mark_once(ending, ready, coordinator_epoch)
-            return {where: refusals[where] for where in _still_there(self._store.image, refusals)}
+            return {where: refusals[where] for where in still_there(self._store.image, refusals)}
 
         turn = partial(self._turns.wait_turn, key)
         await self._until_told(ending, list(partitions), once, turn)
@@ -438,11 +442,13 @@ class TransactionEndings:
         done = {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH}
         if ending.set_back:
             done.add(ErrorCode.INVALID_TXN_STATE)  # ended otherwise, which is forgotten
-        return {
-            place: error_for(code, message)
-            for place, code, message in zip(where, written.errors, written.messages, strict=True)
-            if code not in done
-        }
+        refusals: dict[TopicPartition, PacelineError] = {}
+        for place, code, message in zip(where, written.errors, written.messages, strict=True):
+            if code in done:
+                self._marked.add(ending, place)
+            else:
+                refusals[place] = error_for(code, message)
+        return refusals
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -481,18 +487,3 @@ class TransactionEndings:
             return refusals
 
         await self._until_told(ending, list(held), once)
-
-
-def _still_there(
-    image: Image, partitions: Iterable[TopicPartition], meant: Mapping[str, UUID] = _ANY
-) -> list[TopicPartition]:
-    """Those of ``partitions`` that have not been deleted, with their topic, since; where a topic is
-    ``meant``, in that one."""
-    found = []
-    for where in partitions:
-        topic = image.find_topic(where.topic)
-        if topic is None or where.partition not in topic.partitions:
-            continue
-        if meant.get(where.topic, topic.topic_id) == topic.topic_id:
-            found.append(where)
-    return found

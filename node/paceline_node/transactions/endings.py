@@ -17,6 +17,7 @@ from paceline_node.transactions.records import (
     State,
     TopicPartition,
     Transaction,
+    marked_entry,
     staged_entry,
     transaction_entry,
 )
@@ -27,7 +28,8 @@ NOBODY = ProducerIdentity(-1, -1)
 
 class Ending(NamedTuple):
     """What is left to do for a prepared transaction, in this order: append ``staged`` (commits
-    only), a marker to each of ``partitions``, then the groups' offsets."""
+    only), a marker to each of ``partitions``, then the groups' offsets. Partitions that are noted
+    as marked are left out."""
 
     key: TransactionKey
     serial: int
@@ -111,14 +113,16 @@ def completion(
 
 
 def dropped_staging(store: TransactionStore, key: TransactionKey) -> Iterator[Entry]:
-    """Forget everything that is staged under ``key``."""
+    """Forget everything that is staged under ``key``, and where it was stored."""
     for serial, number in sorted(store.staged.get(key, {})):
         yield staged_entry(key, serial, number, None)
+    if key in store.marked:
+        yield marked_entry(key, None)
 
 
 def left_staging(store: TransactionStore) -> Iterator[TransactionKey]:
     """Ids with nothing but records of transactions that are over staged."""
-    for key in list(store.staged):
+    for key in [*store.staged, *(store.marked.keys() - store.staged.keys())]:
         found = store.transactions.get(key)
         if found is None or not (found.state is State.ONGOING or found.state.is_prepared):
             yield key
@@ -141,7 +145,7 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
     found = store.transactions.get(key)
     if found is None or not found.state.is_prepared:
         return None
-    staged = tuple(store.staged_in(key)) if found.commits else ()
+    staged = tuple(store.unstored_in(key)) if found.commits else ()
     partitions = {*found.partitions, *(TopicPartition(s.topic, s.partition) for s in staged)}
     return Ending(
         key,
@@ -149,7 +153,7 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
         found.identity,
         found.commits,
         staged,
-        tuple(sorted(partitions)),
+        tuple(sorted(partitions - store.marked_in(key))),
         found.groups,
         found.offsets if found.commits else (),
         found.metadata_offset,

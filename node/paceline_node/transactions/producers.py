@@ -7,7 +7,7 @@ with every end (``bumps``), and the partition's leader asks here before the firs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,9 +33,11 @@ from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity
 from paceline_node.transactions.records import (
     GroupRef,
     KnownTopic,
+    Marked,
     State,
     TopicPartition,
     Transaction,
+    marked_entry,
 )
 
 SET_BACK = "an unclean election set the transaction log back"
@@ -297,6 +299,20 @@ class ProducerTransactions:
             self._decide(key, found, commits=True)
             return
         self._decide(key, found, commits=False, fences=True, reason=reason)
+
+    def note_marked(
+        self, key: TransactionKey, who: ProducerIdentity, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """All that was staged for ``partitions`` in the decided transaction of ``who``, and its
+        marker, is committed there: whoever coordinates next has nothing to store in them. Nothing
+        is written when that is known, or the transaction complete. Raises what writing raises."""
+        found = self._context.find(key)
+        if found is None or not found.state.is_prepared or found.identity != who:
+            return
+        known = self._context.store.marked_in(key)
+        wanted = known.union(partitions)
+        if len(wanted) > len(known):
+            self._context.write(marked_entry(key, Marked(*who, tuple(sorted(wanted)))))
 
     def complete(self, key: TransactionKey, serial: int, *, overtaken: bool = False) -> None:
         """Everybody has been told how transaction ``serial`` ends. ``overtaken``: a log knows a

@@ -12,10 +12,11 @@ Key, big-endian; ``str`` is u16 length and UTF-8::
     kind 2  a sink: which batch it committed last, which run may write
     kind 3  a record staged in transaction ``serial`` of an id, appended only at commit
     kind 4  of a family (the name is empty): where the epochs of its new ids begin
+    kind 5  of an id: where its decided transaction needs nothing stored any more
 
-Value: u8 version (1), then the fields of :class:`Transaction`, :class:`Sink` or :class:`Staged` as
-a msgpack array, which grows at the end only. No value (null) forgets the key. A reader passes over
-kinds it does not know, and refuses versions it does not know.
+Value: u8 version (1), then the fields of :class:`Transaction`, :class:`Sink`, :class:`Staged`,
+:class:`Floor` or :class:`Marked` as a msgpack array, which grows at the end only. No value (null)
+forgets the key. A reader passes over kinds it does not know, and refuses versions it does not know.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Kind(enum.IntEnum):
     SINK = 2
     STAGED = 3
     FLOOR = 4
+    MARKED = 5
 
 
 class State(enum.IntEnum):
@@ -238,11 +240,29 @@ class FloorKey(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Marked(Message):
+    """The partitions that have all that was staged for them in a decided transaction, and its
+    marker, committed. It is that of this identity, which no other one has."""
+
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+
+class MarkedKey(NamedTuple):
+    transaction: TransactionKey
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A decoded record; ``value`` None forgets ``key``."""
 
-    key: TransactionKey | SinkKey | StagedKey | FloorKey
-    value: Transaction | Sink | Staged | Floor | None
+    key: TransactionKey | SinkKey | StagedKey | FloorKey | MarkedKey
+    value: Transaction | Sink | Staged | Floor | Marked | None
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -267,6 +287,11 @@ def staged_entry(key: TransactionKey, serial: int, number: int, value: Staged | 
 def floor_entry(family: Family, wire_epoch: int) -> Entry:
     """Where the epochs of new ids begin."""
     return Entry(_head(Kind.FLOOR, family.value, ""), _value(Floor(wire_epoch)))
+
+
+def marked_entry(key: TransactionKey, value: Marked | None) -> Entry:
+    """Where the id's decided transaction is stored and marked, or that it does not matter."""
+    return Entry(_head(Kind.MARKED, key.family.value, key.name), _value(value))
 
 
 def _head(kind: Kind, family: str, name: str) -> bytes:
@@ -313,6 +338,9 @@ def decode(entry: Entry) -> Change | None:
         case Kind.FLOOR:
             of_family, _ = _transaction_key(key)
             return Change(FloorKey(of_family.family), _read(Floor, entry.value))
+        case Kind.MARKED:
+            name, _ = _transaction_key(key)
+            return Change(MarkedKey(name), _read(Marked, entry.value))
         case _:
             return None
 

@@ -12,11 +12,14 @@ from paceline_node.transactions.records import (
     Change,
     Floor,
     FloorKey,
+    Marked,
+    MarkedKey,
     Sink,
     SinkKey,
     Staged,
     StagedKey,
     State,
+    TopicPartition,
     Transaction,
     decode,
 )
@@ -43,6 +46,7 @@ class TransactionStore:
         self.staged_bytes: dict[TransactionKey, int] = {}
         self.sequences: dict[TransactionKey, set[tuple[int, int]]] = {}
         """Of each id: serial and client's number of what is staged."""
+        self.marked: dict[TransactionKey, Marked] = {}
         self.ongoing: dict[TransactionKey, None] = {}
         self._began: list[tuple[int, str, str]] = []  # sorted: when each ongoing one began, its key
         self.states: Counter[tuple[Family, State]] = Counter()
@@ -68,6 +72,11 @@ class TransactionStore:
                 self._change_sink(sink, value)
             case Change(FloorKey(family), Floor() as value):
                 self.floors[family] = value.wire_epoch
+            case Change(MarkedKey(name), value):
+                assert value is None or isinstance(value, Marked)
+                self.marked.pop(name, None)
+                if value is not None:
+                    self.marked[name] = value
             case Change(StagedKey() as key, value):
                 assert value is None or isinstance(value, Staged)
                 self._change_staged(key, value)
@@ -171,6 +180,7 @@ class TransactionStore:
         self.staged.clear()
         self.staged_bytes.clear()
         self.sequences.clear()
+        self.marked.clear()
         self.ongoing.clear()
         self._began.clear()
         self.states.clear()
@@ -191,6 +201,20 @@ class TransactionStore:
             return []
         of_id = self.staged.get(key, {})
         return [each for (serial, _), each in sorted(of_id.items()) if serial == found.serial]
+
+    def marked_in(self, key: TransactionKey) -> frozenset[TopicPartition]:
+        """Where the id's decided transaction has all that was staged, and its marker."""
+        found, marked = self.transactions.get(key), self.marked.get(key)
+        if found is None or marked is None or found.identity != marked.identity:
+            return frozenset()
+        return frozenset(marked.partitions) if found.state.is_prepared else frozenset()
+
+    def unstored_in(self, key: TransactionKey) -> list[Staged]:
+        """What is staged in the id's present transaction where it is not marked, in order."""
+        staged, marked = self.staged_in(key), self.marked_in(key)
+        if not marked:
+            return staged
+        return [each for each in staged if TopicPartition(each.topic, each.partition) not in marked]
 
 
 def named_count(found: Transaction | None) -> int:

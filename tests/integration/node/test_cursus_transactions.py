@@ -437,3 +437,35 @@ async def test_a_partition_without_a_leader_holds_up_no_other_and_no_group(
             assert "committed" in await status_without(reader, "committing")
             assert payloads(await reader.read("CONSUME topic=t partition=1 offset=0")) == [b"m"]
         assert sorted(dead.stored) == [0, 1, 2]
+
+
+async def test_what_a_partition_stored_and_forgot_is_not_stored_again(tmp_path: Path) -> None:
+    """Another partition had no leader, and the next coordinator stored it a second time."""
+    flags = {**ONE, "log.producer_ttl_ms": "1000", "log.producer_check_ms": "100"}
+    async with cluster(tmp_path, 1, flags) as nodes:
+        async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
+            await client.create("topic=t partitions=3")
+            await client.ok("INIT_PRODUCER_ID transactional_id=x")
+            who = await begin(client)
+            for partition in range(2):
+                line = f"TXN_PUBLISH {who} topic=t partition={partition} seqNum={partition + 1}"
+                await client.ok(f"{line} message=m")
+            broker = nodes.up[0].node.broker
+            assert broker is not None
+            dead = Unreachable(broker.transactions.partners, 1)
+            stored = broker.replicas.table.get("t", 0)
+            assert stored is not None
+            await client.send(f"END_TXN {who} result=commit".encode())
+            with trio.fail_after(60):
+                await dead.refused.wait()
+                while stored.log_end_offset < 2:  # noqa: ASYNC110  the record and its marker
+                    await trio.sleep(0.02)
+                while len(stored.log.producers):  # noqa: ASYNC110  no event tells
+                    await trio.sleep(0.05)
+            await nodes.crash(0)
+        await nodes.start(0)
+        async with CursusClient(nodes.up[0].addresses["cursus"]) as client:
+            assert "committed" in await status_without(client, "committing")
+            for partition in range(2):
+                found = await client.read(f"CONSUME topic=t partition={partition} offset=0")
+                assert payloads(found) == [b"m"]

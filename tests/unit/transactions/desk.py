@@ -111,6 +111,7 @@ class Desk:
             assert other.store.oldest_began_ms == self.engine.store.oldest_began_ms
             assert _sets(other.store.of_producer) == _sets(self.engine.store.of_producer)
             assert other.store.floors == self.engine.store.floors
+            assert other.store.marked == self.engine.store.marked
             assert other.store.open_count == self.engine.store.open_count
             assert other.store.of_sink == self.engine.store.of_sink
             assert other.store.idle == self.engine.store.idle
