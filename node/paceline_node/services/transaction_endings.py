@@ -28,7 +28,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TypeVar
-from uuid import UUID
 
 import structlog
 import trio
@@ -348,11 +347,8 @@ class TransactionEndings:
         async def store(where: TopicPartition) -> None:
             try:
                 batches = staged_batches(ending.staged, where, ending.identity)
-                topic_id = ending.topic_ids.get(where.topic)
                 for batch in islice(batches, unstored[where], None):
-                    await self._append_batch(
-                        where, batch, coordinator_epoch, topic_id, set_back=ending.set_back
-                    )
+                    await self._append_batch(ending, where, batch, coordinator_epoch)
                     unstored[where] += 1
                 del unstored[where]
                 self._turns.stored(ending.key, where)
@@ -369,12 +365,10 @@ class TransactionEndings:
 
     async def _append_batch(
         self,
+        ending: Ending,
         where: TopicPartition,
         batch: bytearray,
         coordinator_epoch: LeaderEpoch,
-        topic_id: UUID | None,
-        *,
-        set_back: bool,
     ) -> None:
         """One batch committed in its partition. Raises PacelineError."""
         known = self._store.image.partition(where.topic, where.partition)
@@ -386,11 +380,12 @@ class TransactionEndings:
             known.leader_epoch,
             coordinator_epoch,
             int(_WORK_S * 1000),
-            topic_id,
+            ending.topic_ids.get(where.topic),
+            ending.began_ms if ending.may_be_forgotten else -1,
         )
         # Stored, and so long ago that the log forgot where; or before the coordinator forgot that.
-        stored = (DuplicateSequence, InvalidProducerEpoch) if set_back else (DuplicateSequence,)
-        with suppress(*stored):
+        forgotten = (InvalidProducerEpoch,) if ending.set_back else ()
+        with suppress(DuplicateSequence, *forgotten):
             await self.partners.append_staged(known.leader, order, batch)
 
     async def _mark_once(

@@ -46,6 +46,7 @@ from paceline_node.replication.partition import ProduceResult
 from paceline_node.replication.table import PartitionTable
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
+from paceline_node.services.forgotten_writers import ForgottenWriters
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import (
@@ -82,6 +83,7 @@ class TransactionPartners:
         self._node_id = node_id
         self._store = store
         self._links = links
+        self._forgotten = ForgottenWriters(env)
         self._table = table
         self._transactions = transactions
         self.groups = groups
@@ -411,6 +413,8 @@ class TransactionPartners:
         if order.topic_id not in (None, found.topic_id):
             raise NotLeader(f"{order.topic}/{order.partition}: another topic has the name now")
         headers = [header for _, header in iter_batches(batches)]
+        if order.began_ms >= 0:
+            await self._forgotten.check(found, headers[0], order.began_ms)
         # The coordinator itself asks: nobody else has to confirm the transaction.
         ticket = found.gate.ticket(
             headers[0].producer_id, headers[0].producer_epoch, begins_at_0=True

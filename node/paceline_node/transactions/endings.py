@@ -44,6 +44,9 @@ class Ending(NamedTuple):
     set_back: bool = False
     """It may have been told everywhere before, and others of the id after it: that is forgotten. A
     log that refuses it then knows better."""
+    may_be_forgotten: bool = False
+    """It may have been told in partitions that have forgotten its producer since."""
+    began_ms: int = -1
 
     @property
     def topic_ids(self) -> dict[str, UUID]:
@@ -158,4 +161,5 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
         found.offsets if found.commits else (),
         found.metadata_offset,
         found.topics,
+        began_ms=found.began_ms,
     )

@@ -134,7 +134,9 @@ class OffsetsStaged(Message):
 class AppendStaged(Message):
     """Append a committed transaction's staged batches, which are the payload, to a partition that
     the receiver leads, of the topic ``topic_id`` if that is known. Repeated it is recognised by the
-    batches' sequences."""
+    batches' sequences. ``began_ms`` (-1: not said) is when the transaction began, by the wall
+    clock, if it may have ended here so long ago that its producer is forgotten: then the log is to
+    tell."""
 
     topic: str
     partition: int
@@ -142,6 +144,7 @@ class AppendStaged(Message):
     coordinator_epoch: LeaderEpoch
     timeout_ms: int
     topic_id: UUID | None = None
+    began_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

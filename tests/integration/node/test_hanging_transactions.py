@@ -2,24 +2,80 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 import trio
 
 from paceline.client import connect
-from paceline.errors import InvalidProducerEpoch
+from paceline.errors import DuplicateSequence, InvalidProducerEpoch, NotEnoughReplicas
 from paceline.types import LeaderEpoch, NodeId
-from paceline.wire.peer.transactions import AppendStaged
+from paceline.wire.peer.transactions import AppendStaged, MarkedPartition, WriteMarkers
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.pending import PendingOffsets
+from paceline_node.services import forgotten_writers
 from paceline_node.services.staged_batches import staged_batches
 from paceline_node.transactions.keys import ProducerIdentity
 from paceline_node.transactions.records import Staged, TopicPartition
 from tests.integration.client.test_transactional import ONE, seen
 from tests.integration.node.nodes import lone_node
+
+
+async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when an unclean election has a transaction that was complete long ago told once more."""
+    flags = {**ONE, "log.producer_check_ms": "100", "log.producer_ttl_ms": "1000"}
+    async with lone_node(tmp_path, flags) as node, connect(node.native) as client:
+        await client.admin.create_topic("out", partitions=1)
+        broker = node.node.broker
+        with trio.fail_after(60):
+            while (partition := broker.replicas.table.get("out", 0)) is None:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        partners = broker.transactions.partners
+        epoch = LeaderEpoch(partition.replica.leader_epoch)
+        began_ms = int(time.time() * 1000)
+
+        async def store(producer_id: int, value: bytes) -> None:
+            who = ProducerIdentity(producer_id, 3)
+            staged = [Staged("out", 0, -1, began_ms, None, value)]
+            (batch,) = staged_batches(staged, TopicPartition("out", 0), who)
+            order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000, None, began_ms)
+            await partners.append_staged(NodeId(0), order, batch)
+
+        async def mark(producer_id: int) -> None:
+            there = (MarkedPartition("out", 0, epoch),)
+            order = WriteMarkers(producer_id, 3, 1, True, LeaderEpoch(0), 30_000, there)
+            assert (await partners.write_markers(NodeId(0), order)).errors == (0,)
+
+        await store(10**9, b"once")
+        await mark(10**9)
+        with trio.fail_after(60):
+            while len(partition.log.producers):  # noqa: ASYNC110  no event tells
+                await trio.sleep(0.05)
+        with pytest.raises(DuplicateSequence, match="epoch 3 at offset 0, which was forgotten"):
+            await store(10**9, b"once")
+        await store(10**9 + 1, b"another's")
+        await mark(10**9 + 1)
+        assert await seen(client, "out") == [b"another's", b"once"]
+
+        # A batch with each request: the next one goes on behind it.
+        monkeypatch.setattr(forgotten_writers, "_PATIENCE_S", 0.0)
+        monkeypatch.setattr(forgotten_writers, "_PIECE_BYTES", 1)
+        refused = 0
+        for _ in range(100):
+            try:
+                await store(10**9 + 2, b"a third one's")
+            except NotEnoughReplicas:
+                refused += 1
+            else:
+                break
+        assert refused >= 4, "two batches and their markers"
+        await mark(10**9 + 2)
+        assert await seen(client, "out") == [b"a third one's", b"another's", b"once"]
 
 
 async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:

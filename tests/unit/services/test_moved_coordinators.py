@@ -9,7 +9,7 @@ from uuid import UUID
 
 import trio
 
-from paceline.errors import NotLeader
+from paceline.errors import DuplicateSequence, NotLeader
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import read_header
 from paceline.wire.end_marker import is_end_marker
@@ -42,6 +42,7 @@ class Cluster:
         self.places = {P0: Place(0, ""), P1: Place(1, "")}
         self.leaders = {P0: 1, P1: -1}
         self.sent: list[TopicPartition] = []
+        self.began_ms: list[int] = []
         self.groups_answer = True
         self.image = self
 
@@ -96,7 +97,12 @@ class Cluster:
         await trio.lowlevel.checkpoint()
         where = TopicPartition(order.topic, order.partition)
         self.sent.append(where)
+        self.began_ms.append(order.began_ms)
         place, header = self.places[where], read_header(batch)
+        if order.began_ms >= 0 and place.table.producer(header.producer_id) is None:
+            for _, data in place.batches:
+                if read_header(data).producer_id == header.producer_id:
+                    raise DuplicateSequence("forgotten")
         ticket = place.gate.ticket(header.producer_id, header.producer_epoch, begins_at_0=True)
         ticket.confirm(order.coordinator_epoch)
         place.produce(batch, ticket)
@@ -210,3 +216,30 @@ async def test_a_transaction_that_nothing_holds_up_is_not_noted(autojump_clock: 
     await cluster.coordinate(5)
     completion, dropped = cluster.desk.batches[before:]
     assert (len(completion), len(dropped)) == (1, 2)
+
+
+async def test_nothing_is_stored_twice_that_nobody_had_noted_yet(autojump_clock: object) -> None:
+    """A coordinator was lost at once, and there was no other one for a long time."""
+    cluster = Cluster()
+    cluster.decide(record(P0, 1), record(P1, 2))
+    await cluster.coordinate(0.5)
+    assert not cluster.desk.engine.store.marked
+    cluster.forget_producers(P0)
+    cluster.desk.time += 60
+    cluster.leaders[P1] = 1
+    await cluster.coordinate(5)
+    assert not cluster.desk.engine.store.prepared
+    assert [cluster.values(where) for where in (P0, P1)] == [[b"v1"], [b"v2"]]
+
+
+async def test_a_log_is_asked_where_the_coordinator_was_set_back(autojump_clock: object) -> None:
+    """Only there may everybody have been told so long ago that partitions have forgotten it."""
+    cluster = Cluster()
+    cluster.decide(record(P0, 1), record(P1, 2))
+    began_ms = cluster.desk.engine.store.transactions[KEY].began_ms
+    decided = len(cluster.desk.batches)
+    cluster.leaders[P1] = 1
+    await cluster.coordinate(5)
+    cluster.desk.set_back(decided)
+    await cluster.coordinate(5)
+    assert cluster.began_ms == [-1, -1, began_ms, began_ms]
