@@ -175,11 +175,14 @@ class _SharedConsumer(Consumer):
     def __next__(self) -> ConsumedRecord:
         self._drop_moved()
         self._shared.asking.count += 1
-        return super().__next__()
+        record = super().__next__()
+        at = TopicPartition(record.topic, record.partition)
+        self._shared.note(at, record.offset + 1, self._moves)
+        return record
 
     async def _take_batch(self) -> ConsumedBatch | None:
         batch = await super()._take_batch()
-        self._moves = self._shared.moves  # nothing can have moved since it was taken
+        self._moves = self._shared.taken_after
         return batch
 
     def _drop_moved(self) -> None:
@@ -197,6 +200,18 @@ class _SharedConsumer(Consumer):
     def _positions(self, inner: trio_consumer.Consumer) -> dict[TopicPartition, int]:
         self._drop_moved()
         return super()._positions(inner)
+
+    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """As :meth:`paceline.client.GroupConsumer.commit`."""
+
+        async def commit() -> None:
+            reached = self._positions(self._shared)
+            if offsets is None:
+                await self._shared.commit_reached(reached, reached)
+            else:
+                await self._shared.commit_named(offsets, reached)
+
+        self._loop.call(commit)
 
     def committed(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -226,25 +241,11 @@ class GroupConsumer(_SharedConsumer):
         """As :attr:`paceline.client.GroupConsumer.member`."""
         return self._member.member
 
-    def __next__(self) -> ConsumedRecord:
-        record = super().__next__()
-        self._member.note(TopicPartition(record.topic, record.partition), self._moves)
-        return record
-
     def rewind(self) -> None:
         """As :meth:`paceline.client.GroupConsumer.rewind`."""
         self._loop.call(self._member.rewind)
         self._batch = None
         self._records = iter(())
-
-    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """As :meth:`paceline.client.GroupConsumer.commit`."""
-
-        async def commit() -> None:
-            reached = self._positions(self._member) if offsets is None else offsets
-            await self._member.commit(reached)
-
-        self._loop.call(commit)
 
 
 class CoordinatedConsumer(_SharedConsumer):
@@ -262,12 +263,3 @@ class CoordinatedConsumer(_SharedConsumer):
     @property
     def generation(self) -> int:
         return self._driven.generation
-
-    def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """As :meth:`paceline.client.CoordinatedConsumer.commit`."""
-
-        async def commit() -> None:
-            reached = self._positions(self._driven) if offsets is None else offsets
-            await self._driven.commit(reached)
-
-        self._loop.call(commit)

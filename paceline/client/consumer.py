@@ -149,7 +149,7 @@ class Consumer:
                     return record
                 reader.position = self._reading_end
             self._reading = None
-            batch = await self.next_batch()
+            batch = await self._next_batch()
             if batch is None:
                 raise StopAsyncIteration
             self._begin(batch)
@@ -178,6 +178,9 @@ class Consumer:
 
         Waits while there is none. Cancelling loses nothing.
         """
+        return await self._next_batch()
+
+    async def _next_batch(self) -> ConsumedBatch | None:
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             self._arrival = trio.Event()

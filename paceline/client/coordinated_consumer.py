@@ -109,24 +109,6 @@ class CoordinatedConsumer(SharedConsumer):
 
     # --- committing -------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Offsets | None = None) -> None:
-        """Have the coordinator keep how far this consumer is: everything handed out, the record in
-        hand included, or ``offsets`` (the next ones to read) of assigned partitions.
-
-        Raises IllegalGeneration or UnknownMember when the partitions were moved, and ConnectionLost
-        without a coordinator: what was not committed will be read again.
-        """
-        if offsets is None:
-            self._progress.hand_back()
-            offsets = self._progress.uncommitted()
-        foreign = [str(at) for at in offsets if at not in self._readers]
-        if foreign:
-            raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
-        self._progress.say(offsets)
-        unknown = await self._commit(offsets)
-        if unknown:
-            await self._commit_known({at: offsets[at] for at in unknown})
-
     async def _commit(self, offsets: Offsets, moves: int | None = None) -> list[TopicPartition]:
         if not offsets:
             return []
@@ -172,7 +154,7 @@ class CoordinatedConsumer(SharedConsumer):
                 elif part.error_code:
                     refusal = refusal or error_for(part.error_code, f"committing {at}")
                 else:
-                    self._progress.committed({at: offsets[at]})
+                    self._kept(at, offsets[at])
         if refusal is not None:
             raise refusal
         return unknown
@@ -203,6 +185,8 @@ class CoordinatedConsumer(SharedConsumer):
         elif partitions:
             await self._listener.revoked(partitions)
         done = self._progress.done()
+        if self._commits_itself and not lost:
+            self._claims.keep(done)  # by the answer to the Stop
         self._end()
         return done
 

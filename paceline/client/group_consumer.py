@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
-from paceline.client.consumed import ConsumedBatch, ConsumedRecord
+from paceline.client.consumed import ConsumedBatch
 from paceline.client.coordinator import Coordinator
 from paceline.client.fetcher import OutOfRange
 from paceline.client.group_settings import GroupSettings, RebalanceListener
@@ -117,27 +117,8 @@ class GroupConsumer(SharedConsumer):
 
     # --- committing -------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Offsets | None = None) -> None:
-        """Have the group's coordinator keep how far this consumer is: everything handed out, the
-        record in hand included, or ``offsets`` (the next ones to read) of assigned partitions.
-
-        Raises IllegalGeneration, UnknownMember or RebalanceInProgress when the partitions are being
-        moved: nothing is committed then, and they will be read again from the last commit. What was
-        reached in a topic that no longer exists counts for nothing, and nor does anything else
-        suffer; it takes 10 s until a topic counts as one.
-        """
-        if offsets is None:
-            self._progress.hand_back()
-            self._pass_over()
-            offsets = self._progress.uncommitted()
-        else:
-            foreign = [str(at) for at in offsets if at not in self._readers]
-            if foreign:
-                raise IllegalGeneration(f"{', '.join(foreign)}: not assigned to this consumer")
-            self._progress.say(offsets)
-        unknown = await self._commit(offsets)
-        if unknown:
-            await self._commit_known({at: offsets[at] for at in unknown})
+    async def _store(self, offsets: Offsets) -> None:
+        await super()._store(offsets)
         self._hands.sent(offsets)
 
     @property
@@ -165,12 +146,13 @@ class GroupConsumer(SharedConsumer):
 
     def offsets_sent(self, offsets: Offsets) -> None:
         self._hands.sent(offsets)
+        self._claims.keep(offsets)
 
     def offsets_refused(self, offsets: Offsets) -> None:
         self._hands.refused(offsets)
 
-    def note(self, at: TopicPartition, moves: int) -> None:
-        """A record that was taken after so many ``moves`` is handed out."""
+    def note(self, at: TopicPartition, end: int, moves: int) -> None:
+        super().note(at, end, moves)
         self._hands.take(at, moves)
 
     async def rewind(self) -> None:
@@ -188,7 +170,12 @@ class GroupConsumer(SharedConsumer):
             self._go_back(committed)
             await self._starts.settled(START_S)
         else:
-            self._hands.drop_all()  # whatever is assigned now begins there anyway
+            self._let_go()  # whatever is assigned now begins there anyway
+
+    def _let_go(self) -> None:
+        """The program drops all that it has in hand."""
+        self._hands.drop_all()
+        self._claims.let_go_of_all()
 
     def _go_back(self, committed: Mapping[TopicPartition, int | None]) -> None:
         places = {
@@ -198,11 +185,11 @@ class GroupConsumer(SharedConsumer):
         }
         self._check_begin(places)
         unstable = [at for at in self._readers if at not in committed]
-        self._hands.drop_all()
+        self._let_go()
         for at, place in places.items():
             if place is not None:
                 self._readers[at].seek(place)
-                self._progress.move(at, place)
+                self._moved(at, place)
         anew: list[TopicPartition] = [at for at, place in places.items() if place is None]
         self._unread([*anew, *unstable])
         self._begin_known(dict.fromkeys(anew))
@@ -210,17 +197,11 @@ class GroupConsumer(SharedConsumer):
             self._begin_later(unstable)
         self._fetcher.wake()
 
-    async def __anext__(self) -> ConsumedRecord:
-        """The next record; the one before counts as done. Never ends."""
-        record = await super().__anext__()
-        self.note(TopicPartition(record.topic, record.partition), self.moves)
-        return record
-
     def _take(self) -> ConsumedBatch | None:
         batch = super()._take()
         if batch is not None:
             self._taken_as = self._now()
-            self.note(batch.at, self.moves)
+            self._hands.take(batch.at, self.moves)
         return batch
 
     def _put_off(self, at: TopicPartition) -> None:
@@ -294,7 +275,7 @@ class GroupConsumer(SharedConsumer):
                 elif result.error:
                     refusal = refusal or error_for(result.error, f"committing {at}")
                 else:
-                    self._progress.committed({at: offsets[at]})
+                    self._kept(at, offsets[at])
             if refusal is not None:
                 raise refusal
             return unknown

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import trio
 
 from paceline.client.asking import Asking
+from paceline.client.claims import Claims
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinator import Coordinator
@@ -21,9 +22,12 @@ from paceline.client.settings import ConsumerSettings
 from paceline.client.starts import Specs, Starts
 from paceline.errors import (
     ErrorCode,
+    IllegalGeneration,
     InvalidRequest,
     OffsetOutOfRange,
     PacelineError,
+    RebalanceInProgress,
+    UnknownMember,
     UnknownTopicOrPartition,
     UnstableOffsetCommit,
     error_for,
@@ -73,6 +77,9 @@ class SharedConsumer(Consumer):
         self._backoff = backoff
         self._timeout_s = timeout_s
         self._progress = Progress()
+        self._claims = Claims()
+        self.taken_after = 0
+        """The moves before the last batch was taken."""
         self._moving = True
         self._handed_back = trio.Event()
         self._nursery: trio.Nursery | None = None
@@ -118,17 +125,33 @@ class SharedConsumer(Consumer):
             except BaseException:
                 self._progress.drop()
                 raise
-        self._progress.hand_out(TopicPartition(record.topic, record.partition), record.offset + 1)
+        at, end = TopicPartition(record.topic, record.partition), record.offset + 1
+        self._progress.hand_out(at, end)
+        self.note(at, end, self.moves)
         return record
 
     async def next_batch(self) -> ConsumedBatch | None:
         """The next batch; the one before, or the last record, counts as done."""
         self._hand_back()
         with self.asking:
-            batch = await super().next_batch()
+            batch = await self._next_batch()
         if batch is not None:
             self._progress.hand_out(batch.at, batch.end_offset)
+            self.note(batch.at, batch.end_offset, self.taken_after)
         return batch
+
+    def note(self, at: TopicPartition, end: int, moves: int) -> None:
+        """The program is handed what ends before offset ``end``, and was taken after so many
+        ``moves``."""
+        if moves == self.moves:
+            self._claims.take(at, end)
+        else:
+            self._claims.take_late(at, end)
+
+    def _begin(self, batch: ConsumedBatch) -> None:
+        has_moved = self.taken_after != self.moves  # before its first record was out
+        if not has_moved and batch.at in self._readers:
+            super()._begin(batch)
 
     def is_stuck(self) -> bool:
         """Whether the program has asked for nothing for too long."""
@@ -143,6 +166,7 @@ class SharedConsumer(Consumer):
             self._put_off(at)
         batch = None if self._moving else super()._take()
         if batch is not None:  # at once: others commit what is done while this is on its way
+            self.taken_after = self.moves
             self._progress.hand_out(batch.at, batch.end_offset)
         return batch
 
@@ -165,10 +189,17 @@ class SharedConsumer(Consumer):
         if at in self._starts.waiting:
             offsets = await self._look_up({at: to})
             if self._starts.forget(at):
+                self._claims.let_go([at])
                 self._begin_where(at, offsets[at])
                 return
         await super().seek(at, to)
-        self._progress.move(at, self.position(at))
+        self._moved(at, self.position(at))
+
+    def _moved(self, at: TopicPartition, offset: int) -> None:
+        """The program goes on at ``offset``, and lets go of what it has."""
+        self._progress.move(at, offset)
+        self._claims.let_go([at])
+        self._claims.begin({at: offset})
 
     def pause(self, *partitions: TopicPartition) -> None:
         """As :meth:`Consumer.pause`, also of those that have not begun yet; until they move."""
@@ -193,6 +224,7 @@ class SharedConsumer(Consumer):
     ) -> None:
         """These, none of which is assigned, are read from now on."""
         self._progress.begin(starts, are_committed=are_committed)
+        self._claims.begin(starts)
         self._read_from(starts, {})
         for at in starts:
             self._topic_ids.setdefault(at.topic, self._topic_id(at.topic))
@@ -273,7 +305,7 @@ class SharedConsumer(Consumer):
             self._unkept.pop(at, None)
             if at not in unknown and self._starts.forget(at):
                 self._begin_where(at, offset)
-                self._progress.committed({at: offset})
+                self._kept(at, offset)
         again = [at for at in unknown if at in self._starts.waiting]
         if again:
             self._begin_later(again)
@@ -333,12 +365,15 @@ class SharedConsumer(Consumer):
 
     def _unread(self, partitions: Iterable[TopicPartition]) -> None:
         """These have yet to begin again."""
-        super().unassign(partitions)
-        self._progress.end(partitions)
+        gone = list(partitions)
+        self._claims.end({at: self.position(at) for at in gone})
+        super().unassign(gone)
+        self._progress.end(gone)
 
     def _end(self) -> None:
         """Nothing is read any longer."""
         self.moves += 1
+        self._claims.give_up(self.positions())
         self._starts.clear()
         self._unkept.clear()
         self._paused.clear()
@@ -358,6 +393,66 @@ class SharedConsumer(Consumer):
                 await self._handed_back.wait()
 
     # --- offsets ----------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Have the group keep how far this consumer is: everything handed out, the record in hand
+        included, or ``offsets`` (the next ones to read) of assigned partitions.
+
+        Raises IllegalGeneration, UnknownMember or RebalanceInProgress when the partitions are being
+        moved: nothing is committed then, and they will be read again from the last commit.
+        IllegalGeneration also where something was handed out, and its partition given up before it
+        was committed; without ``offsets`` all else is committed then, until something is taken anew
+        it is raised again. So it is for an offset in ``offsets`` that was reached before the
+        partition was given up, though it has come back: nothing is committed then; the program may
+        seek there and commit it on purpose. A coordinated consumer raises ConnectionLost without a
+        coordinator. What was reached in a topic that no longer exists counts for nothing, and
+        nor does anything else suffer; it takes 10 s until a topic counts as one.
+        """
+        if offsets is None:
+            self._progress.hand_back()
+            self._pass_over()
+            await self.commit_reached(self._progress.uncommitted(), self.positions())
+        else:
+            await self.commit_named(offsets, self.positions())
+
+    async def commit_reached(self, reached: Offsets, positions: Offsets) -> None:
+        """:meth:`commit` without offsets: ``reached`` is all that can be committed, ``positions``
+        are those of the next records."""
+        owed = self._claims.owed(positions)
+        self._progress.say(reached)
+        await self._store(reached)
+        self._refuse(owed, "given up before what was taken of it was committed")
+
+    async def commit_named(self, offsets: Offsets, positions: Offsets) -> None:
+        """:meth:`commit` with offsets; ``positions`` are those of the next records."""
+        self._refuse(
+            [at for at in offsets if at not in self._readers], "not assigned to this consumer"
+        )
+        stale = self._claims.stale(offsets, positions)
+        self._refuse(stale, "given up since that was taken; seek there to commit it on purpose")
+        self._progress.say(offsets)
+        await self._store(offsets)
+
+    def _refuse(self, partitions: Sequence[TopicPartition], why: str) -> None:
+        if partitions:
+            self._claims.tell(partitions)
+            named = ", ".join(map(str, sorted(partitions)))
+            raise IllegalGeneration(f"group {self.group}: {named}: {why}")
+
+    async def _store(self, offsets: Offsets) -> None:
+        """Commit what the program wants to be."""
+        try:
+            unknown = await self._commit(offsets)
+            if unknown:
+                await self._commit_known({at: offsets[at] for at in unknown})
+        except (IllegalGeneration, UnknownMember, RebalanceInProgress):
+            self._claims.tell(offsets)
+            raise
+
+    def _kept(self, at: TopicPartition, offset: int) -> None:
+        """The group has it."""
+        self._progress.committed({at: offset})
+        self._claims.keep({at: offset})
 
     async def _commit(self, offsets: Offsets, moves: int | None = None) -> list[TopicPartition]:
         """Those of ``offsets`` for which the coordinator knows no partition; the others are
