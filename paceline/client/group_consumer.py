@@ -303,6 +303,12 @@ class GroupConsumer(SharedConsumer):
     def owned(self) -> Sequence[TopicPartition]:
         return self.assignment
 
+    async def tell(self, topics: Sequence[str]) -> bytes | None:
+        return await self._newcomers.tell(topics) if self._reset is OutOfRange.LATEST else None
+
+    def hear(self, told: bytes | None) -> None:
+        self._newcomers.hear(told)
+
     async def take(self, partitions: Sequence[TopicPartition]) -> None:
         """Begin to read at the committed offsets. A partition whose beginning nobody can tell now
         begins later, and keeps none of the others waiting."""

@@ -31,7 +31,7 @@ from paceline.errors import (
     error_for,
 )
 from paceline.types import TopicPartition
-from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Partitions, Subscription
+from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import (
     NO_GENERATION,
@@ -62,6 +62,13 @@ class Owner(Protocol):
 
     def owned(self) -> Sequence[TopicPartition]:
         """What is read now."""
+
+    async def tell(self, topics: Sequence[str]) -> bytes | None:
+        """What this member, which leads, says to all who read some of these topics. Raises what
+        asking nodes raises."""
+
+    def hear(self, told: bytes | None) -> None:
+        """What the leader said, before what it has assigned is taken."""
 
     async def take(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these, and nothing else, from now on."""
@@ -234,8 +241,13 @@ class Membership:
         self.generation = joined.generation
         if leads and joined.keep_assignment:
             self._counts = await self._count_assigned(joined)
-        partitions = _assigned(synced.assignment)
-        return sorted(TopicPartition(t, p) for t, numbers in partitions.items() for p in numbers)
+        assigned = _assigned(synced.assignment)
+        self._owner.hear(assigned.user_data)
+        return sorted(
+            TopicPartition(topic, number)
+            for topic, numbers in assigned.partitions.items()
+            for number in numbers
+        )
 
     async def _ask_to_join(self) -> GroupJoined:
         settings = self._settings
@@ -265,8 +277,9 @@ class Membership:
         topics = sorted({topic for member in members for topic in member.topics})
         self._counts = await self._count(topics)
         found = Assignor(joined.protocol).assign(members, self._counts)
+        told = await self._owner.tell(topics)
         return tuple(
-            MemberAssignment(member, Assignment(_by_topic(partitions)).to_bytes())
+            MemberAssignment(member, Assignment(_by_topic(partitions), told).to_bytes())
             for member, partitions in found.items()
         )
 
@@ -386,12 +399,12 @@ def _views(joined: GroupJoined) -> list[MemberView]:
     return views
 
 
-def _assigned(assignment: bytes) -> Partitions:
+def _assigned(assignment: bytes) -> Assignment:
     """Nothing, where a leader's bytes are no assignment: the next leader may do better."""
     try:
-        return Assignment.from_bytes(assignment).partitions
+        return Assignment.from_bytes(assignment)
     except RemoteProtocolError:
-        return {}
+        return Assignment({})
 
 
 def _view(member: JoinedMember) -> MemberView:

@@ -1,9 +1,12 @@
 """Partitions that are newer than a group that reads from the end.
 
 Such a group begins once. What its topics get later, it reads from its start: partitions that are
-added, and topics that are made, or made anew. Two things tell what is newer:
+added, and topics that are made, or made anew. Three things tell what is newer:
 
 * What this consumer saw when it first looked, before it became a member.
+* What the group's leader, which is a member for longer, saw when it first looked, or when somebody
+  first wanted to read the topic. It tells the others with their assignments (user data, which
+  consumers of other kinds leave unread), and only of what is newer than the group.
 * What the group has committed of other partitions of the topic. An offset at which a partition
   began, and from which nobody has committed on, is committed with a note (the metadata of an
   offset) of how many partitions the topic had then: those behind them are newer. Any other offset
@@ -15,7 +18,9 @@ that another of them has not got round to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from paceline.client.coordinator import Coordinator
 from paceline.client.metadata import Metadata
@@ -26,6 +31,11 @@ from paceline.wire.native.groups import FetchOffsets, OffsetsFetched
 
 _NOTE = "began with "
 _DIGITS = 9
+_AGES = "paceline-ages"
+
+Age = tuple[TopicId | None, int]
+"""A topic, and how many of its partitions are as old as the group; None: there was none of its
+name."""
 
 
 class Newcomers:
@@ -35,7 +45,7 @@ class Newcomers:
         self._coordinator = coordinator
         self._metadata = metadata
         self._timeout_s = timeout_s
-        self._seen: dict[str, tuple[TopicId | None, int]] = {}
+        self._seen: dict[str, Age] = {}
         self._old: dict[str, int] = {}
 
     async def look(self, topics: Iterable[str]) -> None:
@@ -56,6 +66,26 @@ class Newcomers:
     def forget(self, name: str) -> None:
         """The topic that was seen is gone, whatever nodes say that have not heard of it."""
         self._seen[name] = (None, 0)
+
+    async def tell(self, topics: Iterable[str]) -> bytes | None:
+        """What a leader says to all who read some of these topics, or have read them. Raises as
+        :meth:`look`."""
+        names = sorted(topics)
+        await self.look(names)
+        return ages_told({name: self._seen[name] for name in names if self._has_newer(name)})
+
+    def _has_newer(self, name: str) -> bool:
+        view, seen = self._metadata.view, self._seen.get(name)
+        return seen is not None and seen[1] < max(1, view.partition_count(name))
+
+    def hear(self, told: bytes | None) -> None:
+        """What the leader said."""
+        for name, (topic, count) in ages_heard(told).items():
+            seen = self._seen.get(name)
+            if seen is not None and seen[0] == topic:
+                self._seen[name] = (topic, min(count, seen[1]))
+            elif seen is not None:
+                self.forget(name)
 
     async def specs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetSpec]:
         """LATEST for those that are as old as the group, EARLIEST for those that are newer. Raises
@@ -82,6 +112,26 @@ class Newcomers:
     def note(self, at: TopicPartition) -> str:
         """What is to be committed with the offset at which a partition begins."""
         return noted(self._old.get(at.topic, 0))
+
+
+def ages_told(ages: Mapping[str, Age]) -> bytes | None:
+    """User data of an assignment; None where there is nothing to tell."""
+    if not ages:
+        return None
+    said = {name: [topic and str(topic), count] for name, (topic, count) in ages.items()}
+    return json.dumps({_AGES: said}, separators=(",", ":")).encode()
+
+
+def ages_heard(told: bytes | None) -> dict[str, Age]:
+    """What :func:`ages_told` was given. Leaders of other kinds say nothing, or something else."""
+    try:
+        said = json.loads(told or b"{}")[_AGES]
+        return {
+            name: (topic and TopicId(UUID(topic)), max(0, int(count)))
+            for name, (topic, count) in said.items()
+        }
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return {}
 
 
 def noted(count: int) -> str:

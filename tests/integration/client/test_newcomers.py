@@ -4,7 +4,7 @@ they began stays where it was."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -25,9 +25,21 @@ AT = TopicPartition("t", 0)
 class Reader:
     """A member that reads from the end, until it is stopped; what it has read, and where it is."""
 
-    def __init__(self, client: Client, settings: GroupSettings = SETTINGS) -> None:
+    def __init__(
+        self,
+        client: Client,
+        settings: GroupSettings = SETTINGS,
+        *,
+        topics: Sequence[str] = ("t",),
+        works: trio.Event | None = None,
+    ) -> None:
         self._client = client
         self._settings = settings
+        self._topics = topics
+        self.works = trio.Event() if works is None else works
+        """It is at work on what it has read until then."""
+        if works is None:
+            self.works.set()
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self.consumer: GroupConsumer | None = None
@@ -35,11 +47,15 @@ class Reader:
 
     async def run(self) -> None:
         async with self._client.consumer(
-            "t", group="g", membership=self._settings, out_of_range=OutOfRange.LATEST
+            self._topics,
+            group="g",
+            membership=self._settings,
+            out_of_range=OutOfRange.LATEST,
         ) as self.consumer:
             with self._scope:
                 async for record in self.consumer:
                     self.seen.append((record.partition, record.value))
+                    await self.works.wait()
         self._ended.set()
 
     async def stop(self) -> None:
@@ -186,4 +202,67 @@ async def test_a_partition_that_another_member_has_not_begun_is_as_old_as_the_gr
             await write(client, "t", partition, 2)
         await until(lambda: len(one.seen + two.seen) == 6)
         assert sorted(one.seen + two.seen) == [(each, b"2") for each in range(6)]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("anew", [False, True])
+async def test_a_topic_that_came_before_a_member_did_is_new_to_its_group(
+    tmp_path: Path, anew: bool
+) -> None:
+    """The other one was there before it, and is at work on a record: the group has no offset of the
+    topic when the member joins."""
+    async with (
+        lone_node(tmp_path, FLAGS) as node,
+        connect(node.native) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await make(client, 1)
+        if anew:
+            await client.admin.create_topic("u", partitions=2, replication_factor=1)
+        first = Reader(client, topics=("t", "u"), works=trio.Event())
+        nursery.start_soon(first.run)
+        begun = 3 if anew else 1
+        await until(lambda: first.consumer is not None and len(first.consumer.positions()) == begun)
+        await write(client, "t", 0, 9)
+        await until(lambda: bool(first.seen))
+        if anew:
+            await client.admin.delete_topic("u")
+        await client.admin.create_topic("u", partitions=2, replication_factor=1)
+        for partition in (0, 1):
+            await write(client, "u", partition, 1, 2, 3)
+        second = Reader(client, topics=("t", "u"))
+        nursery.start_soon(second.run)
+
+        def of_u(*readers: Reader) -> list[tuple[int, bytes | None]]:
+            return sorted(each for reader in readers for each in reader.seen if each[1] != b"9")
+
+        await until(lambda: len(of_u(second)) == 3)
+        first.works.set()
+        await until(lambda: len(of_u(first, second)) == 6)
+        assert of_u(first, second) == [
+            (partition, b"%d" % value) for partition in (0, 1) for value in (1, 2, 3)
+        ]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_topic_that_only_a_newer_member_reads_is_as_old_as_that(tmp_path: Path) -> None:
+    """Others of its group do not read it, however long they have been there."""
+    async with (
+        lone_node(tmp_path, FLAGS) as node,
+        connect(node.native) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await make(client, 1)
+        first = Reader(client)
+        nursery.start_soon(first.run)
+        await until(first.reads(0))
+        await client.admin.create_topic("u", partitions=1, replication_factor=1)
+        await write(client, "u", 0, 1, 2)
+        second = Reader(client, topics=("t", "u"))
+        nursery.start_soon(second.run)
+        at = TopicPartition("u", 0)
+        await until(lambda: second.consumer is not None and at in second.consumer.positions())
+        await write(client, "u", 0, 3)
+        await until(lambda: bool(second.seen))
+        assert second.seen == [(0, b"3")]
         nursery.cancel_scope.cancel()
