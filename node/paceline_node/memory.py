@@ -1,9 +1,10 @@
 """One account of the memory that a node holds on behalf of its clients.
 
 What is held is charged where it is held and released when it is given up: bytes of messages that
-have not arrived whole, requests at work, answers that nobody has taken. What a client merely
-announces is charged nothing. Each connection has a :class:`Holding`; holdings are summed up by the
-client's address, by listener, and for the node.
+have not arrived whole, requests at work, answers that nobody has taken, the places that a
+coordinator keeps for the consumer behind the connection. What a client merely announces is charged
+nothing. Each connection has a :class:`Holding`; holdings are summed up by the client's address, by
+listener, and for the node.
 
 When memory is short, whoever holds least is disturbed last. Above half of the limit a connection
 that holds more than its share (the half, divided by the addresses that hold anything, and the

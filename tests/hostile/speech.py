@@ -8,7 +8,14 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tests.hostile import speech_http2, speech_kafka, speech_native, speech_segment, speech_text
+from tests.hostile import (
+    speech_coordinator,
+    speech_http2,
+    speech_kafka,
+    speech_native,
+    speech_segment,
+    speech_text,
+)
 
 Talk = Callable[[random.Random], Iterator[bytes]]
 
@@ -78,6 +85,15 @@ SPEECHES = (
         lambda: (60 << 20).to_bytes(4, "big") + b"\0\0\0\7" + bytes(59 << 20),
         ((64 << 20).to_bytes(4, "big"), b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0"),
         bombs=speech_kafka.bombs,
+    ),
+    Speech(
+        "coordinator",
+        "coordinator",
+        speech_coordinator.cheap,
+        speech_coordinator.costly,
+        speech_coordinator.begun,
+        speech_coordinator.LIES,
+        bombs=speech_coordinator.bombs,
     ),
     Speech(
         "native",

@@ -62,7 +62,7 @@ class Dialogue:
         to read has nothing to stop."""
         if isinstance(consumer.next, StartRequest):
             consumer.next = None
-            consumer.owned.clear()
+            consumer.own(set())
             return
         self._ask_next(
             room,

@@ -230,7 +230,7 @@ class CoordinatorGroups:
             consumer.generation = room.plan.generation
         self._dialogue.answered(room, consumer, body)
         if asked is Ask.STOP:
-            consumer.owned.clear()
+            consumer.own(set())
         if asked is not Ask.PING:
             self._rounds.go_on(room)
         self._look_at(room)

@@ -63,6 +63,9 @@ class Channel(Protocol):
     def may_read(self, topic: str) -> bool:
         """Whether the consumer may read, and so hear of, a topic."""
 
+    def owns(self, partitions: int) -> None:
+        """Its coordinator keeps where the consumer is in so many partitions."""
+
 
 @message(frozen=True, slots=True)
 class Streams(Message):
@@ -137,6 +140,11 @@ class Consumer:
     @property
     def is_versioned(self) -> bool:
         return self.wants.version > 0
+
+    def own(self, partitions: set[TopicPartition]) -> None:
+        """It reads these from now on, and no others."""
+        self.owned = partitions
+        self.channel.owns(len(partitions))
 
 
 class Share(NamedTuple):

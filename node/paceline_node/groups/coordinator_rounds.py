@@ -304,7 +304,7 @@ class Rounds:
             room.returned.pop(name, None)
             if consumer is not plan.consumers[name]:
                 continue
-            consumer.owned = {share.at for share in shares}
+            consumer.own({share.at for share in shares})
             for at in consumer.owned:
                 if beginnings[at].offset >= 0:
                     room.positions[at] = beginnings[at].offset

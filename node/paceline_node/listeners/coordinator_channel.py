@@ -23,6 +23,9 @@ from paceline_node.peers.transport import Transport
 
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 _CHUNK_BYTES = 512
+_PARTITION_BYTES = 512
+"""What the coordinator keeps for each partition that a consumer reads: its place in the plan, the
+position, the offset committed."""
 _LAST_WORD_S = 1.0
 _STALL_S = 10.0
 
@@ -49,6 +52,8 @@ class ConsumerChannel:
         self._may_read = may_read
         self._answered = answered
         self._share = share
+        self._owned = Portion(share.holding)
+        self._untaken = Portion(share.holding)
         self._frames = FrameReader(
             transport,
             share,
@@ -88,6 +93,9 @@ class ConsumerChannel:
     def may_read(self, topic: str) -> bool:
         return self._may_read(topic)
 
+    def owns(self, partitions: int) -> None:
+        self._owned.set(partitions * _PARTITION_BYTES)
+
     def _send(self, frame: bytearray) -> None:
         sent = 0
         if self._is_open and not self._unsent:
@@ -98,6 +106,7 @@ class ConsumerChannel:
                 return
         if sent < len(frame):
             self._unsent.append(memoryview(frame)[sent:])
+            self._untaken.set(self._untaken.held_bytes + len(frame))
             self._rest.cancel("there is something to send")
 
     # --- its own ----------------------------------------------------------------------------------
@@ -125,8 +134,10 @@ class ConsumerChannel:
 
     async def _send_rest(self) -> None:
         chunks, self._unsent = self._unsent, []
+        held = self._untaken.held_bytes
         with trio.fail_after(_STALL_S):
             await self._transport.send(chunks)
+        self._untaken.give(held)
 
     def _take(self, frame: memoryview) -> None:
         asked = self._asked

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 import trio
 
-from paceline.wire.coordinator.codec import Ask
+from paceline.wire.coordinator.codec import Ask, read_header, read_request
 from paceline.wire.coordinator.messages import RegisterRequest, TopicCount
 from tests.hostile.slices import nobody_holds_the_loop
+from tests.integration.hostile.test_memory import MIB, SMALL, held_bytes
 from tests.integration.node.consumer import ScriptedConsumer, registration
 from tests.integration.node.kafka_client import KafkaClient
-from tests.integration.node.nodes import HANG_S, V1Client
-from tests.integration.node.test_coordinator import make_topic, node_with, produce
+from tests.integration.node.nodes import HANG_S, V1Client, lone_node
+from tests.integration.node.test_coordinator import coordinates, make_topic, node_with, produce
+from tests.integration.node.test_metrics import scrape
 
 _RNG = random.Random(9)
 TOPICS = ["".join(_RNG.choices("ab", k=240)) for _ in range(16)]
@@ -26,9 +28,9 @@ MANY_STREAMS = [".*"] * 100
 CROWDS = {"slow": SLOW, "streams": MANY_STREAMS}
 
 
-def crowd_of_one(name: str, pattern: str) -> RegisterRequest:
+def crowd_of_one(name: str, pattern: str, group: str = "crowd") -> RegisterRequest:
     return RegisterRequest(
-        group_id="crowd",
+        group_id=group,
         consumer_id=name,
         auto_commit=1,
         auto_offset_rest="smallest",
@@ -72,3 +74,42 @@ async def test_patterns_of_a_crowd(tmp_path: Path, kind: str) -> None:
                 while not owned.keys() >= {(topic, 0) for topic in TOPICS}:  # noqa: ASYNC110
                     await trio.sleep(0.02)
                 nursery.cancel_scope.cancel("judged")
+
+
+async def obey(consumer: ScriptedConsumer) -> None:
+    """Answer all that the coordinator asks until it closes the channel."""
+    while (frame := await consumer.read_frame()) is not None:
+        header, start = read_header(memoryview(frame))
+        await consumer.answer(header, read_request(header, memoryview(frame), start))
+
+
+async def stays(consumer: ScriptedConsumer) -> None:
+    await obey(consumer)
+    raise AssertionError("an honest consumer was closed")
+
+
+async def test_positions_of_strangers_share_the_account_of_memory(tmp_path: Path) -> None:
+    """80 bytes make a coordinator keep where a group of its own is in all partitions that there
+    are: 100 of them held 50 MiB that nobody counted."""
+    async with lone_node(tmp_path, SMALL) as node, AsyncExitStack() as stack:
+        address, http = node.addresses["coordinator"], node.addresses["http"]
+        async with KafkaClient(address) as client:
+            await make_topic(client, "orders", 1)
+            await produce(client, "orders", 0, 1)
+            await make_topic(client, "wide", 1_000)
+        await coordinates(node)
+        honest = await stack.enter_async_context(ScriptedConsumer(address))
+        await honest.register(registration("a", "orders", group="honest"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stays, honest)
+            for number in range(100):
+                consumer = await stack.enter_async_context(ScriptedConsumer(address))
+                told = await consumer.register(crowd_of_one("c", "wide", f"g{number}"))
+                assert told is not None
+                nursery.start_soon(obey, consumer)
+            with trio.fail_after(2 * HANG_S):
+                while (await scrape(http)).total("clients_ended_total") < 20:
+                    assert await held_bytes(http) <= 36 * MIB  # with those that are being ended
+                    await trio.sleep(0.05)
+            assert honest.positions == {("orders", 0): 0}
+            nursery.cancel_scope.cancel("judged")

@@ -61,6 +61,9 @@ class Consumer:
     def may_read(self, topic: str) -> bool:
         return topic in TOPICS
 
+    def owns(self, partitions: int) -> None:
+        assert partitions <= len(TOPICS) * PARTITIONS
+
     def answer(self) -> None:
         asked, self.asked = self.asked, None
         body = None

@@ -41,6 +41,8 @@ class Fake:
     generation: int = -1
     hidden: frozenset[str] = frozenset()
     told: Registered | None = None
+    charged: int = 0
+    """Of how many partitions the coordinator keeps the position."""
     heard_at: float = 0.0
     """When it was asked something, or registered."""
 
@@ -58,6 +60,9 @@ class Fake:
 
     def may_read(self, topic: str) -> bool:
         return topic not in self.hidden
+
+    def owns(self, partitions: int) -> None:
+        self.charged = partitions
 
     # --- the consumer's side ----------------------------------------------------------------------
 
@@ -78,6 +83,7 @@ class Fake:
                 self.owned = {
                     (each.topic, each.partition): each.offset for each in asked.partitions
                 }
+                assert self.charged == len(self.owned)
         else:
             body = PositionsResponse(generation=self.generation, positions=self.positions())
             if isinstance(asked, StopRequest):
