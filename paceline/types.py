@@ -81,6 +81,8 @@ class TopicPartition:
 
 
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+TOPIC_NAMES = "1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
+"""What may name a topic, in words."""
 
 
 def is_valid_topic_name(name: str) -> bool:

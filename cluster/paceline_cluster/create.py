@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import shutil
+import tomllib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ from paceline_node.storage.disk import RealDisk
 
 MARKER = ".creating"
 SECRET_BYTES = 32
+SHOW_SETTINGS = "'paceline node settings' shows all settings and their bounds"
 KEPT = frozenset({state.NODE_CONFIG_FILE, state.NODE_LOG_FILE, state.CLUSTER_KEY_FILE, "LOCK"})
 """Files of a node's directory that formatting it anew leaves alone."""
 
@@ -98,7 +101,9 @@ def voter_count(nodes: int, wanted: int | None) -> int:
 
 async def create(directory: Path, spec: ClusterSpec) -> ClusterState:
     """Make the directory and everything in it. Raises Refused when something else is there,
-    BadSetting naming every setting that is wrong."""
+    BadSetting naming every setting that is wrong, before anything is made."""
+    for plan in spec.nodes:
+        _check(directory, plan, spec)
     _begin(directory)
     key = directory / state.CLUSTER_KEY_FILE
     state.write_file(key, secrets.token_hex(SECRET_BYTES) + "\n", mode=0o600)
@@ -129,18 +134,51 @@ def finish(directory: Path) -> None:
     (directory / MARKER).unlink(missing_ok=True)
 
 
+def _check(directory: Path, plan: NodePlan, spec: ClusterSpec) -> None:
+    """What the node would make of the file that it is to get. Raises BadSetting."""
+    text = node_config.text(plan, _folder(directory, plan), spec.nodes, _voters_setting(spec))
+    _load(spec.settings, planned=tomllib.loads(text))
+
+
+def _folder(directory: Path, plan: NodePlan) -> Path:
+    return directory / f"node-{plan.id}"
+
+
 def _begin(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
+    if state.exists(directory):
+        where = shlex.quote(str(directory))
+        raise Refused(
+            f"{directory} holds a cluster already",
+            hint=f"choose another --dir; or 'paceline up --dir {where}' starts it, "
+            f"'paceline purge --dir {where}' removes it with all records",
+        )
     marker = directory / MARKER
-    if any(directory.iterdir()) and not marker.exists():
-        raise Refused(f"{directory} is not empty and holds no cluster; choose another --dir")
-    marker.touch()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()) and not marker.exists():
+            raise Refused(
+                f"{directory} is not empty and holds no cluster", hint="choose another --dir"
+            )
+        marker.touch()
+    except OSError as error:
+        raise Refused(
+            f"no cluster can be made in {directory} ({_reason(directory, error)})",
+            hint="choose another --dir",
+        ) from None
     for left in directory.glob("node-*"):
         shutil.rmtree(left)
 
 
+def _reason(directory: Path, error: OSError) -> str:
+    """What is in the way, and where, as a person looks for it."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        file = next(each for each in (directory, *directory.parents) if each.exists())
+        return f"{file} is a file"
+    return f"{error.filename}: {(error.strerror or str(error)).lower()}"
+
+
 def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry:
-    folder = directory / f"node-{plan.id}"
+    folder = _folder(directory, plan)
     folder.mkdir(mode=0o700)  # records and secrets: for nobody but who runs the node
     if plan.data_dir is not None:
         # The directory will be carried to another machine, so the secret travels in it.
@@ -151,10 +189,7 @@ def _write_node(directory: Path, plan: NodePlan, spec: ClusterSpec) -> NodeEntry
         dir=folder,
         listeners={name: f"{host}:{port}" for name, (host, port) in plan.listeners.items()},
     )
-    own = _voters_setting(spec)
-    state.write_file(entry.config_path, node_config.text(plan, folder, spec.nodes, own))
-    check_config(entry.config_path, spec.settings)
-    settings = {**own, **spec.settings}
+    settings = {**_voters_setting(spec), **spec.settings}
     state.write_file(entry.config_path, node_config.text(plan, folder, spec.nodes, settings))
     return entry
 
@@ -178,11 +213,20 @@ def _voters_setting(spec: ClusterSpec) -> dict[str, str]:
 def check_config(path: Path, settings: Mapping[str, str] | None = None) -> Settings:
     """What a node would make of its configuration file with the ``settings`` of a command line over
     it. Raises BadSetting with all problems, each with the place that its writer knows."""
-    flags = [f"{key}={value}" for key, value in (settings or {}).items()]
+    return _load(settings or {}, file=path)
+
+
+def _load(
+    settings: Mapping[str, str],
+    *,
+    file: Path | None = None,
+    planned: Mapping[str, Any] | None = None,
+) -> Settings:
+    flags = [f"{key}={value}" for key, value in settings.items()]
     try:
-        return load(file=path, environ=os.environ, flags=flags)
+        return load(file=file, planned=planned, environ=os.environ, flags=flags)
     except InvalidSettings as error:
-        raise BadSetting("; ".join(error.problems)) from None
+        raise BadSetting("; ".join(error.problems), hint=SHOW_SETTINGS) from None
 
 
 def change_settings(directory: Path, settings: Mapping[str, str]) -> ClusterState:

@@ -24,9 +24,18 @@ class Exit(enum.IntEnum):
 
 
 class ClusterError(Exception):
-    """Root of the launcher's errors; ``str(error)`` is one sentence that says what to do."""
+    """Root of the launcher's errors: what is wrong, and what to do about it where that is known.
+    ``str(error)`` is one sentence of both."""
 
     exit_code: ClassVar[Exit] = Exit.UNAVAILABLE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
 
 
 class NoSuchCluster(ClusterError):
@@ -59,6 +68,12 @@ class BadSetting(ClusterError):
 
 class NobodyThere(ClusterError):
     """Nothing takes connections at the cluster's addresses."""
+
+
+class OtherProtocol(ClusterError):
+    """What listens at the cluster's addresses speaks another protocol than the native one."""
+
+    exit_code = Exit.DATA
 
 
 class TooLate(ClusterError):

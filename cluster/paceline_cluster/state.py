@@ -20,6 +20,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,14 +106,19 @@ def load(directory: Path) -> ClusterState:
     path = directory / CLUSTER_FILE
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise NoSuchCluster(
-            f"there is no cluster in {directory} (no {CLUSTER_FILE}); start one with 'paceline up'"
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise _nothing_in(directory) from None
     try:
         return _from_json(json.loads(text))
     except (ValueError, TypeError, KeyError) as error:
         raise BadState(f"{path} cannot be understood: {error!r}") from None
+
+
+def _nothing_in(directory: Path) -> NoSuchCluster:
+    return NoSuchCluster(
+        f"there is no cluster in {directory} (no {CLUSTER_FILE})",
+        hint=f"'paceline up --dir {shlex.quote(str(directory))}' starts one there",
+    )
 
 
 def _from_json(data: Any) -> ClusterState:
@@ -153,7 +159,10 @@ def write_file(path: Path, text: str, *, mode: int = 0o644) -> None:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory's launcher lock; waits for another launcher to finish its change."""
+    """Hold the directory's launcher lock; waits for another launcher to finish its change. Raises
+    NoSuchCluster, and then leaves no file behind."""
+    if not exists(directory):
+        raise _nothing_in(directory)
     with open(directory / LOCK_FILE, "w", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -24,7 +24,7 @@ from paceline.errors import (
     Unreachable,
     error_for,
 )
-from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, TopicPartition
+from paceline.types import NO_EPOCH, NO_NODE, TOPIC_NAMES, LeaderEpoch, NodeId, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import (
     BrokerInfo,
@@ -332,4 +332,9 @@ class Metadata:
 def _missing(error: int) -> str:
     if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return "no such topic"
-    return f"error code {error}"
+    if error == ErrorCode.INVALID_TOPIC:
+        return f"no topic can have this name: expected {TOPIC_NAMES}"
+    try:
+        return ErrorCode(error).name.lower().replace("_", " ")
+    except ValueError:  # of a newer broker
+        return f"error code {error}"

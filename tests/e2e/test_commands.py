@@ -36,6 +36,27 @@ def test_cluster_file_and_status(shared_cluster: Cluster) -> None:
     assert status["under_replicated_partitions"] == 0
 
 
+@pytest.mark.parametrize(
+    ("listener", "protocol"),
+    [
+        ("v1", b"V1"),
+        ("http", b"HTTP"),
+        ("segment", b"the segment protocol"),
+        ("cursus", b"Cursus"),
+        ("coordinator", b"Kafka"),
+        ("pravega", b"HTTP/2, as a Pravega controller does"),
+    ],
+)
+def test_a_listener_that_is_not_native_is_named_by_what_it_speaks(
+    shared_cluster: Cluster, listener: str, protocol: bytes
+) -> None:
+    address = shared_cluster.state()["nodes"][0]["listeners"].get(listener)
+    if address is None:
+        pytest.skip(f"nodes have no {listener} listener here")
+    refused = shared_cluster.run("topic", "list", "--bootstrap", address, exit_code=65)
+    assert b" speaks " + protocol + b", not the native protocol\n" in refused.stderr
+
+
 def test_up_again_shows_the_running_cluster(shared_cluster: Cluster) -> None:
     before = shared_cluster.state()
     again = shared_cluster.run("up", "--detach", "--dir", str(shared_cluster.dir))

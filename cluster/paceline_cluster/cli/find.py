@@ -43,8 +43,8 @@ class ClusterRef:
         """The directory, for commands that act on this machine's processes and files."""
         if self.dir is None:
             raise Refused(
-                f"'{command}' acts on processes and files of this machine; name the cluster's "
-                "directory with --dir"
+                f"'{command}' acts on processes and files of this machine",
+                hint="name the cluster's directory with --dir",
             )
         return self.dir
 
@@ -79,8 +79,9 @@ def _named(
     if profile is not None:
         return profile.dir, ()
     raise NoSuchCluster(
-        f"no cluster is selected: start one with 'paceline up', or name one with --dir, "
-        f"--bootstrap or ${DIRECTORY_VARIABLE}"
+        "no cluster is selected",
+        hint="start one with 'paceline up', or name one with --dir, --bootstrap or "
+        f"${DIRECTORY_VARIABLE}",
     )
 
 

@@ -14,7 +14,7 @@ def limits(printer: Printer) -> None:
     """Show of what there may be how many by default, which setting changes that, what becomes of
     one more, and what makes room.
 
-    A node's own values: paceline-node --config FILE --print-config.
+    A node's own values: 'paceline node settings --config FILE'.
     """
     rows = list(counts.rows())
     data = [

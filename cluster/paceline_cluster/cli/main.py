@@ -6,6 +6,7 @@ completion stay quick.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -16,8 +17,14 @@ from typing import Any
 import click
 
 from paceline.errors import PacelineError
-from paceline_cluster.cli.exits import exit_code_for
-from paceline_cluster.cli.terminal import escaped
+from paceline_cluster.cli.failures import (
+    BUG,
+    INTERRUPTED,
+    Failure,
+    failure_of,
+    report,
+    usage_failure,
+)
 from paceline_cluster.errors import ClusterError, Exit
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -60,6 +67,15 @@ class CommandTable(click.Group):
         except BrokenPipeError:
             raise ReaderGone from None  # click would make it exit code 1
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            suggestion = f" Did you mean '{close[0]}'?" if close else ""
+            ctx.fail(f"No such command '{args[0]}'.{suggestion}")
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -91,48 +107,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller ('>&-'), who wants none of it
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        result = paceline.main(
-            args=None if arguments is None else list(arguments),
-            prog_name="paceline",
-            standalone_mode=False,
-        )
+        result = paceline.main(args=words, prog_name="paceline", standalone_mode=False)
     except click.exceptions.Exit as request:
         return request.exit_code
-    except click.Abort:
-        return _fail("interrupted", Exit.INTERRUPTED)
-    except click.UsageError as error:
-        error.show()
-        return Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return report(INTERRUPTED, words)
     except click.ClickException as error:
-        error.show()
-        return Exit.DATA
+        return report(usage_failure(error), words)
     except ReaderGone:
         # Not a failure. The interpreter would flush stdout once more at its end and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    except KeyboardInterrupt:
-        return _fail("interrupted", Exit.INTERRUPTED)
     except (ClusterError, PacelineError, OSError) as error:
-        return _fail(str(error), exit_code_for(error))
+        return report(failure_of(error), words)
     except BaseExceptionGroup as group:
-        return _fail_group(group)
+        return report(_first_known(group), words)
     except Exception:  # noqa: BLE001 - the edge of the process: a bug gets its exit code here
         traceback.print_exc()
-        return _fail("this is a bug in paceline; please report the lines above", Exit.BUG)
+        return report(BUG, words)
     return result if isinstance(result, int) else Exit.OK
 
 
-def _fail_group(group: BaseExceptionGroup[BaseException]) -> int:
-    """Report the first failure of several tasks that carries a meaning for the user."""
-    known = (ClusterError, PacelineError, OSError, KeyboardInterrupt)
+def _first_known(group: BaseExceptionGroup[BaseException]) -> Failure:
+    """The first failure of several tasks that carries a meaning for the user."""
     for error in _leaves(group):
         if isinstance(error, KeyboardInterrupt):
-            return _fail("interrupted", Exit.INTERRUPTED)
-        if isinstance(error, known):
-            return _fail(str(error), exit_code_for(error))
+            return INTERRUPTED
+        if isinstance(error, ClusterError | PacelineError | OSError):
+            return failure_of(error)
     traceback.print_exception(group)
-    return _fail("this is a bug in paceline; please report the lines above", Exit.BUG)
+    return BUG
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -141,12 +147,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield error
-
-
-def _fail(sentence: str, code: Exit) -> int:
-    shown = escaped(sentence) if sys.stderr.isatty() else sentence
-    print(f"paceline: {shown}", file=sys.stderr)  # noqa: T201 - the process edge
-    return code
 
 
 if __name__ == "__main__":

@@ -190,6 +190,20 @@ def run(config: Path, settings: tuple[str, ...]) -> None:
     os.execv(sys.executable, words)  # noqa: S606 - the node replaces this process
 
 
+@node.command("settings")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The settings of the node of this TOML file; otherwise the defaults.",
+)
+def settings_(config: Path | None) -> None:
+    """Print all settings of a node as TOML, each with its meaning, bounds and default."""
+    from paceline_node.settings import print_config
+
+    shown = None if config is None else create.check_config(config)
+    click.echo(print_config(shown), nl=False)
+
+
 @node.command("format")
 @click.option(
     "--config",

@@ -9,13 +9,17 @@ from typing import TypeVar
 import trio
 
 from paceline.client import Client, ClientSettings, connect
-from paceline.errors import Unreachable
-from paceline_cluster.cli.find import ClusterRef
-from paceline_cluster.errors import NobodyThere
+from paceline.client.scope import open_scope
+from paceline.errors import RemoteProtocolError, Unreachable
+from paceline_cluster.cli.find import Address, ClusterRef
+from paceline_cluster.errors import NobodyThere, OtherProtocol
+from paceline_cluster.foreign import protocol_at
 
 T = TypeVar("T")
 
 CLIENT_ID = "paceline-cli"
+SUSPICIOUS_S = 1.0
+"""How long the first contact may take before the addresses are asked what they are."""
 
 
 def with_client(ref: ClusterRef, work: Callable[[Client], Awaitable[T]]) -> T:
@@ -31,14 +35,43 @@ def with_client(ref: ClusterRef, work: Callable[[Client], Awaitable[T]]) -> T:
 @contextlib.asynccontextmanager
 async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
     """A client of the cluster. Raises NobodyThere when nothing takes connections at its addresses,
-    and as :func:`paceline.client.connect` does."""
+    OtherProtocol when what does is no node's native listener, and as
+    :func:`paceline.client.connect` does."""
     settings = ClientSettings(client_id=CLIENT_ID, first_contact_timeout_s=ref.connect_timeout_s)
-    async with contextlib.AsyncExitStack() as stack:
+    addresses = ref.bootstrap()
+    async with open_scope() as nursery, contextlib.AsyncExitStack() as stack:
+        suspecting = trio.CancelScope()
+        nursery.start_soon(_suspect, addresses, suspecting)
         try:
-            client = await stack.enter_async_context(connect(ref.bootstrap(), settings))
+            client = await stack.enter_async_context(connect(addresses, settings))
         except Unreachable as error:
             raise NobodyThere(
-                f"{error} (tried for {ref.connect_timeout_s:g} s): is the cluster up? "
-                "--connect-timeout waits longer for one that is starting"
+                f"{error} (tried for {ref.connect_timeout_s:g} s)",
+                hint="is the cluster up? --connect-timeout waits longer for one that is starting",
             ) from None
+        except RemoteProtocolError:
+            await _refuse_others(addresses)
+            raise
+        suspecting.cancel()
         yield client
+
+
+async def _suspect(addresses: tuple[Address, ...], scope: trio.CancelScope) -> None:
+    with scope:
+        await trio.sleep(SUSPICIOUS_S)
+        await _refuse_others(addresses)
+
+
+async def _refuse_others(addresses: tuple[Address, ...]) -> None:
+    """Raises OtherProtocol when every address speaks something else for sure."""
+    spoken = []
+    for address in addresses:
+        protocol = await protocol_at(address)
+        if protocol is None:
+            return
+        spoken.append(f"{address} speaks {protocol}")
+    raise OtherProtocol(
+        f"{'; '.join(spoken)}, not the native protocol",
+        hint="name a node's native listener, port 7400 by default; 'paceline status' shows those "
+        "of a cluster on this machine",
+    )

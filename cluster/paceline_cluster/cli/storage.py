@@ -10,16 +10,18 @@ from typing import Any
 import click
 import trio
 
-from paceline.types import Compression
+from paceline.types import Compression, is_internal_topic
 from paceline.wire.batch_header import COMPRESSION_MASK
 from paceline.wire.records import decode_records
 from paceline_cluster import state
 from paceline_cluster.cli.envelope import to_json_value
 from paceline_cluster.cli.find import Address, cluster_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
-from paceline_cluster.errors import Exit, NoSuchCluster
-from paceline_cluster.verification import SEGMENT_SUFFIX, verify_directories
+from paceline_cluster.errors import BadInput, Exit
+from paceline_cluster.verification import verify_directories
 from paceline_node.storage.disk import RealDisk
+from paceline_node.storage.layout import META, TOPICS
+from paceline_node.storage.segment import LOG_SUFFIX, parse_name
 from paceline_node.storage.verify import DumpedBatch, dump_segment
 
 _LOG_COLUMNS = ("path", "topic", "partition", "log_start_offset", "log_end_offset", "records")
@@ -86,14 +88,12 @@ def _table(columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Table:
 @click.option("--records", is_flag=True, help="The records of each batch too.")
 @output_option
 def dump(path: Path, records: bool, printer: Printer) -> int:
-    """Print the batches of a segment file, or of a partition's directory.
+    """Print the batches of a segment file, or of a partition's directory in a node's topics/.
 
     With --output json one JSON line a batch. Exit code 65 when a checksum does not hold or bytes
     are no batch.
     """
-    segments = sorted(path.glob(f"*{SEGMENT_SUFFIX}")) if path.is_dir() else [path]
-    if not segments:
-        raise NoSuchCluster(f"{path} holds no segment files (*{SEGMENT_SUFFIX})")
+    segments = segments_in(path) if path.is_dir() else [path]
     output = Dump(printer, records)
     for segment in segments:
         output.begin(segment)
@@ -102,6 +102,25 @@ def dump(path: Path, records: bool, printer: Printer) -> int:
             output.sound = False
             printer.say(f"{segment}: {stopped}")
     return Exit.OK if output.sound else Exit.DATA
+
+
+def segments_in(path: Path) -> list[Path]:
+    """The segment files of a partition's directory, oldest first. Raises BadInput, which says where
+    such a directory is when this is one above."""
+    found = sorted(each for each in path.iterdir() if parse_name(each.name) is not None)
+    if found:
+        return found
+    is_cluster = state.exists(path)
+    nodes = [entry.dir for entry in state.load(path).nodes] if is_cluster else [path]
+    if not is_cluster and not (path / META).is_file():
+        raise BadInput(f"{path} holds no segment files (20 digits and {LOG_SUFFIX})")
+    partitions = sorted(
+        (each for node in nodes for each in node.glob(f"{TOPICS}/*")),
+        key=lambda each: (is_internal_topic(each.name), each),
+    )
+    what = "cluster's directory" if is_cluster else "node's data directory"
+    where = f"such as {partitions[0]}" if partitions else "of which there is none yet"
+    raise BadInput(f"{path} is a {what}; name the directory of a partition, {where}")
 
 
 async def _dump(segment: Path, output: Dump) -> str | None:

@@ -146,9 +146,10 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
     count = DEFAULT_NODES if options.nodes is None else options.nodes
     chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
     async with chosen as plan:
-        _say_starting(printer, count, options.directory)
         spec = create.local_spec(plan, settings=options.settings, voters=options.voters)
-        yield await create.create(options.directory, spec)
+        made = await create.create(options.directory, spec)
+        _say_starting(printer, count, options.directory)
+        yield made
 
 
 def _existing(options: UpOptions, printer: Printer) -> ClusterState:
@@ -165,16 +166,18 @@ def _existing(options: UpOptions, printer: Printer) -> ClusterState:
     stopped = [
         entry for entry in current.nodes if launch.process_state(entry) is ProcessState.STOPPED
     ]
-    if not stopped:
-        printer.say(f"the cluster in {directory} runs already")
     changed = {**current.settings, **options.settings}
     if changed != current.settings:
+        for entry in current.nodes:
+            create.check_config(entry.config_path, options.settings)
         if len(stopped) < len(current.nodes):
             raise Refused(
                 f"the cluster in {directory} runs with other settings; stop it with 'paceline "
                 "down' and run 'up --set ...' again"
             )
         current = create.change_settings(directory, changed)
+    if not stopped:
+        printer.say(f"the cluster in {directory} runs already")
     needed = {entry.id: _port_numbers(entry.listeners) for entry in stopped}
     ports.require_free(needed, remedy="run 'paceline purge' and 'up' with other ports")
     if stopped:

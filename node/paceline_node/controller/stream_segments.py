@@ -15,7 +15,7 @@ from paceline.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from paceline.types import TopicId, is_valid_topic_name
+from paceline.types import TOPIC_NAMES, TopicId, is_valid_topic_name
 from paceline.wire.native.admin import Done
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline_node.controller import topics
@@ -55,7 +55,7 @@ def create_segment(request: CreateSegmentRequest, context: Context) -> Outcome:
 
 def _new_topic(request: CreateSegmentRequest, context: Context) -> TopicImage:
     if not is_valid_topic_name(request.topic):
-        raise InvalidTopic(f"topic {request.topic!r}: expected 1 to 249 of A-Z a-z 0-9 . _ -")
+        raise InvalidTopic(f"topic {request.topic!r}: expected {TOPIC_NAMES}")
     factor = context.settings.default_replication_factor
     if factor > len(context.image.brokers) > 1:
         factor = len(context.image.brokers)

@@ -17,6 +17,7 @@ from paceline.errors import (
 )
 from paceline.types import (
     NO_NODE,
+    TOPIC_NAMES,
     LeaderEpoch,
     NodeId,
     PartitionEpoch,
@@ -80,7 +81,7 @@ def create_topic(request: CreateTopic, context: Context) -> Outcome:
 
 def _check_name(request: CreateTopic) -> None:
     if not is_valid_topic_name(request.name):
-        raise InvalidTopic(f"topic {request.name!r}: expected 1 to 249 of A-Z a-z 0-9 . _ -")
+        raise InvalidTopic(f"topic {request.name!r}: expected {TOPIC_NAMES}")
     if is_internal_topic(request.name) and not request.internal:
         raise InvalidTopic(f"topic {request.name}: names that begin with __ are the broker's own")
     if request.kind not in KINDS:

@@ -24,7 +24,7 @@ class Admission:
         """Raises NotLeader or StorageFull; nothing is appended then."""
         self.check_session()
         if self.storage_full:
-            raise StorageFull("the disk is below its free-space floor (disk.min_free)")
+            raise StorageFull("the disk is below its free-space floor (disk.min_free_bytes)")
 
     def check_session(self) -> None:
         """Raises NotLeader without a session."""

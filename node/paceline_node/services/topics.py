@@ -11,7 +11,7 @@ from paceline.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
-from paceline.types import is_internal_topic, is_valid_topic_name
+from paceline.types import TOPIC_NAMES, is_internal_topic, is_valid_topic_name
 from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline_node.controller.client import ControllerClient
@@ -117,7 +117,7 @@ class TopicService:
             return topic
         self._access.topic(principal, Operation.CREATE, name)
         if not is_valid_topic_name(name):
-            raise InvalidTopic(f"{name!r}: expected 1 to 249 of A-Z a-z 0-9 . _ -, not . or ..")
+            raise InvalidTopic(f"{name!r}: expected {TOPIC_NAMES}")
         if is_internal_topic(name):
             raise PolicyViolation(f"{name!r}: names that begin with __ are the broker's own")
         if not self._auto_create:

@@ -22,6 +22,8 @@ from paceline_node.settings.fields import BadValue, Spec, convert, spec_of
 from paceline_node.settings.tree import Settings, Timing
 
 PREFIX = "PACELINE_"
+PLANNED = "for this cluster"
+"""Where a value comes from that no file holds yet."""
 
 
 class InvalidSettings(ConfigurationError):
@@ -64,14 +66,19 @@ def leaves() -> Iterator[Leaf]:
 def load(
     *,
     file: Path | None = None,
+    planned: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
     flags: Sequence[str] = (),
 ) -> Settings:
-    """The settings of a node. Raises InvalidSettings with everything that is wrong."""
+    """The settings of a node. Raises InvalidSettings with everything that is wrong.
+
+    ``planned`` is what a file would hold that is not written yet.
+    """
     problems: list[str] = []
     given: dict[str, Given] = {}
     known = {leaf.key: leaf for leaf in leaves()}
-    for key, entry in _everything(file, environ or {}, flags, problems):
+    beneath = _flat(planned or {}, PLANNED)
+    for key, entry in (*beneath, *_everything(file, environ or {}, flags, problems)):
         if key in known:
             given[key] = entry
         else:
@@ -130,13 +137,17 @@ def _from_file(file: Path, problems: list[str]) -> Iterator[tuple[str, Given]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(f"{file} is not TOML: {error}")
         return
+    yield from _flat(document, str(file))
+
+
+def _flat(document: Mapping[str, Any], source: str) -> Iterator[tuple[str, Given]]:
     for name, value in document.items():
         if not isinstance(value, dict):
-            yield name, Given(value, name, str(file))
+            yield name, Given(value, name, source)
             continue
         for inner, inner_value in value.items():
             key = f"{name}.{inner}"
-            yield key, Given(inner_value, key, str(file))
+            yield key, Given(inner_value, key, source)
 
 
 def _converted(
@@ -251,7 +262,9 @@ def _sources(keys: Sequence[str], given: Mapping[str, Given]) -> str:
 
 
 def _suggestion(key: str, known: Mapping[str, Leaf]) -> str:
-    close = difflib.get_close_matches(key, known, n=1)
+    close = difflib.get_close_matches(key, known, n=1) or [
+        each for each in known if each.rpartition(".")[2] == key.rpartition(".")[2]
+    ]
     return f", did you mean {close[0]}?" if close else ""
 
 

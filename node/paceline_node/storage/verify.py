@@ -343,7 +343,9 @@ class BatchCursor:
                 self._start = self._position
                 continue
             except CorruptMessage as error:
-                self.stopped = f"byte {self._position}: {error}"
+                # The header counts from the window's start, which nobody knows.
+                what = str(error).removeprefix(f"batch at byte {at}: ")
+                self.stopped = f"byte {self._position}: {what}"
                 return None
             position = self._position
             self._position += header.size_bytes

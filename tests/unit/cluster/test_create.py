@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from paceline_cluster import create, ports, state
-from paceline_cluster.errors import BadSetting, Refused
+from paceline_cluster.cli.storage import segments_in
+from paceline_cluster.errors import BadInput, BadSetting, Refused
 from paceline_node.storage import layout
 from paceline_node.storage.disk import RealDisk
 
@@ -70,9 +71,36 @@ async def test_unknown_setting_leaves_no_cluster(tmp_path: Path) -> None:
         await create.create(directory, _spec(1, {"no.such": "1", "log.segment_bytes": "x"}))
     assert "log.segment_bytes" in str(refused.value)
     assert str(refused.value).count("(command line)") == 2  # where it was said
-    assert not state.exists(directory)
-    await create.create(directory, _spec(1))  # the rest of the first attempt is cleared away
-    assert state.exists(directory)
+    assert not directory.exists()  # there was a secret, a node's directory and a half-made mark
+    with pytest.raises(BadSetting, match=r"2 in-sync replicas of 1 \(command line, for this"):
+        await create.create(directory, _spec(1, {"topics.min_insync_replicas": "2"}))
+    assert not directory.exists()
+
+
+async def test_what_was_left_half_made_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / create.MARKER).touch()
+    (tmp_path / "node-0").mkdir()
+    (tmp_path / "node-0" / "half").touch()
+    await create.create(tmp_path, _spec(1))
+    assert state.exists(tmp_path)
+    assert not (tmp_path / "node-0" / "half").exists()
+
+
+async def test_a_cluster_is_never_made_over_another(tmp_path: Path) -> None:
+    made = await create.create(tmp_path, _spec(1))
+    with pytest.raises(Refused, match=f"{tmp_path} holds a cluster already") as refused:
+        await create.create(tmp_path, _spec(1))
+    assert f"'paceline up --dir {tmp_path}' starts it" in refused.value.hint
+    assert state.load(tmp_path) == made
+
+
+async def test_a_place_where_nothing_can_be_made_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.touch()
+    with pytest.raises(Refused, match=f"in {file}/c \\({file} is a file\\); choose another --dir"):
+        await create.create(file / "c", _spec(1))
+    with pytest.raises(Refused, match=r"\(/proc/nope: no such file or directory\)"):
+        await create.create(Path("/proc/nope/c"), _spec(1))
 
 
 async def test_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -164,3 +192,22 @@ async def test_directories_for_other_machines(tmp_path: Path) -> None:
         settings = create.check_config(node.config_path)
         assert str(settings.node.data_dir) == "/var/lib/paceline"
         assert str(settings.secret_path) == "/var/lib/paceline/cluster.secret"
+
+
+async def test_a_directory_above_is_told_where_segment_files_lie(tmp_path: Path) -> None:
+    """A node's directory was dumped by its log of events: 'byte 0: magic 58, expected 2'."""
+    made = await create.create(tmp_path / "c", _spec(2))
+    node = made.nodes[1].dir
+    (node / "node.log").write_text("2026-01-01 started\n")
+    with pytest.raises(BadInput, match=r"is a cluster's directory; .* there is none yet"):
+        segments_in(tmp_path / "c")
+    for name in ("__groups-0.11111111", "orders-3.22222222"):
+        (node / "topics" / name).mkdir(parents=True)
+    for above, kind in ((tmp_path / "c", "cluster's"), (node, "node's data")):
+        with pytest.raises(BadInput, match=f"{kind} directory; .* such as {node}/topics/orders-3"):
+            segments_in(above)
+    with pytest.raises(BadInput, match="holds no segment files"):
+        segments_in(node / "topics" / "orders-3.22222222")
+    segment = node / "topics" / "orders-3.22222222" / f"{17:020d}.log"
+    segment.touch()
+    assert segments_in(segment.parent) == [segment]

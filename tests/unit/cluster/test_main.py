@@ -1,5 +1,6 @@
 """The command line's frame: exit codes, completeness, quick start."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from paceline.errors import (
 )
 from paceline_cluster.cli import main as cli
 from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.failures import failure_of
 from paceline_cluster.errors import BadSetting, Exit, NoSuchNode, Refused, TooLate
 
 
@@ -39,7 +41,7 @@ def test_every_command_loads_and_explains_itself(
 
 def test_every_command_with_a_result_takes_output() -> None:
     context = click.Context(cli.paceline)
-    silent = {"completion", "run"}  # a script for the shell; another process
+    silent = {"completion", "run", "settings"}  # a script; another process; TOML
     pending = [(name, cli.paceline.get_command(context, name)) for name in cli.COMMANDS]
     while pending:
         name, command = pending.pop()
@@ -61,7 +63,10 @@ def test_every_command_with_a_result_takes_output() -> None:
         (["topic", "list", "--bootstrap", "a:b"], Exit.USAGE, "bootstrap"),
         (["node", "kill", "leader"], Exit.USAGE, "is no node"),
         (["topic", "list"], Exit.DATA, "no cluster is selected"),
+        (["tpoic", "list"], Exit.USAGE, "No such command 'tpoic'. Did you mean 'topic'?"),
         (["status", "--dir", "/nonexistent"], Exit.DATA, "no cluster in /nonexistent"),
+        (["down", "--dir", "/nonexistent"], Exit.DATA, "no cluster in /nonexistent"),
+        (["up", "--dir", "/dev/null/x", "--any-port"], Exit.UNAVAILABLE, "/dev/null is a file"),
         (["down", "--bootstrap", "127.0.0.1:1"], Exit.UNAVAILABLE, "--dir"),
         (["up", "--set", "x"], Exit.USAGE, "is no SECTION.KEY=VALUE"),
         (["produce", "t", "--json", "--key", "k"], Exit.USAGE, "--json takes keys"),
@@ -104,6 +109,61 @@ def test_errors_have_their_codes(error: Exception, code: Exit) -> None:
 @pytest.mark.parametrize("code", sorted(ErrorCode))
 def test_no_answer_of_a_broker_is_taken_for_success(code: ErrorCode) -> None:
     assert exit_code_for(error_for(code, "x")) is not Exit.OK
+
+
+def test_who_complains_is_always_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong command line said 'Error:', everything else 'paceline:'."""
+    assert cli.main(["topic", "create"]) == Exit.USAGE
+    assert capsys.readouterr().err.splitlines() == [
+        "Usage: paceline topic create [OPTIONS] NAME",
+        "paceline: Missing argument 'NAME'.",
+        "'paceline topic create --help' explains it",
+    ]
+    assert cli.main(["topic", "list"]) == Exit.DATA
+    assert capsys.readouterr().err.splitlines() == [
+        "paceline: no cluster is selected",
+        "start one with 'paceline up', or name one with --dir, --bootstrap or $PACELINE_DIR",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["topic", "list", "--output", "json"], "NO_SUCH_CLUSTER"),
+        (["topic", "list", "--output=json"], "NO_SUCH_CLUSTER"),
+        (["topic", "create", "--output", "json"], "USAGE"),
+        (["topic", "list", "--nothing", "--output", "json"], "USAGE"),
+        (["log", "dump", "/dev", "--output", "json"], "BAD_INPUT"),
+    ],
+)
+def test_programs_get_errors_as_json(
+    words: list[str], code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(words) != Exit.OK
+    told = capsys.readouterr()
+    assert told.out == ""
+    error = json.loads(told.err)["error"]
+    assert error["code"] == code
+    assert error["message"]
+    assert set(error) == {"code", "message", "hint"}
+
+
+def test_what_stands_behind_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topic", "create", "--", "--output", "json"]) == Exit.USAGE
+    assert capsys.readouterr().err.startswith("Usage: ")
+
+
+def test_an_answer_of_a_broker_comes_with_a_next_step() -> None:
+    failure = failure_of(UnknownTopicOrPartition("t: no such topic"))
+    assert failure.code == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert failure.message == "t: no such topic"
+    assert "paceline topic list" in failure.hint
+
+
+def test_what_the_system_refuses_is_named_without_its_number() -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        Path("/nonexistent/f").read_bytes()
+    assert failure_of(caught.value).message == "/nonexistent/f: no such file or directory"
 
 
 def test_closed_outputs_are_no_bug() -> None:

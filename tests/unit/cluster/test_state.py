@@ -95,3 +95,15 @@ def test_changes_of_several_processes_do_not_get_lost(tmp_path: Path) -> None:
         worker.close()
     loaded = state.load(tmp_path)
     assert [entry.pid for entry in loaded.nodes] == [40, 20]
+
+
+def test_only_a_cluster_is_locked(tmp_path: Path) -> None:
+    """'down' of a directory that is gone said '[Errno 2] ... .lock', and left a lock in others."""
+    with (
+        pytest.raises(NoSuchCluster, match="there is no cluster in"),
+        state.locked(tmp_path / "no"),
+    ):
+        pytest.fail("there is nothing to lock")
+    with pytest.raises(NoSuchCluster), state.locked(tmp_path):
+        pytest.fail("there is nothing to lock")
+    assert not list(tmp_path.iterdir())

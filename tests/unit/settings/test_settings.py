@@ -82,6 +82,13 @@ def test_everything_wrong_is_told_at_once_with_its_source(tmp_path: Path) -> Non
     )
 
 
+def test_a_setting_without_its_section_is_found_in_it() -> None:
+    [problem] = problems(flags=["segment_bytes=1"])
+    assert problem.startswith("unknown setting segment_bytes, did you mean log.segment_bytes?")
+    [problem] = problems(flags=["foo.bar=1"])
+    assert problem == "unknown setting foo.bar (command line)"
+
+
 def test_unknown_variables_with_our_form_are_errors_and_others_are_not_ours() -> None:
     assert problems(environ={"PACELINE_LOG__SIZE": "1"})[0].startswith(
         "unknown setting PACELINE_LOG__SIZE"

@@ -1,0 +1,110 @@
+"""How a command that fails says so: one sentence for a person, a document for a program.
+
+With ``--output json`` the last line of stderr is ``{"error": {"code", "message", "hint"}}``. The
+``code`` is the broker's own name of the error where it is a broker's, otherwise the kind of trouble
+here; the ``hint``, null where there is none, says what to do next.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import click
+
+from paceline.errors import ErrorCode, PacelineError
+from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.terminal import escaped
+from paceline_cluster.errors import ClusterError, Exit
+
+_HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "'paceline topic list' shows which topics there are",
+    ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "'paceline transaction list' shows which there are",
+}
+_WORD = re.compile("(?<=[a-z])(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a command ends, and with which exit code. ``usage`` is how it is called, where that was
+    wrong."""
+
+    code: str
+    message: str
+    exit_code: Exit
+    hint: str = ""
+    usage: str = ""
+
+    def text(self) -> str:
+        """For a person."""
+        lines = [self.usage] if self.usage else []
+        return "\n".join([*lines, f"paceline: {self.message}", *([self.hint] if self.hint else [])])
+
+    def document(self) -> str:
+        """For a program, in one line."""
+        told = {"code": self.code, "message": self.message, "hint": self.hint or None}
+        return json.dumps({"error": told}, ensure_ascii=False)
+
+
+INTERRUPTED = Failure("INTERRUPTED", "interrupted", Exit.INTERRUPTED)
+BUG = Failure("BUG", "this is a bug in paceline; please report the lines above", Exit.BUG)
+
+
+def failure_of(error: ClusterError | PacelineError | OSError) -> Failure:
+    """What a failure of a command means."""
+    exit_code = exit_code_for(error)
+    if isinstance(error, PacelineError):
+        return Failure(error.code.name, _said(error), exit_code, _HINTS.get(error.code, ""))
+    if isinstance(error, ClusterError):
+        return Failure(_name(error), error.message, exit_code, error.hint)
+    return Failure(_name(error), _said(error), exit_code)
+
+
+def usage_failure(error: click.ClickException) -> Failure:
+    """What click has to say of a command line, or of a file that is named in it."""
+    message = error.format_message()
+    if not isinstance(error, click.UsageError):
+        return Failure("BAD_INPUT", message, Exit.DATA)
+    context = error.ctx
+    if context is None:
+        return Failure("USAGE", message, Exit.USAGE)
+    help_ = context.command.get_help_option(context)
+    hint = "" if help_ is None else f"'{context.command_path} {help_.opts[-1]}' explains it"
+    return Failure("USAGE", message, Exit.USAGE, hint, context.get_usage())
+
+
+def report(failure: Failure, arguments: Sequence[str]) -> Exit:
+    """Print it as the command line wants results, and return the exit code."""
+    if wants_document(arguments):
+        text = failure.document()
+    else:
+        text = escaped(failure.text()) if sys.stderr.isatty() else failure.text()
+    print(text, file=sys.stderr)  # noqa: T201 - the process edge
+    return failure.exit_code
+
+
+def wants_document(arguments: Sequence[str]) -> bool:
+    """Whether a program reads what is printed. Asked of the words themselves, because those that
+    are wrong were never parsed."""
+    words = list(arguments)
+    if "--" in words:
+        words = words[: words.index("--")]
+    asked = [word.removeprefix("--output=") for word in words if word.startswith("--output=")]
+    asked += [after for word, after in pairwise(words) if word == "--output"]
+    return "json" in asked
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return str(error) or type(error).__name__
+
+
+def _name(error: BaseException) -> str:
+    """The name of a class as one of a code: NoSuchCluster is NO_SUCH_CLUSTER."""
+    return _WORD.sub("_", type(error).__name__).upper()
