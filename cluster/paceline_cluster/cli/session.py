@@ -41,6 +41,7 @@ async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
     addresses = ref.bootstrap()
     async with open_scope() as nursery, contextlib.AsyncExitStack() as stack:
         suspecting = trio.CancelScope()
+        strange: RemoteProtocolError | None = None
         nursery.start_soon(_suspect, addresses, suspecting)
         try:
             client = await stack.enter_async_context(connect(addresses, settings))
@@ -49,9 +50,11 @@ async def client_of(ref: ClusterRef) -> AsyncIterator[Client]:
                 f"{error} (tried for {ref.connect_timeout_s:g} s)",
                 hint="is the cluster up? --connect-timeout waits longer for one that is starting",
             ) from None
-        except RemoteProtocolError:
+        except RemoteProtocolError as error:
+            strange = error
+        if strange is not None:
             await _refuse_others(addresses)
-            raise
+            raise strange
         suspecting.cancel()
         yield client
 
