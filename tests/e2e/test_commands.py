@@ -112,7 +112,7 @@ def test_records_with_keys_headers_and_bytes_round_trip(shared_cluster: Cluster)
     run = shared_cluster.run
     run("topic", "create", "r1", "--partitions", "1")
     run("produce", "r1", "--header", "trace=a1", "--key", "fixed", stdin=b"one\n\ntwo\n")
-    run("produce", "r1", "--key-delimiter", ":", stdin=b"k:v:w\nno key")
+    run("produce", "r1", "--key-delimiter", ":", "--allow-keyless", stdin=b"k:v:w\nno key")
     raw = {"key": {"base64": "/w=="}, "value": None, "headers": [["h", {"base64": "gA=="}]]}
     run("produce", "r1", "--json", stdin=json.dumps(raw).encode())
     values = run("consume", "r1", "--exit-at-end").stdout

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from paceline.client import Client, ConsumedBatch, ConsumedRecord, OutOfRange, Position
-from paceline.types import TopicPartition
+from paceline.types import OffsetSpec, TopicPartition
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
 from paceline_cluster.cli.envelope import BadLine, compile_format, dump
@@ -24,6 +24,7 @@ from paceline_cluster.cli.places import FORMS, parse_place
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.shape import parse_delimiter
 from paceline_cluster.cli.terminal import write_all
+from paceline_cluster.errors import BadInput
 
 Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
 """The text of a batch's first records (None: all of them), and how many these are."""
@@ -167,6 +168,8 @@ async def _read(client: Client, reading: Reading) -> None:
     wanted: str | Sequence[TopicPartition] = reading.topic
     if reading.partitions:
         wanted = [TopicPartition(reading.topic, number) for number in reading.partitions]
+    if reading.start.offset is not None:
+        await _require_within(client, reading, reading.start.offset)
     left = reading.count
     output = sys.stdout.fileno()
     async with client.consumer(wanted, start=reading.start, stop=reading.stop) as consumer:
@@ -177,6 +180,24 @@ async def _read(client: Client, reading: Reading) -> None:
                 left -= count
                 if left == 0:
                     return
+
+
+async def _require_within(client: Client, reading: Reading, offset: int) -> None:
+    """Raises BadInput where a partition ends before the offset: nothing would be read of it, which
+    looks as if there were nothing."""
+    there = [each.partition for each in (await client.admin.topic(reading.topic)).partitions]
+    numbers = set(there).intersection(reading.partitions or there)
+    ends = await client.admin.find_offsets(
+        {TopicPartition(reading.topic, number): OffsetSpec.LATEST for number in numbers}
+    )
+    beyond = [
+        f"{at} ({found.offset})" for at, found in sorted(ends.items()) if found.offset < offset
+    ]
+    if beyond:
+        raise BadInput(
+            f"offset {offset} is beyond the end of {', '.join(beyond)}",
+            hint="'--from end' waits for new records; --partition N reads one partition only",
+        )
 
 
 def _choose(is_json: bool, format_: str | None, key_delimiter: str | None) -> Render:

@@ -7,19 +7,23 @@ The JSON form of a record, the same in and out::
 
 ``key``, ``value``, header names and values are a string when the bytes are UTF-8, null when there
 are none, and ``{"base64": "..."}`` otherwise, so every record comes back byte for byte. When read,
-only ``value`` must be there; ``topic`` and ``offset`` are ignored.
+only ``value`` must be there; ``topic`` and ``offset`` are ignored, other fields refused.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import difflib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.client import ConsumedRecord
+
+FIELDS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_KNOWN = ", ".join(FIELDS)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -91,11 +95,18 @@ def _name(name: str) -> Any:
 def parse(line: bytes) -> InputRecord:
     """One JSON line as a record to write. Raises BadLine."""
     try:
-        data = json.loads(line)
+        data = json.loads(line, object_pairs_hook=_object)
+    except BadLine:
+        raise
     except (ValueError, RecursionError) as error:
         raise BadLine(f"not JSON: {error}") from None
     if not isinstance(data, dict):
         raise BadLine("not a JSON object")
+    for name in data:
+        if name not in FIELDS:
+            close = difflib.get_close_matches(name, FIELDS, n=1)
+            suggestion = f', did you mean "{close[0]}"?' if close else f"; known: {_KNOWN}"
+            raise BadLine(f"unknown field {json.dumps(name, ensure_ascii=False)}{suggestion}")
     if "value" not in data:
         raise BadLine('"value" is missing (null writes a tombstone)')
     return InputRecord(
@@ -105,6 +116,16 @@ def parse(line: bytes) -> InputRecord:
         partition=_parse_count(data.get("partition"), "partition"),
         timestamp_ms=_parse_count(data.get("timestamp"), "timestamp"),
     )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that is there twice one value would be lost."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadLine(f"field {json.dumps(twice, ensure_ascii=False)} is there twice")
+    return data
 
 
 def _parse_count(value: Any, name: str) -> int | None:

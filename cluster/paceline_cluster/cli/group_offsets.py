@@ -10,10 +10,19 @@ from typing import Any
 import click
 
 from paceline.client import Client, Position
+from paceline.errors import GroupNotFound
 from paceline.types import TopicPartition, is_valid_topic_name
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import GroupName, family_options
-from paceline_cluster.cli.group_plan import BadPlan, Change, from_json, plan, shifted, to_json
+from paceline_cluster.cli.group_plan import (
+    BadPlan,
+    Change,
+    from_json,
+    plan,
+    require_within,
+    shifted,
+    to_json,
+)
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.places import parse_place
 from paceline_cluster.cli.session import with_client
@@ -101,21 +110,22 @@ def reset(
     group = GroupName(name, family, subject)
     only = tuple(_only(text) for text in topics)
 
-    async def work(client: Client) -> list[Change]:
+    async def work(client: Client) -> tuple[list[Change], list[str]]:
         changes = await _plan(client, group, only, target)
+        members = [] if execute else await _members(client, group)
         if execute:
             wanted = {each.at: each.after for each in changes if each.is_one}
             if wanted:
                 await client.admin.groups.alter_offsets(
                     name, wanted, family=family, subject=subject
                 )
-        return changes
+        return changes, members
 
     try:
-        changes = with_client(find(directory, bootstrap), work)
+        changes, members = with_client(find(directory, bootstrap), work)
     except BadPlan as error:
         raise click.ClickException(str(error)) from None
-    _show(group, changes, printer, done=execute)
+    _show(group, changes, members, printer, done=execute)
 
 
 def _target(
@@ -203,7 +213,9 @@ async def _plan(
         assert target.position is not None
         places = await _places(client, topics, target.position)
         wanted = {at: places[at] for at in chosen}
-    return plan(current, wanted, starts, ends)
+    if target.position is None or target.position.offset is not None:
+        require_within(wanted, starts, ends)  # the others are places that there are
+    return plan(current, wanted)
 
 
 async def _chosen(
@@ -231,15 +243,39 @@ async def _places(
     return found
 
 
-def _show(group: GroupName, changes: Sequence[Change], printer: Printer, *, done: bool) -> None:
+async def _members(client: Client, group: GroupName) -> list[str]:
+    """Who reads in the group now, and keeps its offsets from being set."""
+    try:
+        found = await client.admin.groups.describe(
+            group.name, family=group.family, subject=group.subject
+        )
+    except GroupNotFound:
+        return []  # it is made by the reset
+    return [each.member_id for each in found.members]
+
+
+def _show(
+    group: GroupName,
+    changes: Sequence[Change],
+    members: Sequence[str],
+    printer: Printer,
+    *,
+    done: bool,
+) -> None:
     columns = ("topic", "partition", "before", "after")
     rows = [(each.at.topic, each.at.partition, each.before, each.after) for each in changes]
     data: dict[str, Any] = {
         "group": group.name,
         "family": group.family,
         "executed": done,
+        "members": list(members),
         "offsets": [dict(zip(columns, row, strict=True)) for row in rows],
     }
     printer.result(data, Table(columns, rows))
-    if not done:
+    if members:
+        printer.say(
+            f"nothing was changed; --execute is refused while the group has members: "
+            f"{', '.join(members)}"
+        )
+    elif not done:
         printer.say("nothing was changed; --execute does it")

@@ -29,12 +29,23 @@ class Change:
         return self.before != self.after
 
 
-def plan(current: Offsets, wanted: Offsets, starts: Offsets, ends: Offsets) -> list[Change]:
-    """What setting ``wanted`` means, each kept within its partition's start and end."""
-    return [
-        Change(at, current.get(at), min(max(offset, starts[at]), ends[at]))
+def plan(current: Offsets, wanted: Offsets) -> list[Change]:
+    """What setting ``wanted`` means."""
+    return [Change(at, current.get(at), offset) for at, offset in sorted(wanted.items())]
+
+
+def require_within(wanted: Offsets, starts: Offsets, ends: Offsets) -> None:
+    """Raises BadPlan naming the partitions that have no such offset."""
+    outside = [
+        f"{at} has {starts[at]} to {ends[at]}, not {offset}"
         for at, offset in sorted(wanted.items())
+        if not starts[at] <= offset <= ends[at]
     ]
+    if outside:
+        raise BadPlan(
+            f"no such offset: {', '.join(outside)}; --topic TOPIC/N takes partitions apart, "
+            "--to-earliest and --to-latest go as far as there is"
+        )
 
 
 def shifted(

@@ -6,7 +6,10 @@ from datetime import UTC, datetime
 
 from paceline.client import Position
 
-FORMS = "start, end, an offset, -N (the last N), @MS, or a time such as 2026-01-31T12:00:00Z"
+FORMS = (
+    "start, end, an offset, -N (the last N of each partition), @MS, or a time such as "
+    "2026-01-31T12:00:00Z"
+)
 
 
 def parse_place(text: str) -> Position:

@@ -64,6 +64,7 @@ def _headers(
 @client_options
 @click.option("--json", "is_json", is_flag=True, help="Lines are JSON as 'consume' prints them.")
 @click.option("--key-delimiter", metavar="TEXT", help="Split each line into key and value.")
+@click.option("--allow-keyless", is_flag=True, help="A line without it is a value without a key.")
 @click.option("--key", metavar="TEXT", help="The same key for all lines.")
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE", callback=_headers, help="Add one."
@@ -100,6 +101,7 @@ def produce(
     bootstrap: tuple[Address, ...],
     is_json: bool,
     key_delimiter: str | None,
+    allow_keyless: bool,
     key: str | None,
     headers: tuple[tuple[str, bytes], ...],
     partition: int | None,
@@ -119,6 +121,8 @@ def produce(
     """
     if is_json and (key_delimiter is not None or key is not None or headers):
         raise click.UsageError("--json takes keys and headers from the lines")
+    if allow_keyless and key_delimiter is None:
+        raise click.UsageError("--allow-keyless needs --key-delimiter")
     if key_delimiter is not None and key is not None:
         raise click.UsageError("--key and --key-delimiter exclude each other")
     shape = Shape(
@@ -129,6 +133,7 @@ def produce(
         partition=partition,
         empty_is_null=tombstones,
         keeps_partitions=keep_partitions,
+        keyless=allow_keyless,
     )
     settings = ProducerSettings(
         acks=ACKS[acks],
@@ -188,12 +193,15 @@ async def _next(chunks: AsyncGenerator[Lines, None], tally: Tally) -> Lines | No
 async def _send(producer: Producer, job: Job, chunk: Lines, tally: Tally) -> None:
     shape = job.shape
     if shape.in_columns:
-        keys, values = shape.columns(chunk.lines)
+        good = shape.well_formed(chunk.lines)
+        keys, values = shape.columns(chunk.lines[:good])
         portions = await producer.submit_many(
             job.topic, values, keys=keys, partition=shape.partition
         )
         for portion in portions:
             tally.follow(portion, chunk.first, keys)
+        if good < len(chunk.lines):
+            raise BadLine(f"line {chunk.first + good}: {shape.refusal()}")
         return
     for number, line in enumerate(chunk.lines, start=chunk.first):
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline_cluster.cli.envelope import InputRecord, parse, split_key
+from paceline_cluster.cli.envelope import BadLine, InputRecord, parse, split_key
 
 Keys = Sequence[bytes | None] | None
 """One key a value; None when no record has a key."""
@@ -22,7 +22,8 @@ def parse_delimiter(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The options that decide it. ``partition`` None: the producer chooses by key."""
+    """The options that decide it. ``partition`` None: the producer chooses by key. ``keyless``: a
+    line may lack the key's delimiter, and is a value without a key then."""
 
     is_json: bool = False
     key_delimiter: bytes | None = None
@@ -31,11 +32,26 @@ class Shape:
     partition: int | None = None
     empty_is_null: bool = False
     keeps_partitions: bool = False
+    keyless: bool = False
 
     @property
     def in_columns(self) -> bool:
         """Whether lines need nothing but a key and a value."""
         return not self.is_json and not self.headers
+
+    def well_formed(self, lines: Sequence[bytes]) -> int:
+        """How many of the plain lines, from the first on, are what they must be."""
+        delimiter = self.key_delimiter
+        if delimiter is None or self.keyless:
+            return len(lines)
+        return next((at for at, line in enumerate(lines) if delimiter not in line), len(lines))
+
+    def refusal(self) -> BadLine:
+        """What is wrong with the line behind the well-formed ones."""
+        delimiter = (self.key_delimiter or b"").decode("utf-8", "backslashreplace")
+        return BadLine(
+            f"no {delimiter!r} behind a key (--allow-keyless takes such lines as values)"
+        )
 
     def columns(self, lines: Sequence[bytes]) -> tuple[Keys, list[bytes | None]]:
         """Keys and values of plain lines."""
@@ -59,6 +75,8 @@ class Shape:
             return InputRecord(
                 record.key, record.value, record.headers, partition, record.timestamp_ms
             )
+        if not self.well_formed([line]):
+            raise self.refusal()
         keys, values = self.columns([line])
         key = None if keys is None else keys[0]
         return InputRecord(key, values[0], self.headers, self.partition)

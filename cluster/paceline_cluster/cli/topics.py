@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from paceline.client import Client
-from paceline.errors import error_for
+from paceline.errors import UnknownTopicOrPartition, error_for
 from paceline.types import TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
@@ -252,8 +252,12 @@ def trim(
     confirm(f"Delete {what} of {where}?", f"trim deletes {what} of {where}", yes=yes)
 
     async def work(client: Client) -> list[tuple[int, int]]:
-        found = (await client.admin.topic(name)).partitions
-        numbers = [each.partition for each in found] if partition is None else [partition]
+        there = [each.partition for each in (await client.admin.topic(name)).partitions]
+        numbers = there if partition is None else [partition]
+        if not set(numbers) <= set(there):
+            raise UnknownTopicOrPartition(
+                f"{name}/{partition}: the topic has {len(there)} partitions"
+            )
         return [
             (number, await client.admin.trim(TopicPartition(name, number), before))
             for number in numbers

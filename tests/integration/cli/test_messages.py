@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
+import trio
 
 from paceline_cluster.cli import main as cli
 from paceline_cluster.errors import Exit
-from paceline_cluster.testing import BlockingPaceline
+from paceline_cluster.testing import BlockingPaceline, Paceline
 
 pytestmark = pytest.mark.paceline(nodes=1)
 
@@ -39,3 +41,57 @@ def test_a_name_that_no_topic_can_have_is_told_with_those_that_can(
     [address] = paceline.addresses("native")
     assert cli.main(["produce", "bad/name", str(file), "--bootstrap", address]) == Exit.DATA
     assert "no topic can have this name: expected 1 to 249 of A-Z" in capsys.readouterr().err
+
+
+def test_a_line_without_its_key_is_refused_and_what_stands_before_it_stored(
+    paceline: BlockingPaceline, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text("a:1\nb:2\nc\nd:4\n")
+    [address] = paceline.addresses("native")
+    words = ["orders", "--bootstrap", address]
+    assert cli.main(["produce", *words, str(file), "--key-delimiter", ":"]) == Exit.DATA
+    assert "line 3: no ':' behind a key" in (said := capfd.readouterr().err)
+    assert "(2 records before it are stored)" in said
+    assert cli.main(["consume", *words, "--exit-at-end", "--key-delimiter", "="]) == Exit.OK
+    assert sorted(capfd.readouterr().out.split()) == ["a=1", "b=2"]
+
+
+def test_places_beyond_the_end_are_refused(
+    paceline: BlockingPaceline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paceline.create_topic("orders", partitions=1)
+    with paceline.connect() as client, client.producer() as producer:
+        producer.send("orders", b"a")
+    [address] = paceline.addresses("native")
+    there = ["--bootstrap", address]
+    reading = ["consume", "orders", "--exit-at-end", *there]
+    assert cli.main([*reading, "--from", "1"]) == Exit.OK
+    assert capfd.readouterr() == ("", "")
+    assert cli.main([*reading, "--from", "2"]) == Exit.DATA
+    assert "offset 2 is beyond the end of orders/0 (1)" in capfd.readouterr().err
+    reset = ["group", "offsets", "reset", "g", "--topic", "orders", *there, "--execute"]
+    assert cli.main([*reset, "--to-offset", "2"]) == Exit.DATA
+    assert "orders/0 has 0 to 1, not 2" in capfd.readouterr().err
+    assert cli.main([*reset, "--to-offset", "1"]) == Exit.OK
+    trim = ["topic", "trim", "orders", "--partition", "9", "--yes", *there]
+    assert cli.main(trim) == Exit.DATA
+    assert "orders/9: the topic has 1 partitions" in capfd.readouterr().err
+
+
+async def test_a_plan_names_the_members_that_are_in_its_way(
+    paceline: Paceline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    await paceline.create_topic("orders", partitions=1)
+    [address] = paceline.addresses("native")
+    reset = ["group", "offsets", "reset", "g", "--topic", "orders", "--to-latest"]
+    words = [*reset, "--bootstrap", address, "--output", "json"]
+    async with paceline.connect() as client:
+        async with client.producer() as producer:
+            await producer.send("orders", b"a")
+        async with client.consumer("orders", group="g") as consumer:
+            assert (await anext(consumer)).value == b"a"
+            assert await trio.to_thread.run_sync(cli.main, words) == Exit.OK
+    said = capfd.readouterr()
+    [member] = json.loads(said.out)["members"]
+    assert f"--execute is refused while the group has members: {member}" in said.err

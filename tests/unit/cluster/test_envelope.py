@@ -55,6 +55,10 @@ def test_text_stays_readable_and_bytes_are_base64() -> None:
         (b'{"value": "v", "partition": -1}', "partition must be a whole number"),
         (b'{"value": "v", "partition": true}', "partition must be a whole number"),
         (b'{"value": "v", "timestamp": 1.5}', "timestamp must be a whole number"),
+        (b'{"value": "v", "kye": "k"}', 'unknown field "kye", did you mean "key"'),
+        (b'{"value": "v", "user": 7}', 'unknown field "user"; known: topic, partition, offset'),
+        (b'{"value": "v", "value": "w"}', 'field "value" is there twice'),
+        (b'{"value": {"base64": "", "base64": "AA=="}}', 'field "base64" is there twice'),
     ],
 )
 def test_bad_lines_say_what_is_wrong(line: bytes, problem: str) -> None:

@@ -7,17 +7,33 @@ import json
 import pytest
 
 from paceline.types import TopicPartition
-from paceline_cluster.cli.group_plan import BadPlan, Change, from_json, plan, shifted, to_json
+from paceline_cluster.cli.group_plan import (
+    BadPlan,
+    Change,
+    from_json,
+    plan,
+    require_within,
+    shifted,
+    to_json,
+)
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 STARTS, ENDS = {A: 10, B: 0}, {A: 100, B: 50}
 
 
-def test_a_plan_stays_within_the_log() -> None:
-    changes = plan({A: 40}, {A: 5, B: 999}, STARTS, ENDS)
+def test_a_plan_tells_changes_from_what_is_so() -> None:
+    changes = plan({A: 40}, {A: 10, B: 50})
     assert changes == [Change(A, 40, 10), Change(B, None, 50)]
     assert all(change.is_one for change in changes)
-    assert not plan({A: 40}, {A: 40}, STARTS, ENDS)[0].is_one
+    assert not plan({A: 40}, {A: 40})[0].is_one
+
+
+def test_an_offset_that_is_not_there_is_refused() -> None:
+    """5000 was taken for the end without a word, and 'executed'."""
+    require_within({A: 10, B: 50}, STARTS, ENDS)
+    with pytest.raises(BadPlan) as refused:
+        require_within({A: 9, B: 51}, STARTS, ENDS)
+    assert "orders/0 has 10 to 100, not 9, orders/1 has 0 to 50, not 51" in str(refused.value)
 
 
 def test_shifting_needs_something_to_shift() -> None:

@@ -56,9 +56,20 @@ async def test_a_pipe_is_served_as_it_comes() -> None:
 def test_columns_of_plain_lines() -> None:
     assert Shape().columns([b"a", b""]) == (None, [b"a", b""])
     assert Shape(key=b"k").columns([b"a", b"b"]) == ([b"k", b"k"], [b"a", b"b"])
-    keyed = Shape(key_delimiter=b":")
+    keyed = Shape(key_delimiter=b":", keyless=True)
+    assert keyed.well_formed([b"k:v:w", b"v"]) == 2
     assert keyed.columns([b"k:v:w", b"v"]) == ([b"k", None], [b"v:w", b"v"])
     assert Shape(empty_is_null=True).columns([b"", b"x"]) == (None, [None, b"x"])
+
+
+def test_a_line_without_the_delimiter_ends_what_is_well_formed() -> None:
+    """It became a value without a key, in another partition than it was meant for."""
+    keyed = Shape(key_delimiter=b"::")
+    assert Shape().well_formed([b"a", b"b"]) == 2
+    assert keyed.well_formed([b"a::b", b"c:d", b"::"]) == 1
+    assert keyed.well_formed([b"a::b", b"::"]) == 2
+    with pytest.raises(BadLine, match="no '::' behind a key"):
+        Shape(key_delimiter=b"::", headers=(("h", b"1"),)).record(b"c:d")
 
 
 def test_records_of_lines_with_headers_and_json() -> None:
