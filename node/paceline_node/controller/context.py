@@ -22,14 +22,14 @@ from paceline_node.controller.records import BrokerChange, Partition, Record
 from paceline_node.settings.counts import EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
 
 MAX_BATCH_RECORDS = 10_000
-"""Records of one atomic entry (5.2)."""
+"""Records of one atomic entry (DESIGN 1.3)."""
 MAX_MOVES_PER_BATCH = 200
-"""Partitions that one step of a controlled shutdown or a handover moves (5.6)."""
+"""Partitions that one step of a controlled shutdown or a handover moves (DESIGN 3.5)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Timings in seconds (3.7) and the cluster's defaults for topics (spec v1 12).
+    """Timings in seconds and the cluster's defaults for topics.
 
     ``bootstrap_grace_s`` is how long a new controller waits for all nodes of a fresh cluster
     before it makes the internal topics; ``topics_on_demand`` are those that are made when a node

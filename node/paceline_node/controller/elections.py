@@ -1,4 +1,4 @@
-"""Who leads: fencing, unfencing, handovers, the balancer and ELECT_LEADER (spec replication 5.6).
+"""Who leads: fencing, unfencing, handovers, the balancer and ELECT_LEADER (DESIGN 7).
 
 The functions take a :class:`Draft` and add what follows from an event; :func:`elect_leader`
 handles the administrative request.
@@ -89,8 +89,8 @@ def elect_leaderless(draft: Draft, node: NodeId) -> None:
 def elect(draft: Draft, partition: Partition) -> Partition:
     """Give a partition without a leader one, if any complete replica may lead.
 
-    A sole replica leads whatever its trust (5.6): nobody else ever held the partition, so waiting
-    gains nothing. A damaged one waits for the operator all the same (2.5).
+    A sole replica leads whatever its trust (DESIGN 5.3): nobody else ever held the partition, so waiting
+    gains nothing. A damaged one waits for the operator all the same.
     """
     elected = draft.change(partition, Change())
     if elected.leader != NO_NODE or elected.isr or elected.elr or len(elected.replicas) != 1:
@@ -137,7 +137,7 @@ def hand_over(draft: Draft, node: NodeId) -> None:
 
 
 def operator_fence(draft: Draft, node: NodeId) -> None:
-    """``node`` leads nothing until the operator lifts it; it goes on following (spec v1 9.5)."""
+    """``node`` leads nothing until the operator lifts it; it goes on following (DESIGN 11.2)."""
     draft.change_broker(node, operator_fenced=True)
     for partition in draft.partitions():
         if partition.leader == node:

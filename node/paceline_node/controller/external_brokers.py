@@ -1,4 +1,4 @@
-"""V1's ADMIN_REGISTER_BROKER, BROKER_HEARTBEAT, FENCE, UNFENCE and RECONCILE (spec v1 9.5).
+"""V1's ADMIN_REGISTER_BROKER, BROKER_HEARTBEAT, FENCE, UNFENCE and RECONCILE (DESIGN 11).
 
 Ids that no node owns are kept as *external* entries: listed in metadata, never assigned, never
 elected. They are bounded in size and number, for every node keeps them for ever: one that was

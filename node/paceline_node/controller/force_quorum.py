@@ -11,7 +11,7 @@ since, so each partition counts as one that has lost records. That such a step w
 the metadata as a cluster setting.
 
 A lost voter must never start again on its old directory: two of them could elect a leader of their
-own. Source: spec replication 6 row 33, 5.1.
+own. Rules: RAFT 6.
 """
 
 from __future__ import annotations

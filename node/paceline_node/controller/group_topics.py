@@ -1,6 +1,6 @@
 """The topics of groups whose consumers name none: version 0 of the coordinator protocol.
 
-Its registration has no field for topics (spec coordinator 2.2), so an operator lists them for the
+Its registration has no field for topics, so an operator lists them for the
 group. The list is a setting of the cluster: key ``group.topics.`` and the group's name, value the
 topics with commas between them.
 """

@@ -1,4 +1,4 @@
-"""HEARTBEAT: a broker says what state it is in, and what follows (spec replication 5.4, 5.6)."""
+"""HEARTBEAT: a broker says what state it is in, and what follows (DESIGN 3)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _may_unfence(broker: Broker, request: HeartbeatRequest, context: Context) ->
 
 
 def _take_offline(draft: Draft, broker: Broker) -> None:
-    """The disk failed: what it acknowledged cannot be counted on any more (2.2 rule 3)."""
+    """The disk failed: what it acknowledged cannot be counted on any more."""
     if not broker.fenced:
         draft.change_broker(broker.node_id, fenced=True)
     elections.distrust(draft, broker.node_id)

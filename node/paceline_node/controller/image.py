@@ -1,4 +1,4 @@
-"""The metadata image: the state that the metadata records describe (spec replication 5.3).
+"""The metadata image: the state that the metadata records describe (DESIGN 1.2, 1.6).
 
 An :class:`Image` is immutable. :meth:`Image.apply` makes the next one and shares what did not
 change, so an old and a new image can be compared by identity (:func:`changed_topics`). Applying a
@@ -48,7 +48,7 @@ class Broker(Message):
 
     ``broker_epoch`` is the metadata offset of its registration. ``prev_epoch`` is what that
     registration named as its former epoch; ``activated`` tells whether it was ever unfenced.
-    ``operator_fenced`` is an operator's wish that it leads nothing (spec v1 9.5); it stays in its
+    ``operator_fenced`` is an operator's wish that it leads nothing (DESIGN 11.2); it stays in its
     ISRs. ``most_partitions`` is how many it may hold a replica of, 0 where it did not say.
     """
 
@@ -148,7 +148,7 @@ class Image:
 
     @classmethod
     def bootstrap(cls, cluster_id: UUID) -> Image:
-        """The state every initial voter starts from, as if applied at offset 1 (5.1)."""
+        """The state every initial voter starts from, as if applied at offset 1 (RAFT 4.5)."""
         return cls(cluster_id, offset=1, features={METADATA_FEATURE: FEATURE_LEVEL})
 
     # --- lookups ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The broker's own topics: made at bootstrap, grown as nodes join (SETTLED R8).
+"""The broker's own topics: made at bootstrap, grown as nodes join (DESIGN 9.4).
 
 :func:`upkeep` is called by the active controller whenever brokers changed and once in a while; it
 answers with the next step, or None when there is nothing to do. Growing is a reassignment: new

@@ -1,7 +1,7 @@
-"""ALTER_PARTITION: leaders' proposals to change an ISR (spec replication 5.5).
+"""ALTER_PARTITION: leaders' proposals to change an ISR (DESIGN 6).
 
-A proposal is accepted only on exactly the epochs it was made under (I13), checked in the order of
-the specification, because the first error found tells the leader what to wait for.
+A proposal is accepted only on exactly the epochs it was made under (I13), checked in this
+order, because the first error found tells the leader what to wait for.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _alter(
         return _relinquish(partition, draft)
     if not all(_eligible(member, partition, draft) for member in proposal.isr):
         # The leader may have another copy of this proposal under way, which could be accepted
-        # later; the new partition epoch kills it (3.6).
+        # later; the new partition epoch kills it (DESIGN 6.3).
         draft.change(partition, Change(bump=True))
         return ErrorCode.INELIGIBLE_REPLICA
     change = Change(isr=[member.node_id for member in proposal.isr])
@@ -68,7 +68,7 @@ def _alter(
 
 def _relinquish(partition: Partition, draft: Draft) -> ErrorCode:
     """The leader sees this controller but no follower: treat it as fenced for this partition, so
-    that somebody else may gather the others (5.6). It stays in the ELR: it is complete."""
+    that somebody else may gather the others (DESIGN 5.6). It stays in the ELR: it is complete."""
     others = Change(
         isr=[node for node in partition.isr if node != partition.leader],
         passed_over=partition.leader,

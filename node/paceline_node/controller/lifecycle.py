@@ -1,7 +1,7 @@
 """A broker's life as the controller sees it: registration, heartbeats, controlled shutdown.
 
 STARTING -> (registered, incarnation written) -> CATCHING_UP until the metadata image holds this
-registration and the logs are recovered -> RUNNING -> DRAINING -> STOPPED (spec replication 5.4).
+registration and the logs are recovered -> RUNNING -> DRAINING -> STOPPED (DESIGN 2, 3).
 This is the broker's side; the controller's is ``registration.py`` and ``liveness.py``.
 """
 
@@ -71,7 +71,7 @@ class Health(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who registers. ``prev_epoch`` and ``trusted`` come from the incarnation file (2.3)."""
+    """Who registers. ``prev_epoch`` and ``trusted`` come from the incarnation file."""
 
     cluster_id: UUID
     node_id: NodeId
@@ -268,7 +268,7 @@ class Lifecycle:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the image has reached this process's own registration (3.1 gate)."""
+        """Whether the image has reached this process's own registration (replication/DESIGN 3.1)."""
         return self.broker_epoch >= 0 and self._image_offset() >= self.broker_epoch
 
     @property
@@ -279,7 +279,7 @@ class Lifecycle:
     @property
     def session_valid(self) -> bool:
         """Whether a heartbeat that began within one session was answered, and none since by
-        "fenced"; a leader without it fences itself (spec replication 4.1; SETTLED R9)."""
+        "fenced"; a leader without it fences itself (DESIGN 3.1)."""
         return self._env.now() - self._renewed_at < self._timing.session_s
 
     async def wait_running(self) -> None:
@@ -302,6 +302,6 @@ class Lifecycle:
         self.state = BrokerState.STOPPED
 
     def stop_at_once(self) -> None:
-        """The whole cluster stops (SETTLED R9): leave without handing leadership over."""
+        """The whole cluster stops (DESIGN 3.5): leave without handing leadership over."""
         self._drain.set()
         self._may_stop.set()

@@ -1,4 +1,4 @@
-"""Who is alive: broker sessions as the active controller sees them (spec replication 5.4).
+"""Who is alive: broker sessions as the active controller sees them (DESIGN 3).
 
 Volatile state of the active controller alone, pure: the caller says what time it is. A session
 counts from the controller's own receipt of a registration or heartbeat. A new controller gives
@@ -65,7 +65,7 @@ class Sessions:
         return int(bases[(len(bases) - 1) // 2] + now * 1000)
 
     def end(self, node: NodeId) -> None:
-        """The process is known to be gone (SETTLED R6), or the node was unregistered."""
+        """The process is known to be gone (DESIGN 3.3), or the node was unregistered."""
         self._sessions.pop(node, None)
 
     def postpone(self, seconds: float) -> None:

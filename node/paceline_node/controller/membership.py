@@ -1,7 +1,6 @@
 """Who belongs to the metadata quorum: what its leader changes by itself, and what operators ask.
 
-Every change is one configuration entry of the log, one voter at a time. Source: spec replication
-5.1 (membership), SETTLED R5.
+Every change is one configuration entry of the log, one voter at a time. Rules: RAFT 4.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Membership:
         """A node asks to take part (JOIN_CLUSTER), or was seen with another disk than its voter's.
 
         The leader lets it in as soon as that is safe: a new node listens; a wiped voter is
-        replaced when a majority of the other voters is live (SETTLED R5); an address is updated.
+        replaced when a majority of the other voters is live (RAFT 4.3); an address is updated.
         Call again until the configuration shows the member; a change of leader forgets it. Raises
         NotController, Throttled, and DuplicateBrokerRegistration while the node is there with
         another disk.

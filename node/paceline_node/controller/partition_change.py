@@ -1,5 +1,5 @@
-"""The partition change function: the only way a partition's registration changes (spec
-replication 5.5).
+"""The partition change function: the only way a partition's registration changes
+(DESIGN 4).
 
 Everything that may move an ISR, a leader or an epoch (fencing, proposals, elections, role
 commands, configuration, reassignment) says what it wants as a :class:`Change` and gets the next
@@ -36,7 +36,7 @@ class Electorate(Protocol):
 
     def electable(self, node: NodeId) -> bool:
         """Whether ``node`` may be elected: unfenced, not shutting down, not held by an operator.
-        (A broker that is just being unfenced counts: 5.5's ``candidate_extra``.)"""
+        (A broker that is just being unfenced counts.)"""
 
     def degraded(self, node: NodeId) -> bool:
         """Whether ``node`` has a slow or full disk: elected only when nobody else can be."""
@@ -50,7 +50,7 @@ class Change:
     ``emptied``: these hold nothing any more. ``leader`` is elected by force and must be electable
     and in the new ISR. ``passed_over`` is not elected this time, electable or not. ``damaged`` are
     the replicas that are so from now on. ``bump`` raises the partition epoch even if nothing else
-    changes (a refused proposal, 3.6). ``resign`` makes the present leader step down even if nobody
+    changes (a refused proposal). ``resign`` makes the present leader step down even if nobody
     can take over. ``replicas`` with ``adding`` and ``removing`` are those of a reassignment.
     """
 
@@ -136,7 +136,7 @@ def _recovery(
 
 
 def elect_unclean(partition: Partition, leader: NodeId) -> Partition:
-    """``leader`` starts over with what it has; records that only others held are lost (5.6).
+    """``leader`` starts over with what it has; records that only others held are lost (DESIGN 5.4).
 
     The caller has the operator's word for it, or the partition has a single replica.
     """

@@ -1,4 +1,4 @@
-"""Where replicas go: spread by rack first, then by load (spec replication 5.6).
+"""Where replicas go: spread by rack first, then by load (DESIGN 9.3).
 
 Pure and deterministic: equal inputs give equal placements. A :class:`Placer` carries the load that
 exists and adds what it places, so the partitions of one topic spread as well.

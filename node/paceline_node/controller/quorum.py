@@ -2,7 +2,7 @@
 
 What belongs here: carrying out the core's effects in their order, batching, snapshots. Who is a
 member is the business of ``membership.py``. What the records mean is the controller's business.
-Source: spec replication 5.1, 5.2; SETTLED R5, R6.
+Rules: RAFT 1, 4 and 2.5.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Quorum:
 
     Callbacks are synchronous and run inside the driver; they may call :meth:`propose`. ``install``
     is called first with the recovered snapshot, then for every snapshot received. A failing disk
-    ends :meth:`run` with StorageError, and the node with it (SETTLED B13).
+    ends :meth:`run` with StorageError, and the node with it (storage/DESIGN 2.4).
     """
 
     def __init__(
@@ -429,7 +429,7 @@ class Quorum:
 
     def peer_refused(self, node: NodeId) -> None:
         """The connection to ``node`` was lost and its reconnect refused: the process is dead
-        (SETTLED R6)."""
+        (RAFT 2.5)."""
         self._core.peer_refused(node)
         self._drain()
 

@@ -2,7 +2,7 @@
 
 Feed it inputs (:meth:`Raft.tick`, :meth:`Raft.step`, :meth:`Raft.propose` ...), then take its
 :class:`Effects` and carry them out. Terms, elections and the follower's side are here; the leader's
-side is in ``raft_leader.py``. Why it is as it is: RAFT.md. Source: spec replication 5.1.
+side is in ``raft_leader.py``. Rules, and why: RAFT.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class Raft:
 
     def peer_refused(self, node: NodeId) -> None:
         """The connection to ``node`` closed and its reconnect was refused: the process is dead
-        (SETTLED R6). If it led, forget it and try to replace it at once."""
+        (RAFT 2.5). If it led, forget it and try to replace it at once."""
         if self.leadership is not None:
             self.leadership.refused(node)
         elif self.state.leads_from(node):

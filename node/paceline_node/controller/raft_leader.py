@@ -1,6 +1,6 @@
 """The leader's duties: replicate, commit, confirm reads, hand over, change the membership.
 
-One object per leadership; it dies with it. Source: spec replication 5.1.
+One object per leadership; it dies with it. Rules: RAFT 3.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 configuration in force at every index.
 
 Invariants: entries are contiguous from ``base_index + 1``; ``base_index <= snapshot.index <=
-last_index`` (the entries between them serve slow peers). Source: spec replication 5.1.
+last_index`` (the entries between them serve slow peers). Rules: RAFT 3.
 """
 
 from __future__ import annotations

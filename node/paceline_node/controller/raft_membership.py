@@ -1,7 +1,7 @@
 """Changing who votes: the arithmetic of single-server changes, and the plan that a leader follows
 by itself (joining, healing a wiped voter, growing the voter set).
 
-Pure. Source: spec replication 5.1 (membership), SETTLED R5.
+Pure. Rules: RAFT 4.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def check_change(
 
 
 def wanted_voters(nodes: int, *, most: int) -> int:
-    """1 voter for one or two nodes, 3 from three nodes on, more only where asked (SETTLED R5)."""
+    """1 voter for one or two nodes, 3 from three nodes on, more only where asked (RAFT 4.3)."""
     if nodes <= 2:
         return 1
     if nodes <= 4:

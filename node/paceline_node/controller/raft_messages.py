@@ -24,7 +24,7 @@ and goes on by kind:
     7 TIMEOUT_NOW       (nothing)
 
 Entries of an APPEND follow ``prev index`` without gaps, so their indexes are not sent. Messages of
-another cluster are refused here; the core never sees them. Source: spec replication 5.1.
+another cluster are refused here; the core never sees them. Rules: RAFT 2 and 3.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Big-endian. A segment is a header and frames::
 ``base`` is the last entry before the segment. ``size`` counts what follows the CRC, which covers
 just that. ``synced`` is how much of this segment was known to be on stable storage when the frame
 was written. That decides what a bad frame means: nothing behind it says that it was synced -> it
-is a torn write that nobody was told about; anything else -> damage. Source: spec replication 5.1.
+is a torn write that nobody was told about; anything else -> damage. Rules: RAFT 5.2.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ The same bytes lie on disk and travel to slow peers. Big-endian::
     |         | that follows      | meta length | msgpack| opaque bytes        |
     +---------+-------------------+-------------+--------+---------------------+
 
-``meta`` is :class:`SnapshotMeta`. Source: spec replication 5.1 (chunks of 256 KiB, resumable, CRC
+``meta`` is :class:`SnapshotMeta`. Rules: RAFT 3.5 (chunks of 256 KiB, resumable, CRC
 over the whole).
 """
 

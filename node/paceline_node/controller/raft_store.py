@@ -15,7 +15,7 @@ whose hard state names a segment that is not there has lost entries; one that la
 ``metadata.mark`` (``raft_mark.py``) names, too. Formatting writes the first hard state: a directory
 without one is damaged, never new. A member that has forgotten its votes and entries must not vote
 as if it had none.
-Source: spec replication 2.1, 5.1.
+Rules: RAFT 1 and 5.
 """
 
 from __future__ import annotations

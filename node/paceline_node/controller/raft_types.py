@@ -1,7 +1,7 @@
 """The nouns of the metadata quorum: members, configurations, entries, snapshots, effects.
 
 What belongs here: plain values that core, store and driver share. No behaviour beyond looking
-things up, no I/O. Source: spec replication 5.1.
+things up, no I/O.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class RaftTiming:
-    """How time passes (spec 3.7). Election timeouts are drawn from [E, 2E).
+    """How time passes. Election timeouts are drawn from [E, 2E).
 
     E must stay at least four times the worst loop lag, or a busy loop looks like a dead leader.
     """
@@ -212,7 +212,7 @@ class RaftTiming:
 
 @dataclass(frozen=True, slots=True)
 class RaftLimits:
-    """Bounds of the core (spec 5.1)."""
+    """Bounds of the core (RAFT 3.2)."""
 
     append_bytes: int = 64 * 1024
     append_entries: int = 500

@@ -1,4 +1,4 @@
-"""Moving a partition to other replicas (spec replication 5.6, "reassignment").
+"""Moving a partition to other replicas (DESIGN 10).
 
 The partition first grows to old and new replicas together; the new ones catch up and join the ISR
 through their leader's proposals; when all are in, the old ones that are not wanted leave. Until
@@ -27,7 +27,7 @@ def origin_of(partition: Partition) -> tuple[NodeId, ...]:
 
 
 def effective_min_isr(configured: int, replicas: tuple[NodeId, ...]) -> int:
-    """min.insync.replicas as a partition can keep it (SETTLED R1)."""
+    """min.insync.replicas as a partition can keep it (DESIGN 1.7)."""
     return min(configured, len(replicas))
 
 

@@ -1,4 +1,4 @@
-"""Metadata records: the facts that the controller's quorum commits (spec replication 5.3).
+"""Metadata records: the facts that the controller's quorum commits (DESIGN 1.2, 1.6).
 
 A record is stored as msgpack ``[type, version, body]``. Records are facts, not commands: applying
 one never fails and never depends on time or randomness. Unknown types at the running feature
@@ -69,7 +69,7 @@ class RegisterBroker(Record):
 @dataclass(frozen=True, slots=True)
 class BrokerChange(Record):
     """Flags of a registered broker; None leaves a flag as it is. The first ``fenced=False`` also
-    makes the registration an activated one (5.4)."""
+    makes the registration an activated one (DESIGN 2.5)."""
 
     TYPE: ClassVar[int] = 3
     node_id: NodeId
@@ -111,10 +111,10 @@ class Partition(Record):
     """The whole registration of a partition, written at every change of it.
 
     ``replicas`` is in preference order. ``min_isr`` is the effective one, min(configured, assigned
-    replicas) (SETTLED R1). ``recovery`` is 1 after an unclean election. ``marks`` are the nodes
-    with a follower mark (SETTLED R10): they stay in the ISR but are not elected. ``pinned`` keeps
+    replicas; DESIGN 1.7). ``recovery`` is 1 after an unclean election. ``marks`` are the nodes
+    with a follower mark (DESIGN 8.1): they stay in the ISR but are not elected. ``pinned`` keeps
     the preferred-leader balance away. ``slots`` is the topic's replication factor, which may
-    exceed the assigned replicas on a lone node (SETTLED R4): the rest are vacant slots.
+    exceed the assigned replicas on a lone node (DESIGN 9.1): the rest are vacant slots.
     ``recovery`` 2 says that the only replica reported damage: an operator must decide. ``token`` is
     that of the wish which made a segment, None when it had none. ``damaged`` are the replicas that
     reported damage and have not reported themselves repaired since. ``given_up`` are the newest
@@ -187,7 +187,7 @@ class NoOp(Record):
 
 @dataclass(frozen=True, slots=True)
 class ExternalBroker(Record):
-    """A broker id registered through V1 ADMIN_REGISTER_BROKER that no node owns (spec v1 9.5)."""
+    """A broker id registered through V1 ADMIN_REGISTER_BROKER that no node owns (DESIGN 11.1)."""
 
     TYPE: ClassVar[int] = 11
     node_id: NodeId

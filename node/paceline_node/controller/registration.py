@@ -1,4 +1,4 @@
-"""REGISTER_BROKER, and the end of registrations (spec replication 5.4, rules 1 to 7).
+"""REGISTER_BROKER, and the end of registrations (DESIGN 2).
 
 A registration is how a broker process takes the place of the node's former process. What its logs
 are worth is decided here: only a process of the same directory that follows directly on the
@@ -161,7 +161,7 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
 
 
 def report_damaged(request: ReportDamagedRequest, context: Context) -> Outcome:
-    """A broker found damage below its durable mark, or has repaired it (2.5); or its leader lacks
+    """A broker found damage below its durable mark, or has repaired it (DESIGN 5.1); or its leader lacks
     what is committed.
 
     A damaged replica leaves ISR and ELR, and stays marked until it reports itself repaired: until
@@ -253,7 +253,7 @@ def _without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
 
 
 def _hold_damaged(draft: Draft, node: NodeId, damaged: tuple[PartitionRef, ...]) -> None:
-    """Keep sole replicas that are damaged from being elected without an operator (2.5)."""
+    """Keep sole replicas that are damaged from being elected without an operator (DESIGN 5.3)."""
     for ref in damaged:
         partition = draft.partition(ref.topic_id, ref.partition)
         if partition is None or partition.replicas != (node,) or partition.isr or partition.elr:

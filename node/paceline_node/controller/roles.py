@@ -1,4 +1,4 @@
-"""SET_PARTITION_ROLE: marks and pins over elections (spec replication 5.7, v1 8.1, SETTLED R10).
+"""SET_PARTITION_ROLE: marks and pins over elections (DESIGN 8).
 
 ``follower`` marks the node: it is not elected for the partition until the mark is cleared, but
 stays in the ISR. If it leads, another in-sync node takes over; where there is none the partition

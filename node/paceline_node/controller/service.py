@@ -1,4 +1,4 @@
-"""The controller on this node: idle until the quorum makes this node its leader (spec 5.2).
+"""The controller on this node: idle until the quorum makes this node its leader (DESIGN 1).
 
 The active controller decides every request at once, in order of arrival, against the newest
 *appended* image, proposes the records as one entry and goes on with the next request; the answer
@@ -299,7 +299,7 @@ class Controller:
 
     def peer_lost(self, node: NodeId, lost_at: float | None = None) -> None:
         """The process of ``node`` is gone: its connection broke at ``lost_at`` (monotonic seconds;
-        None: now) and a reconnect was refused (SETTLED R6).
+        None: now) and a reconnect was refused (DESIGN 3.3).
 
         Fences the broker at once, unless a newer process of it was heard since. A node that is
         not active remembers the proof for a session time, in case it becomes active.

@@ -1,4 +1,4 @@
-"""Segments of the segment protocol: partitions made and removed one by one (spec segment 10.1).
+"""Segments of the segment protocol: partitions made and removed one by one (DESIGN 9.5).
 
 A topic of kind ``segment`` has a set of partitions, not a count. A removed number is not given out
 again while its topic lives: replicas that were away at the removal still hold a log under it, which

@@ -3,7 +3,7 @@
 A topic stores only what was set for it, as text, and always ``min.insync.replicas``.
 :meth:`TopicConfig.of` gives every value in its type. Unknown keys and bad values are refused when
 they are set (InvalidConfig, all of them at once), so that stored ones are valid. Names are the
-field's own (Kafka's) where it has the key; defaults are those of SETTLED B8.
+field's own (Kafka's) where it has the key; defaults: storage/DESIGN 7.1.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ KEYS: Mapping[str, ConfigKey] = {
         ConfigKey(
             MIN_INSYNC_REPLICAS,
             "2",
-            "Replicas that must be in sync for a write with acks=all (SETTLED R1).",
+            "Replicas that must be in sync for a write with acks=all.",
             low=1,
             high=32767,
         ),

@@ -1,4 +1,4 @@
-"""Topics: create, delete, alter, grow (spec replication 5.6, SETTLED R1, R4, P7)."""
+"""Topics: create, delete, alter, grow (DESIGN 9)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _partition_count(request: CreateTopic, context: Context) -> int:
 
 def _replication_factor(request: CreateTopic, context: Context) -> int:
     """The topic's factor. On a lone node it may exceed the nodes; the rest are vacant slots
-    (SETTLED R4). Registered but dead nodes count."""
+    (DESIGN 9.1). Registered but dead nodes count."""
     if request.assignment:
         return _assigned_factor(request, context)
     nodes = len(context.image.brokers)
@@ -281,7 +281,7 @@ def add_partitions(request: AddPartitions, context: Context) -> Outcome:
 
 def alter_topic(request: AlterTopic, context: Context) -> Outcome:
     """Set and remove configuration values, all or nothing. A change of min.insync.replicas goes
-    into every partition in the same entry, where its ISR is judged by it (5.3).
+    into every partition in the same entry, where its ISR is judged by it (DESIGN 1.6).
 
     Raises UnknownTopicOrPartition, PolicyViolation, InvalidConfig.
     """
