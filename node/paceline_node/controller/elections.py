@@ -89,8 +89,8 @@ def elect_leaderless(draft: Draft, node: NodeId) -> None:
 def elect(draft: Draft, partition: Partition) -> Partition:
     """Give a partition without a leader one, if any complete replica may lead.
 
-    A sole replica leads whatever its trust (DESIGN 5.3): nobody else ever held the partition, so waiting
-    gains nothing. A damaged one waits for the operator all the same.
+    A sole replica leads whatever its trust (DESIGN 5.3): nobody else ever held the partition, so
+    waiting gains nothing. A damaged one waits for the operator all the same.
     """
     elected = draft.change(partition, Change())
     if elected.leader != NO_NODE or elected.isr or elected.elr or len(elected.replicas) != 1:

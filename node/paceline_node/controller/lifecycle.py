@@ -268,7 +268,8 @@ class Lifecycle:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the image has reached this process's own registration (replication/DESIGN 3.1)."""
+        """Whether the image has reached this process's own registration
+        (replication/DESIGN 3.1)."""
         return self.broker_epoch >= 0 and self._image_offset() >= self.broker_epoch
 
     @property

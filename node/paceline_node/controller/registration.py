@@ -161,8 +161,8 @@ def _replace_process(draft: Draft, request: RegisterBrokerRequest, *, keeps_plac
 
 
 def report_damaged(request: ReportDamagedRequest, context: Context) -> Outcome:
-    """A broker found damage below its durable mark, or has repaired it (DESIGN 5.1); or its leader lacks
-    what is committed.
+    """A broker found damage below its durable mark, or has repaired it (DESIGN 5.1); or its leader
+    lacks what is committed.
 
     A damaged replica leaves ISR and ELR, and stays marked until it reports itself repaired: until
     then it joins neither, whatever leaders saw of it before. Each report raises the partition

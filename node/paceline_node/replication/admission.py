@@ -14,8 +14,8 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class Admission:
-    """Why this node takes no writes at present: no session with a controller (4.1 step 1; see
-    ``serve.without.controller``, SETTLED R9), or too little room on its disk (2.2 rule 4)."""
+    """Why this node takes no writes at present: no session with a controller
+    (``serve.without.controller``), or too little room on its disk (DESIGN 4.1, 7)."""
 
     session_valid: Callable[[], bool] = _always
     storage_full: bool = False

@@ -1,7 +1,7 @@
 """Compacting the logs of this node's partitions, one at a time, the dirtiest first.
 
 Leader and followers compact their own logs, each when it is due: what replicas have in common then
-is the last value of each key, not bytes (SETTLED B4). Only what lies below both the high watermark
+is the last value of each key, not bytes. Only what lies below both the high watermark
 and the last stable offset is touched.
 """
 

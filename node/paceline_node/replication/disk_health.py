@@ -1,5 +1,5 @@
-"""Whether this node's disk is good enough to lead (spec replication 5.4; failure table rows 17 to
-19). Pure: told what happened and what time it is.
+"""Whether this node's disk is good enough to lead (DESIGN 7; rows 17 to 19
+of DESIGN 9). Pure: told what happened and what time it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Health:
     """What heartbeats tell the controller of this node's disk.
 
     ``degraded``: so slow, or so full, that leadership should move to another node. ``offline``:
-    the disk failed; the node ends (SETTLED B13).
+    the disk failed; the node ends (storage/DESIGN 2.2).
     """
 
     def __init__(self) -> None:

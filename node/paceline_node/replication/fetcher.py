@@ -1,4 +1,4 @@
-"""The follower's side: fetching from every leader that this node follows (spec replication 3.4).
+"""The follower's side: fetching from every leader that this node follows (DESIGN 3.4).
 
 One :class:`LeaderFetcher` per leader, with one request in flight. It has no task: an answer is
 applied where it arrives. After a large answer the next request leaves at once, so that a fetch is

@@ -1,4 +1,4 @@
-"""What a follower keeps for one partition in one leader epoch (spec replication 3.4).
+"""What a follower keeps for one partition in one leader epoch (DESIGN 3.4).
 
 Pure: deciding whether an answer may be believed, and where to truncate. The log itself is changed
 by ``replica.py``.
@@ -42,7 +42,7 @@ class FetchOutcome(enum.Enum):
 
 
 class EpochLookup(Protocol):
-    """The question of 2.4: where does an epoch end in a log?"""
+    """The question of storage/DESIGN 2.4: where does an epoch end in a log?"""
 
     def end_offset_for(self, epoch: int, leo: int) -> tuple[int, int] | None: ...
 

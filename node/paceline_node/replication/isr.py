@@ -1,4 +1,4 @@
-"""High watermark arithmetic: how far a log is committed (spec replication 3.5).
+"""High watermark arithmetic: how far a log is committed (DESIGN 3.5).
 
 Pure. Everything here is in exclusive ends: an ack offset of 5 says that records 0 to 4 are held.
 """
@@ -51,7 +51,7 @@ class FollowerProgress:
             self.mark_at = now
 
     def is_lagging(self, leader_end: int, now: float, lag_max_s: float) -> bool:
-        """Whether the follower must leave the ISR (3.6)."""
+        """Whether the follower must leave the ISR (DESIGN 3.6)."""
         if now - self.last_fetch > lag_max_s:
             return True
         return self.ack != leader_end and now - self.caught_up_at > lag_max_s
@@ -88,7 +88,7 @@ class _Slot:
 
 
 class SimulatedSlots:
-    """Progress that clients claim for the vacant slots of a lone node (spec v1 9.1 rule 5).
+    """Progress that clients claim for the vacant slots of a lone node (DESIGN 8).
 
     Lives in the leader's memory only and is forgotten in every new leader epoch. A slot is in
     sync when it was seen within the lag time and holds everything the leader holds but at most

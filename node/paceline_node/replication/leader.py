@@ -1,4 +1,4 @@
-"""What a leader keeps for one partition in one leader epoch (spec replication 3.2, 3.5, 3.6).
+"""What a leader keeps for one partition in one leader epoch (DESIGN 3.2, 3.5, 3.6).
 
 Pure. A new :class:`LeaderState` is made in every leader epoch, also when this broker led the
 previous one it knows of: what followers said in an older epoch may have been truncated since.
@@ -85,8 +85,8 @@ class LeaderState:
         """Take over a newer registration of the same leader epoch from the metadata log.
 
         A proposal whose base was overtaken is resolved, one way or the other: it was accepted, or
-        it can never be accepted any more (3.6). What followers that left the ISR or became damaged
-        said before counts for nothing from now on.
+        it can never be accepted any more (DESIGN 3.6). What followers that left the ISR or became
+        damaged said before counts for nothing from now on.
         """
         before, self.registration = self.registration, registration
         for node in {*before.isr, *registration.damaged}.difference(registration.isr):
@@ -114,7 +114,7 @@ class LeaderState:
         now: float,
         partition_epoch: PartitionEpoch,
     ) -> bool:
-        """Step 8 of 3.3: an accepted fetch tells where a follower is; whether it counts. One that
+        """An accepted fetch tells where a follower is; whether it counts. One that
         is older than what is known does not: it may tell of a log that has been reset since."""
         known = self.followers.get(node)
         if known is None:
@@ -155,7 +155,7 @@ class LeaderState:
     # --- proposals -------------------------------------------------------------------------------
 
     def may_join(self, node: NodeId, high_watermark: int, brokers: Brokers) -> bool:
-        """Whether a follower meets every condition for joining the ISR (3.6).
+        """Whether a follower meets every condition for joining the ISR (DESIGN 3.6).
 
         Reaching the high watermark is not enough right after an election: it may be behind the
         true one, but the log end at which this broker took office never is. Nor is what it said
@@ -206,7 +206,7 @@ class LeaderState:
         return True
 
     def consider_relinquish(self, now: float, lag_max_s: float, brokers: Brokers) -> bool:
-        """Propose that another replica leads; whether a proposal was made (5.6).
+        """Propose that another replica leads; whether a proposal was made (controller/DESIGN 5.6).
 
         That is when the ISR has been below the minimum for twice the lag time, no follower has
         fetched meanwhile, and a complete one is alive. A follower that fetches is on its way back:

@@ -1,7 +1,7 @@
 """The logs of a data directory: opening all, making, setting aside, checkpointing.
 
 Async file work only; who may do what to a partition is the table's business. Nothing is deleted
-because local metadata does not know it (spec replication 2.5): unknown directories stay, logs of
+because local metadata does not know it (DESIGN 5.9): unknown directories stay, logs of
 partitions that were assigned elsewhere become strays, and only a deletion seen in the metadata log
 removes files.
 """
@@ -67,7 +67,7 @@ class OpenedLogs:
 
     @property
     def reached_durable_mark(self) -> bool:
-        """Whether every log still holds all that it had fsynced (spec replication 2.3)."""
+        """Whether every log still holds all that it had fsynced (storage/DESIGN 2.3)."""
         whole = all(log.recovery.reached_durable_mark for log in self.logs.values())
         return whole and not self.missing and not self.doubtful
 

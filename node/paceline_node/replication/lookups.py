@@ -1,7 +1,7 @@
 """Looking about in a leader's log: offsets by time, ends of epochs, how far so many bytes reach.
 
-For readers that plan before they read (spec spark 7: R6, R8), and ask for the largest timestamp
-(spec kafka 3). Answers come from the epoch table and the indexes; hardly a record is looked at.
+For readers that plan before they read (Spark's), and ask for the largest timestamp
+(Kafka's). Answers come from the epoch table and the indexes; hardly a record is looked at.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find_offset(
     largest timestamp), or of the first readable record at or after a time in ms.
 
     Raises NotLeader, InvalidRequest for what is neither, and OffsetNotAvailable while a fresh
-    leader does not know the true high watermark (spec replication 3.2 rule 5); TimesNotKnown while
+    leader does not know the true high watermark (DESIGN 3.2); TimesNotKnown while
     a time index is in doubt.
     """
     partition.replica.check_leading()

@@ -1,5 +1,5 @@
 """What is done for partitions from time to time: checkpoints, retention, ISR shrinking, interval
-flushes, and watching the disk (spec replication 2.1, 2.2, 3.6; failure table rows 17 to 19).
+flushes, and watching the disk (DESIGN 3.6, 7; rows 17 to 19 of DESIGN 9).
 """
 
 from __future__ import annotations

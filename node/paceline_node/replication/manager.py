@@ -61,8 +61,8 @@ class ReplicationIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """``acks1_early``: answer acks=1 before the flush (4.1 step 6). ``simulated_max_lag``: records
-    that a simulated replica may lack and still count (spec v1 12)."""
+    """``acks1_early``: answer acks=1 before the flush. ``simulated_max_lag``: records
+    that a simulated replica may lack and still count."""
 
     lag_max_s: float = 10.0
     acks1_early: bool = False
@@ -80,9 +80,9 @@ class ReplicationSettings:
 class ReplicaManager:
     """All replicas of one node.
 
-    ``session_valid``: whether this node has a session with a controller (4.1 step 1).
+    ``session_valid``: whether this node has a session with a controller (DESIGN 4.1).
     ``disk_failed`` is called once with the error of the data directory: the node must end.
-    ``lower_floor`` writes a weaker flush floor to the incarnation file (2.2 rule 5).
+    ``lower_floor`` writes a weaker flush floor to the incarnation file (storage/DESIGN 2.2).
     """
 
     def __init__(
@@ -278,7 +278,8 @@ class ReplicaManager:
         return opened
 
     def registered(self, broker_epoch: BrokerEpoch, floor: FlushMode) -> None:
-        """The controller accepted this process, and the incarnation file says so (2.3)."""
+        """The controller accepted this process, and the incarnation file says so
+        (storage/DESIGN 2.3)."""
         self.broker_epoch = broker_epoch
         self.table.registered(broker_epoch, floor)
 

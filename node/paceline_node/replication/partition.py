@@ -1,9 +1,9 @@
 """A partition as this node serves it: its log, its replica's role, and everyone who waits.
 
 Every state change is synchronous: between the check of the role and the append, and between a move
-of the high watermark and its answers, there is no await (spec replication 4.1 step 5). The rules
+of the high watermark and its answers, there is no await (DESIGN 4.1). The rules
 are ``replica.py``'s; what belongs here is bringing them together with callbacks, flushes and
-errors. A failed append fails that request; a failed disk fails the node (SETTLED B13).
+errors. A failed append fails that request; a failed disk fails the node (storage/DESIGN 2.2).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Partition:
         known = None if leader is None else leader.followers.get(node)
         return 0 if known is None else known.fetch_offset
 
-    # --- produce (4.1) ------------------------------------------------------------------------
+    # --- produce (DESIGN 4.1) ---------------------------------------------------------------------
 
     def produce(
         self,
@@ -213,7 +213,7 @@ class Partition:
         counted for ``client``; None: the coordinator's, never). Otherwise ``done`` is
         called once, maybe before this returns, with a result or an error of unknown outcome.
         ``batches`` is stamped in place, not to be used again. With ``simulated``, a lone node's
-        vacant slots count for acks=all, too few are waited for (spec v1 9.2). Without a batch: a
+        vacant slots count for acks=all, too few are waited for (DESIGN 8). Without a batch: a
         retry's records end at ``already``. ``ticket``: what the first batch of a transaction needs
         (``transactions.py``)."""
         self.fence.seen(self.log.producers, headers)
@@ -290,7 +290,7 @@ class Partition:
     def _acknowledge(
         self, pending: PendingProduce, acks: Acks, timeout_s: float, *, simulated: bool
     ) -> None:
-        """Answer now what need not wait, otherwise park it (4.1 step 6)."""
+        """Answer now what need not wait, otherwise park it (DESIGN 4.1)."""
         pending.leader_epoch = self.replica.leader_epoch
         if simulated:
             self._pending.wait_simulated(pending, timeout_s)
@@ -435,7 +435,7 @@ class Partition:
         self._advance()
 
     def apply(self, registration: Registration, brokers: Brokers) -> Transition:
-        """Act on a registration from an image that the gate admitted (3.1)."""
+        """Act on a registration from an image that the gate admitted (DESIGN 3.1)."""
         change = self.replica.apply(registration, brokers, self._context.env.now())
         if change is Transition.NOTHING:
             return change

@@ -45,7 +45,7 @@ class PartitionContext:
     the disk cannot give bytes of the segment that begins at an offset.
     ``append_failed``: an append raised StorageError or StorageFull. ``state_due``: snapshots of a
     log wait to be written. ``simulate`` is on while this is the only registered node and simulated
-    slots are allowed (spec v1 9). ``burst`` joins the answers that one step gives. ``shares``:
+    slots are allowed (DESIGN 8). ``burst`` joins the answers that one step gives. ``shares``:
     how many producers each client has.
     """
 

@@ -1,7 +1,7 @@
-"""Produce requests that were appended and wait for what their acks ask for (spec replication 4.1).
+"""Produce requests that were appended and wait for what their acks ask for (DESIGN 4.1).
 
 Three ways to wait: for the high watermark (acks=all), for the own disk (acks=1 where only synced
-records count), and, on a lone node, for the high watermark and enough simulated slots (spec v1 9).
+records count), and, on a lone node, for the high watermark and enough simulated slots (DESIGN 8).
 Nobody waits across a leader epoch: the partition fails everyone first (I14).
 """
 

@@ -1,4 +1,4 @@
-"""Sending ISR proposals to the controller (spec replication 3.6).
+"""Sending ISR proposals to the controller (DESIGN 3.6).
 
 The answers are hints and change nothing: a proposal lives until the metadata log overtakes it. So
 this is a loop that sends what is due, again every 500 ms, and does not wait for answers.

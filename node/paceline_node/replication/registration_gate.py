@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RegistrationGate:
-    """No role is taken from metadata older than this process's own registration (3.1, I21).
+    """No role is taken from metadata older than this process's own registration (DESIGN 3.1, I21).
 
     A restarted broker would otherwise act on a record in which it still leads, and append batches
     of an old epoch behind newer ones.

@@ -1,4 +1,4 @@
-"""Damaged replicas: found, reported, refetched (spec replication 2.5).
+"""Damaged replicas: found, reported, refetched (DESIGN 6).
 
 A log that lost or cannot read something durable is reported to the controller, which takes the
 replica out of ISR and ELR. While it is damaged it follows nobody, so that no leader counts it. Its
@@ -57,7 +57,7 @@ _RETRY_S = 1.0
 @dataclass(frozen=True, slots=True)
 class RepairSettings:
     """``scrub_interval_s``: every segment is read once in that time, at most
-    ``scrub_bytes_per_s`` (2.5)."""
+    ``scrub_bytes_per_s`` (DESIGN 6.6)."""
 
     scrub_interval_s: float = 7 * 24 * 3600.0
     scrub_bytes_per_s: int = 5_000_000
@@ -309,8 +309,8 @@ class Repairs:
             self._failed(error)
 
     def _tell_of_loss(self, partition: Partition, reason: str) -> None:
-        """The leader cannot read these records either (2.5 (c)): only an operator can decide that
-        they are lost. Said once for each range; asked for again and again all the same, since
+        """The leader cannot read these records either (DESIGN 6.5): only an operator can decide
+        that they are lost. Said once for each range; asked for again and again all the same, since
         another replica may lead one day."""
         lost = partition.log.damaged[0]
         if self._lost.get(partition.key) == lost:
@@ -511,7 +511,7 @@ def _divergence(log: Log, theirs: EpochCache) -> int:
     """Where this log forks from the leader's, at most its end: what it wrote as a leader and nobody
     has.
 
-    It fetches nothing while it is damaged, so the usual reconciliation (spec replication 3.4)
+    It fetches nothing while it is damaged, so the usual reconciliation (DESIGN 3.4)
     cannot find it, and a segment that ends otherwise than the leader's is not to be made whole.
     """
     mine, last = log.epochs, log.epochs.last_epoch

@@ -1,8 +1,8 @@
-"""One replica of one partition: its role, and every rule about its log (spec replication 3, 4.1).
+"""One replica of one partition: its role, and every rule about its log (DESIGN 3, 4.1, 5).
 
 Pure: driven by metadata, fetches and answers; it reads no clock and sends nothing. ``partition.py``
 drives it on trio, the simulator in ``tests/sim/replication`` drives it from a seeded event queue.
-Assertions here state invariants marked A in spec replication 1.2; a broken one ends the process,
+Assertions here state invariants marked A in DESIGN 2; a broken one ends the process,
 because going on would lose acknowledged records.
 """
 
@@ -118,9 +118,9 @@ _REFUSALS = frozenset(
 class Replica:
     """A replica's role and high watermark over its log.
 
-    ``counts_durable`` tells whether the flush mode counts fsynced records only (2.2); every
-    replica, the leader included, is counted by its ack offset. ``high_watermark`` is what the
-    checkpoint said, 0 if nothing.
+    ``counts_durable`` tells whether the flush mode counts fsynced records only
+    (storage/DESIGN 2.2); every replica, the leader included, is counted by its ack offset.
+    ``high_watermark`` is what the checkpoint said, 0 if nothing.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Replica:
         """The log was shortened from outside: a damaged tail that nobody counts was given up."""
         self._clamp(self.high_watermark)
 
-    # --- metadata (3.1) --------------------------------------------------------------------------
+    # --- metadata (DESIGN 3.1) --------------------------------------------------------------------
 
     def apply(self, registration: Partition, brokers: Brokers, now: float) -> Transition:
         """Act on a registration from an image that the gate admitted."""
@@ -224,7 +224,7 @@ class Replica:
         self._leave_role(Role.LEADER)
         end = self.log.log_end_offset
         self.log.epochs.assign(registration.leader_epoch, end)
-        # Always a new state: what followers said in an earlier epoch may be truncated (3.2).
+        # Always a new state: what followers said in an earlier epoch may be truncated (DESIGN 3.2).
         self.leader = LeaderState(self.me, registration, end, now)
         self._clamp(self.high_watermark)
 
@@ -247,10 +247,11 @@ class Replica:
         return self.leader
 
     def check_produce(self, acks: Acks, required_isr: int) -> LeaderState:
-        """Steps 1 and 2 of 4.1. Raises NotLeader or NotEnoughReplicas; nothing is appended then.
+        """May records be appended (DESIGN 4.1)? Raises NotLeader or NotEnoughReplicas; nothing is
+        appended then.
 
-        ``required_isr`` is the configured ``min.insync.replicas`` (SETTLED R1); the caller
-        appends without awaiting in between.
+        ``required_isr`` is the configured ``min.insync.replicas`` (controller/DESIGN 1.7); the
+        caller appends without awaiting in between.
         """
         leader = self.check_leading()
         if acks == Acks.ALL and len(leader.registration.isr) < required_isr:
@@ -260,7 +261,8 @@ class Replica:
         return leader
 
     def advance(self) -> bool:
-        """Move the high watermark as far as is known to be committed (3.5); whether it moved.
+        """Move the high watermark as far as is known to be committed (DESIGN 3.5); whether it
+        moved.
 
         Call it after an append, a flush, a follower's fetch, or metadata.
         """
@@ -275,7 +277,7 @@ class Replica:
         return True
 
     def check_fetch(self, sender: FollowerIdentity, position: FetchPartition) -> FetchCheck:
-        """Steps 2 to 7 of 3.3: may this follower read at this position? Changes nothing."""
+        """As DESIGN 3.3 has it: may this follower read at this position? Changes nothing."""
         leader = self.leader
         if position.current_leader_epoch < self.leader_epoch:
             return FetchCheck(ErrorCode.FENCED_LEADER_EPOCH)
@@ -329,7 +331,7 @@ class Replica:
     def on_fetch(
         self, sender: FollowerIdentity, position: FetchPartition, now: float
     ) -> FetchCheck:
-        """Steps 2 to 8 of 3.3, and the expand of step 9. The caller then calls :meth:`advance`
+        """As DESIGN 3.3 has it, proposals included. The caller then calls :meth:`advance`
         and reads; a parked fetch that wakes is judged by :meth:`check_fetch` alone, for it brings
         no news of the follower."""
         check = self.check_fetch(sender, position)
@@ -391,14 +393,14 @@ class Replica:
 
     def consider_shrink(self, now: float, lag_max_s: float) -> bool:
         """Propose the ISR without lagging members, or, alone for long, that another replica leads;
-        called every half lag time (3.6)."""
+        called every half lag time (DESIGN 3.6)."""
         leader = self.leader
         return leader is not None and (
             leader.consider_shrink(self.log.log_end_offset, now, lag_max_s)
             or leader.consider_relinquish(now, lag_max_s, self._brokers)
         )
 
-    # --- follower (3.4) --------------------------------------------------------------------------
+    # --- follower (DESIGN 3.4) --------------------------------------------------------------------
 
     def position(self, topic_max_bytes: int) -> FetchPartition:
         """Where this follower is, for a fetch or an ack."""

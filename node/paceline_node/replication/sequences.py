@@ -1,4 +1,4 @@
-"""Idempotence of one produce request (spec replication 4.4, step 4 of 4.1).
+"""Idempotence of one produce request (DESIGN 4.4, 4.5).
 
 Pure. The producer table judges the first batch against the log; the further batches of a request
 must follow each other by themselves, so that a request is appended wholly or not at all.

@@ -1,4 +1,4 @@
-"""The leader's side of REPLICA_FETCH and REPLICA_ACK (spec replication 3.3).
+"""The leader's side of REPLICA_FETCH and REPLICA_ACK (DESIGN 3.3).
 
 Both are handled synchronously, in order of arrival. A fetch without news parks as an object: no
 task, and no timer beyond one deadline. One task per node answers parked fetches; it runs a tick
@@ -316,7 +316,7 @@ class ReplicaServer:
         chunks: list[Chunk],
     ) -> int:
         """Add a slice of records; returns its bytes. What does not fit stays ready; the first
-        slice always fits (3.3 step 11)."""
+        slice always fits (DESIGN 3.3)."""
         try:
             found = partition.log.locate(
                 position.fetch_offset,
@@ -328,7 +328,7 @@ class ReplicaServer:
                 return 0
             chunk = _chunk(found)
         except CorruptMessage:
-            # Never sent on: this replica reports itself, and another one leads (2.5).
+            # Never sent on: this replica reports itself, and another one leads (DESIGN 6.1).
             partition.suspect(position.fetch_offset)
             check = FetchCheck(ErrorCode.STORAGE_ERROR)
             self._refuse(

@@ -1,4 +1,4 @@
-"""Replicas that clients simulate while this is the only node (spec v1 9)."""
+"""Replicas that clients simulate while this is the only node (DESIGN 8)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Simulation:
             self._settle()
 
     def in_sync(self) -> tuple[int, ...]:
-        """Simulated slots that are in sync now (9.1 rule 5); empty when the simulation is off."""
+        """Simulated slots that are in sync now (DESIGN 8); empty when the simulation is off."""
         if not self.is_on:
             return ()
         return self._slots.in_sync(self._log.log_end_offset, self._context.env.now())

@@ -1,4 +1,4 @@
-"""What the controller is told of damage here, and of its repair (spec replication 2.5).
+"""What the controller is told of damage here, and of its repair (DESIGN 6).
 
 The controller keeps a mark on each replica that reported damage, and lets it into no ISR until it
 reports itself repaired. This keeps the two in step whatever is lost on the way: a report without an

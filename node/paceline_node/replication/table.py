@@ -1,4 +1,4 @@
-"""All partitions this node hosts, kept in step with the metadata image (spec replication 3.1).
+"""All partitions this node hosts, kept in step with the metadata image (DESIGN 3.1).
 
 On every image the table compares, for the topics that changed, what the image says with what is
 hosted: partitions get their registration there and then, synchronously; logs that must be made or
@@ -44,7 +44,7 @@ _ROOM_RETRY_S = 1.0
 @dataclass(frozen=True, slots=True)
 class TableSettings:
     """``topic_defaults``: this node's values for topic configuration keys a topic does not set.
-    ``simulated_slots``: whether a lone node lets clients simulate vacant slots (spec v1 9)."""
+    ``simulated_slots``: whether a lone node lets clients simulate vacant slots (DESIGN 8)."""
 
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     index_interval_bytes: int = INDEX_INTERVAL_BYTES
@@ -69,7 +69,7 @@ class PartitionTable:
     ``role_changed``, ``registered`` (another registration, in the same role maybe) and ``released``
     tell those who fetch and repair. ``lower_floor`` records
     durably that records are acknowledged in a weaker flush mode from now on, before that mode takes
-    effect (2.2 rule 5).
+    effect (storage/DESIGN 2.2).
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class PartitionTable:
 
     def weakest_flush_mode(self) -> FlushMode:
         """The weakest flush mode of any topic in the image that this node hosts: the floor to
-        write down at registration (2.3)."""
+        write down at registration (storage/DESIGN 2.3)."""
         image = self._store.image
         modes = [
             TopicConfig.of(topic.configs, self._settings.topic_defaults).flush_mode

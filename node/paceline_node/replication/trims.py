@@ -1,4 +1,5 @@
-"""Log starts that were moved forward: how far all replicas that count have that on disk (2.1).
+"""Log starts that were moved forward: how far all replicas that count have that on disk
+(DESIGN 5.7).
 
 A follower learns its leader's log start from REPLICA_FETCH, writes it down, and then tells it in
 its position. Only when every replica that might lead has done so is it sure that records once
