@@ -1,4 +1,4 @@
-"""A node that no longer knows what it promised the metadata quorum (RAFT.md, "Damage").
+"""A node that no longer knows what it promised the metadata quorum (controller/RAFT 5).
 
 It must not vote as if it had promised nothing. So it asks the quorum to be taken in as a new member
 in the place of the one it was: with another directory id, under which it never voted. The leader

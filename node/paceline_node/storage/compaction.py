@@ -1,4 +1,4 @@
-"""What compaction keeps of a log: the last value of each key (SETTLED B4). Pure.
+"""What compaction keeps of a log: the last value of each key (DESIGN 9). Pure.
 
 Two passes over the log. The first notes the newest offset of each key in the *dirty* part, which is
 what no compaction has seen yet. The second goes over everything from the log start and drops each

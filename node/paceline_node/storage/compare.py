@@ -1,4 +1,4 @@
-"""Comparing the replicas of one partition offline (spec replication I1, I6).
+"""Comparing the replicas of one partition offline (replication/DESIGN 2: I1, I6).
 
 Reads only; no node may be writing to the directories.
 """

@@ -1,4 +1,4 @@
-"""What is known to be wrong with a log (spec replication 2.5), and ``damaged.ckpt``, which keeps
+"""What is known to be wrong with a log (DESIGN 2.5), and ``damaged.ckpt``, which keeps
 it known across restarts until it is repaired (framed as in ``checkpoint.py``)::
 
     msgpack [[start offset, end offset (exclusive), reason], ...]   ascending

@@ -175,7 +175,7 @@ class RealFile:
 
     def _cut_back(self, size: int, cause: OSError) -> None:
         """Remove what a failed append left. A file that cannot even be cut is broken: EIO, so that
-        the caller does not take it for a full disk (spec replication 2.2 rule 4)."""
+        the caller does not take it for a full disk (DESIGN 2.2)."""
         try:
             os.ftruncate(self._descriptor(), size)
         except OSError as error:

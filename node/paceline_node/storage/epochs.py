@@ -1,4 +1,4 @@
-"""The leader epoch cache of one log: where each leader's term begins (spec replication 2.4).
+"""The leader epoch cache of one log: where each leader's term begins (DESIGN 2.4).
 
 Pure. An ordered list of (epoch, start offset), both strictly increasing. The log is its authority;
 it is written to ``epochs.ckpt`` only so that opening need not read every batch.

@@ -3,7 +3,7 @@
 Pure. Which producers go is the leader's choice (``replication/producer_quota.py``), by what it
 alone knows: whose they are and when they wrote last. Like every forgetting it is a batch in the
 log, so all replicas forget the same ones at the same place, a truncation brings them back, and a
-new leader knows what its predecessor knew (SETTLED B9).
+new leader knows what its predecessor knew (DESIGN 8.2).
 
 It is an extended batch of kind EXPIRE without records, whose producer key begins with 2. Its
 payload names the producers, 17 bytes each: namespace and key. Its numbers are -1: a version that

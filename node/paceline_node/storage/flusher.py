@@ -1,8 +1,8 @@
-"""The group flush of a data directory (spec replication 2.2, mode ``group``).
+"""The group flush of a data directory (DESIGN 2.2, mode ``group``).
 
 One task. All logs that asked since the last sync began share the next one, which starts as soon as
 that has ended: under load the cost of an ``fdatasync`` is divided by all who wait for it, and a
-lone write waits for nobody. A failed sync ends flushing for good (rule 3): pages may be gone that a
+lone write waits for nobody. A failed sync ends flushing for good: pages may be gone that a
 second sync would call clean.
 """
 
@@ -21,7 +21,7 @@ from paceline_node.storage.marks import DurableMarks
 
 _REMEMBERED = 256
 SLOW_SYNC_S = 1.0
-"""A sync that takes longer is a slow one (spec replication 5.4)."""
+"""A sync that takes longer is a slow one (replication/DESIGN 7)."""
 
 OnDurable = Callable[[Log], None]
 OnFailed = Callable[[OSError], None]
@@ -114,7 +114,7 @@ class Flusher:
         return len(self._waiting)
 
     def statistics(self) -> FlushStatistics:
-        """Figures for metrics and for telling a degraded disk (spec replication 5.4)."""
+        """Figures for metrics and for telling a degraded disk (replication/DESIGN 7)."""
         ordered = sorted(self._durations)
         running = 0.0 if self._started_at is None else self._env.now() - self._started_at
         if not ordered:

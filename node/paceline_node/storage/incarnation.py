@@ -1,5 +1,5 @@
 """Whether a start may be trusted to still hold what its predecessor acknowledged
-(spec replication 2.3), and the file that remembers it.
+(DESIGN 2.3), and the file that remembers it.
 
 ``incarnation``, framed as in ``checkpoint.py``; the payload is::
 
@@ -20,7 +20,7 @@ The decision is pure. Its life in a process:
 
 A process whose disk failed cannot write the file any more. It leaves an empty file ``disk-failed``
 (:func:`mark_failed`): the kernel's boot is the same, but its page cache may show what never reached
-the disk, so the next start is not trusted (2.2 rule 3, failure table row 20).
+the disk, so the next start is not trusted (DESIGN 2.3; row 20 of replication/DESIGN 9).
 
 ``tainted`` is sticky until a registration has succeeded: a start after a power loss that is stopped
 in an orderly way before it registered must not look clean to the next one.
@@ -166,7 +166,7 @@ def registered(
 
 def lowered(current: Incarnation, flush_floor: FlushMode) -> Incarnation:
     """The state to write before a weaker flush mode takes effect, or after a full flush under a
-    stronger one (rule 5 of 2.2)."""
+    stronger one (DESIGN 2.2)."""
     return replace(current, flush_floor=flush_floor)
 
 

@@ -1,6 +1,6 @@
 """Sparse indexes of one segment: offset to position, and timestamp to offset.
 
-Pure. Both files are laid out as Kafka's, so that other tools may read them (SETTLED B5).
+Pure. Both files are laid out as Kafka's, so that other tools may read them (DESIGN 1.1).
 Big-endian::
 
     .index       +--------------------+--------------------+

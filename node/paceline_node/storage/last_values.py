@@ -1,4 +1,4 @@
-"""Comparing compacted replicas offline, by the last value of each key (SETTLED B4).
+"""Comparing compacted replicas offline, by the last value of each key (DESIGN 3.2).
 
 Each replica compacts by itself, so the same log may lie in different batches on each of them. What
 they have in common is what a reader knows who has read everything: for each key its last value.

@@ -1,4 +1,4 @@
-"""What lies where in a data directory (spec replication 2.1, SETTLED B5).
+"""What lies where in a data directory (DESIGN 1).
 
 ::
 
@@ -7,7 +7,7 @@
     incarnation, disk-failed           incarnation.py
     recovery.ckpt hw.ckpt logstart.ckpt   offsets per partition (below); known_offsets.py
     logstart-copy.ckpt                 the same as logstart.ckpt, written before it
-    topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: README.md
+    topics/<topic cut to 180>-<p>.<8 hex of topic id>/    one log each: DESIGN 1.2
     topics/stray-<ms>-<name>/          a log whose partition is not ours (any more)
     metadata/                          the controller's
 
@@ -74,7 +74,7 @@ class LaterVersion(ConfigurationError):
 
 
 class Offsets(enum.Enum):
-    """The offsets checkpoints (spec replication 2.1). An empty one says that nothing is known; a
+    """The offsets checkpoints. An empty one says that nothing is known; a
     missing or rotten one says nothing at all (``known_offsets.py``)."""
 
     RECOVERY = "recovery.ckpt"

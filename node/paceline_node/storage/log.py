@@ -6,12 +6,12 @@ hands it back. Rules that keep a log sound whatever the moment of a crash:
 
 * Memory follows the file: nothing is noted before the write has succeeded.
 * After a truncation that is not synced yet, appends go to a new file. Overwriting in place could,
-  after a power cut, leave a mixture of old and new pages that is neither history (README).
+  after a power cut, leave a mixture of old and new pages that is neither history (DESIGN 4.3).
 * Files are removed newest first by truncation and oldest first by retention, so that any prefix
   of these operations leaves a log without a gap.
 
 A failed write or sync ends the log (``failed``): the kernel may have dropped pages, so nothing is
-retried (spec replication 2.2 rule 3). A full disk does not: the append is undone and refused.
+retried (DESIGN 2.2). A full disk does not: the append is undone and refused.
 """
 
 from __future__ import annotations

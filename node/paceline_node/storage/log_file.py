@@ -2,7 +2,7 @@
 
 A read that fails with EIO says nothing about the disk as a whole; the bytes next to it may be fine,
 and other replicas have those. So it is no reason to end the node, unlike a failed write or sync,
-which leaves the node ignorant of what it holds (spec replication 2.2). Every read of a segment goes
+which leaves the node ignorant of what it holds (DESIGN 2.2). Every read of a segment goes
 through :class:`LogFile`. It goes on where a read gave less than there is (so the kernel answers one
 that reaches into a bad page), and turns a failure into :class:`Unreadable`, a CorruptMessage that
 all readers know how to live with, and tells the log's owner, who has the segment scrubbed. The

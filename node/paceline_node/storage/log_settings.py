@@ -13,7 +13,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Defaults as SETTLED B8; None means no limit.
+    """Defaults: DESIGN 7.1; None means no limit.
 
     A segment is left when the next append would pass ``segment_bytes``, or when it is
     ``segment_ms`` old. Raises ValueError for what an index cannot address.

@@ -1,7 +1,7 @@
 """A data directory in memory that loses what was not synced: the simulator's Disk.
 
 Behaves as :class:`~paceline_node.storage.disk.RealDisk` (one driver test-suite runs against both)
-and can fail in the ways of spec testing 3.3: power cut, kill, any call that fails, full disk, no
+and can fail in the ways of sim/DESIGN 2: power cut, kill, any call that fails, full disk, no
 descriptor left, slow or hanging syncs; and its files can rot, vanish, age and become unreadable.
 No threads: a slow sync sleeps on trio's clock, so virtual time may drive it.
 """

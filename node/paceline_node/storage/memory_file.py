@@ -1,4 +1,4 @@
-"""A file that knows which of its bytes would survive a power cut (spec testing 3.3).
+"""A file that knows which of its bytes would survive a power cut (sim/DESIGN 2).
 
 Pure. The page cache's view is ``content``; ``_pending`` lists the writes and truncations since the
 last sync, each with what it replaced, so that the durable image can be found by undoing them and

@@ -1,4 +1,4 @@
-"""Directories that know which of their entries would survive a power cut (spec testing 3.3).
+"""Directories that know which of their entries would survive a power cut (sim/DESIGN 2).
 
 Pure. Each directory lists its unsynced operations; a power cut keeps a random prefix of them.
 """

@@ -1,4 +1,4 @@
-"""Producers that number each record: what a log knows of them (SETTLED B9).
+"""Producers that number each record: what a log knows of them (DESIGN 8.1).
 
 Pure. A producer of this kind is named by text (16 bytes of its hash in the table), has an epoch of
 its own choosing, and numbers its records from 1. A log remembers, for its newest epoch, which

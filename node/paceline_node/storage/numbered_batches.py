@@ -1,8 +1,8 @@
 """Batches of records whose producers number them.
 
 Pure. A batch with a producer holds records of one producer and epoch whose numbers are in a row, as
-its extension says one range (SETTLED B2); records without a number lie in plain batches. Both stay
-below 1 MiB unless one record alone is larger (SETTLED B6).
+its extension says one range; records without a number lie in plain batches. Both stay
+below 1 MiB unless one record alone is larger.
 """
 
 from __future__ import annotations

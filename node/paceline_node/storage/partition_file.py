@@ -1,4 +1,4 @@
-"""``partition.metadata``: which partition a directory holds (SETTLED B5).
+"""``partition.metadata``: which partition a directory holds (DESIGN 5.4, 5.5).
 
 Framed as in ``checkpoint.py``; the payload is::
 

@@ -69,7 +69,7 @@ def place_leader(
 
 def _without_known(data: memoryview, offset: int) -> memoryview:
     """A leader's batches from ``offset`` on, where the first one may be a placeholder that begins
-    before it: the leader has joined those that this replica has one by one (SETTLED B4).
+    before it: the leader has joined those that this replica has one by one (DESIGN 9.1).
 
     Only the part behind is made anew. Raises CorruptMessage.
     """

@@ -1,4 +1,4 @@
-"""What idempotent producers have written to one log (spec replication 4.4, SETTLED B9).
+"""What idempotent producers have written to one log (DESIGN 8).
 
 Pure. The table is a function of the log: leader and followers build it from the same batches, so a
 new leader knows every duplicate that its predecessor knew. Keys are (namespace, 16 bytes);

@@ -1,6 +1,6 @@
 """Opening a log: what is there, what of it is good, and what must be rebuilt.
 
-The rules are spec replication 2.5 with those of this room's README ("Torn or rotten"). In short:
+The rules are DESIGN 2.5, 5 and 6. In short:
 after a clean stop checkpoints are trusted and only the last batch is checked. Otherwise the segment
 that holds the recovery point, and all behind it, are read batch by batch. A bad batch below the
 point is damage, which is reported and never cut. At or above it, it is cut off only where the end
@@ -112,7 +112,7 @@ class RecoveryReport:
 
     @property
     def reached_durable_mark(self) -> bool:
-        """Whether all that was durable is still there (spec replication 2.3)."""
+        """Whether all that was durable is still there (DESIGN 2.3)."""
         return not self.lost_tail and not self.damaged
 
 

@@ -1,4 +1,4 @@
-"""Putting back what was damaged (spec replication 2.5 (a)).
+"""Putting back what was damaged (replication/DESIGN 6.2).
 
 The leader still has the damaged range. Its batches are written, between the good parts of the old
 file, to ``<segment>.log.replacement``; that file is checked from end to end and renamed over the

@@ -1,4 +1,4 @@
-"""Which segments may be deleted (SETTLED B8). Pure.
+"""Which segments may be deleted (DESIGN 7.2). Pure.
 
 Nothing is deleted on the word of something that has no checksum. A segment that was only opened has
 its times from an index and from an unread header: where these say that it has expired, every batch

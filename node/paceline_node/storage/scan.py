@@ -1,7 +1,7 @@
 """Reading one segment from end to end with every check there is.
 
-What belongs here: telling good batches, damage and torn tails apart (spec replication 2.5, SETTLED
-B1). The CRC covers a batch from its attributes on; base offset and leader epoch lie outside it and
+What belongs here: telling good batches, damage and torn tails apart (DESIGN 2.5, 3.1).
+The CRC covers a batch from its attributes on; base offset and leader epoch lie outside it and
 are checked by continuity, by order, and against the epoch table. What to do about a finding is
 decided by ``recovery.py`` and ``verify.py``.
 """

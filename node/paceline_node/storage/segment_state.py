@@ -1,4 +1,4 @@
-"""What a log of the segment protocol adds up to: its ends, and each writer's level (SETTLED B9).
+"""What a log of the segment protocol adds up to: its ends, and each writer's level (DESIGN 8.3).
 
 Pure; ``producers.py`` keeps these states in the one producer table, with its snapshots, marks and
 undo. A *segment* here is the protocol's: a partition whose batches hold runs of bytes, each at a
@@ -14,9 +14,8 @@ Of an extended batch (``paceline/wire/batch_header.py``) these logs use::
                     fall from batch to batch, and any batch tells where the segment ends
     event count     Events; record offsets that the batch uses
 
-Spec segment 10.2 keeps a truncation's start and an expiry's time in the base position. They lie
-in ``first`` here, because then a position is found by searching the batches themselves, without an
-index of its own (``positions.py``).
+A truncation's start and an expiry's time lie in ``first``, not in the base position: so a position
+is found by searching the batches themselves, without an index of its own (``positions.py``).
 """
 
 from __future__ import annotations

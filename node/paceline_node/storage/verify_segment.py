@@ -1,4 +1,4 @@
-"""Checking what a segment's log adds up to: spec segment 10.5, as far as a log alone can tell.
+"""Checking what a segment's log adds up to (DESIGN 8.3), as far as a log alone can tell.
 
 I1 to I3 and I8 are about batches. What clients are told is taken from the batches, or from the
 snapshots of writers' levels, which outlive them: so a snapshot must say what the batches before it
