@@ -3,7 +3,7 @@
 A node gets one :class:`Env`: clock, randomness, disk, network, threads, exit. Production passes
 the real ones (``storage/disk.py``, ``peers/network.py``, :class:`RealHost`); the simulator passes a
 virtual clock, a seeded generator, in-memory disks that lose unsynced bytes and an in-memory
-network (ARCHITECTURE decision 7, spec testing 3). No other module may call ``time``, module-level
+network (DESIGN 1.1). No other module may call ``time``, module-level
 ``random``, ``os`` file functions or ``trio.open_tcp_*``.
 
 Paths are ``str`` and relative to the data directory.
@@ -32,7 +32,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 
 def is_full(error: OSError) -> bool:
     """Whether an operation of :class:`File` or :class:`Disk` was undone for want of room, or of
-    file descriptors, and may be tried again once there are (spec replication 2.2 rule 4). Never
+    file descriptors, and may be tried again once there are (DESIGN 1.2). Never
     true of a failed sync: what it was to keep may be gone, whatever the reason."""
     return error.errno in _FULL
 
@@ -45,7 +45,7 @@ class File(Protocol):
     """One open file of the data directory.
 
     Reads and writes that may sit between a role check and an append are synchronous and go to the
-    page cache (SETTLED B12); syncing (:meth:`Disk.sync`) and large reads are async and run in
+    page cache (DESIGN 1.2); syncing (:meth:`Disk.sync`) and large reads are async and run in
     threads. All methods raise OSError.
     """
 
@@ -116,7 +116,7 @@ class Disk(Protocol):
         the call are on stable storage.
 
         After an OSError no file of the group may be used again: the kernel may have dropped the
-        pages, so a second sync may lie (spec replication 2.2 rule 3). Its errno is EIO even where
+        pages, so a second sync may lie (storage/DESIGN 2.2). Its errno is EIO even where
         the disk ran out of room while writing back.
         """
 
@@ -189,7 +189,7 @@ class Host(Protocol):
         """End the process at once, without clean-up; for a node that must not act any more."""
 
     def buggify(self, site: str) -> bool:
-        """Whether a fault site fires; always False outside simulation (spec testing 3.4)."""
+        """Whether a fault site fires; always False outside simulation (DESIGN 1.4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """From an unopened data directory to a known identity: lock, meta, incarnation, trust.
 
 Nothing here talks to another node, except that an empty directory with bootstrap peers joins
-their cluster (SETTLED R5). A node never forms a cluster by itself because it found no data.
+their cluster (DESIGN 2.3). A node never forms a cluster by itself because it found no data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The compressors that users registered for Cursus (SETTLED P9): by entry point, or by call."""
+"""The compressors that users registered for Cursus (wire/cursus/DESIGN 2.4): by entry point, or by
+call."""
 
 from __future__ import annotations
 

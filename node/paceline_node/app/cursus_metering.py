@@ -1,4 +1,4 @@
-"""What the page of Cursus's metrics shows beside the node's own (spec cursus 14, SETTLED P10)."""
+"""What the page of Cursus's metrics shows beside the node's own (DESIGN 4.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a node finds and enters the metadata quorum of a running cluster (SETTLED R5)."""
+"""How a node finds and enters the metadata quorum of a running cluster (DESIGN 2.3)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Start: lock the directory, bind ports, learn or read the identity, run the metadata quorum, recover
 logs, register, take roles, serve clients. Stop: refuse new clients, hand leadership over, end
-connections, flush, close, mark the stop as clean (spec replication 2.3, 5.4; style 2.4).
+connections, flush, close, mark the stop as clean (DESIGN 2.1).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Node:
         self._stop.set()
 
     def stop_with_cluster(self) -> None:
-        """The whole cluster stops: nobody is there to take over (SETTLED R9)."""
+        """The whole cluster stops: nobody is there to take over (DESIGN 2.4)."""
         self._cluster_stops = True
 
     def reload(self, wanted: Settings) -> Settings:
@@ -308,7 +308,8 @@ class Node:
             nursery.cancel_scope.cancel("the quorum lists this node")
 
     def _disk_failed(self, error: Exception) -> None:
-        """The data directory failed: end at once, nothing in it may be used again (SETTLED B13)."""
+        """The data directory failed: end at once, nothing in it may be used again
+        (storage/DESIGN 2.2)."""
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
         self._log.error("data directory failed", error=str(error))

@@ -1,7 +1,7 @@
 """The node's place among its peers: links out, sessions in, addresses, and proofs of death.
 
 Wires the transport to the quorum and the controller. A session or link of a node that breaks, and
-whose reconnect is refused, proves that its process is gone (SETTLED R6).
+whose reconnect is refused, proves that its process is gone (peers/DESIGN 2).
 """
 
 from __future__ import annotations

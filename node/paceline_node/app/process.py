@@ -2,7 +2,7 @@
 
 SIGTERM and SIGINT stop it in order, a second one at once. SIGHUP reads the settings again.
 Exit codes: 0 stopped in order, 3 data directory in use, 4 replaced by a newer registration,
-69 the data directory failed, 70 a bug, 78 bad configuration or a port in use (spec ecosystem 3).
+69 the data directory failed, 70 a bug, 78 bad configuration or a port in use (DESIGN 2.2).
 """
 
 from __future__ import annotations

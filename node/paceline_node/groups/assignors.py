@@ -1,4 +1,4 @@
-"""Who reads which partition, where the broker assigns (spec v1 10, spec cursus 9).
+"""Who reads which partition, where the broker assigns (DESIGN 3.4, 4.1).
 
 Members come sorted by the bytes of their ids, partitions are 0 .. count-1, and the result depends
 on nothing else: every partition has exactly one member, and loads differ by one at most.

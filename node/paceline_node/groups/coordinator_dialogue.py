@@ -1,7 +1,7 @@
 """What a coordinator and one consumer say to each other: pings, stops and starts, and their times.
 
 At most one request is under way on a channel, so a Stop or Start that is wanted while a ping is
-unanswered waits for the answer (spec coordinator 3 rule 5). Times, with ``i`` the heartbeat
+unanswered waits for the answer (DESIGN 6.2). Times, with ``i`` the heartbeat
 interval and ``r`` the retries::
 
     ping               2/3 i after the last answer, so that each comes within i of the one before
@@ -10,7 +10,7 @@ interval and ``r`` the retries::
 
 The consumer's fence counts from a request that it received, our patience from one that was sent
 later or is the same, so it has stopped before its partitions go to others; in all a consumer is
-failed at most (r + 2) i after it was last heard of, as spec coordinator 6 has it.
+failed at most (r + 2) i after it was last heard of (DESIGN 6.3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups whose coordinator drives the consumers: Kafka's design of 2012 (spec coordinator 4-7).
+"""Groups whose coordinator drives the consumers: Kafka's design of 2012 (DESIGN 6).
 
 A consumer registers over a connection and from then on only answers: pings, stops and starts. This
 is the family's policy; rounds are in ``coordinator_rounds.py``, questions and their times in
@@ -319,7 +319,7 @@ class CoordinatorGroups:
 
     def check_commit(self, key: GroupKey, generation: int, consumer_id: str) -> None:
         """Raise IllegalGeneration or UnknownMember unless that consumer may commit. Generation -1
-        and no id: somebody of a time before generations, who may (spec coordinator 6)."""
+        and no id: somebody of a time before generations, who may."""
         if generation < 0 and not consumer_id:
             self._context.check_new_group(key)
             return
@@ -395,7 +395,7 @@ class CoordinatorGroups:
         self._context.alarms.ask(room.key, room.next_alarm())
 
     def leaderless(self) -> None:
-        """Nothing proves any more that this node leads: close all channels (spec coordinator 6)."""
+        """Nothing proves any more that this node leads: close all channels (DESIGN 6.5)."""
         for room in list(self._rooms.values()):
             if room.consumers:
                 self._suspend(room)

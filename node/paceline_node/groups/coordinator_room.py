@@ -36,7 +36,7 @@ Numbers = Mapping[str, Sequence[int]]
 
 
 class State(enum.Enum):
-    """Of a group (spec coordinator 4)."""
+    """Of a group (DESIGN 6.1)."""
 
     PENDING = "pending"
     """Something changed; more of it is waited for."""
@@ -134,7 +134,7 @@ class Consumer:
     @property
     def patience_s(self) -> float:
         """How long an answer is waited for: longer than the consumer waits for a request, so that
-        it has stopped when its partitions are given to others (spec coordinator 6)."""
+        it has stopped when its partitions are given to others (DESIGN 6.3)."""
         return self.fence_s + self.interval_s / 3
 
     @property

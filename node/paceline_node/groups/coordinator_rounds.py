@@ -11,7 +11,7 @@ A generation is stored, and committed, before anyone is told of it; so are offse
 somebody begins at the end of a partition. Both need waiting, which this machine cannot: a worker
 (``services/rebalancing.py``) carries a :class:`Reading`, and the :class:`Plan` that comes of it,
 through ``look``, ``assign``, ``settle`` and ``start``. One that is no longer the room's is void.
-Source: spec coordinator 4, 5.
+Rules: DESIGN 6.1, 6.4 to 6.7.
 """
 
 from __future__ import annotations

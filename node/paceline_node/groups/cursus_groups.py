@@ -1,4 +1,4 @@
-"""Groups of the Cursus protocol (spec cursus 9): one a topic, assigned by the broker, at once.
+"""Groups of the Cursus protocol (DESIGN 4): one a topic, assigned by the broker, at once.
 
 A member's id is what it calls itself and four digits. Its clients join again whenever a request is
 refused, and every join would make a new generation that refuses the others: so a member that was
@@ -271,7 +271,7 @@ class CursusGroups(BrokerAssigned):
             raise StaleGeneration(key, current=group.generation, requested=generation)
 
     def _check(self, member: CursusMember) -> Group:
-        """The group, current, with ``member`` in it. In the order of spec cursus 9: the group is
+        """The group, current, with ``member`` in it. In the order of DESIGN 4.3: the group is
         there, the member is, the generation is the same."""
         key = member.key
         group = self._group(key)

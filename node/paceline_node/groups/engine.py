@@ -41,7 +41,7 @@ _START = "start"
 
 class GroupEngine:
     """See :class:`~paceline_node.coordination.machine.Machine`. ``imports`` are records that an
-    empty log begins with (SETTLED P2). ``due`` is where family
+    empty log begins with (DESIGN 3.6). ``due`` is where family
     ``coordinator`` asks for workers. ``topic_ids``: the topics there are, by name;
     ``partition_count``: how many partitions each has."""
 

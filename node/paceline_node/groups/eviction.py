@@ -2,7 +2,7 @@
 
 One that has neither members nor offsets and did not change for a while: nothing is lost with it
 but its name. Whoever has offsets is safe for ``groups.offsets_retention_ms``. Those of V1 stay for
-ever, as their generations may not begin anew (spec v1 10).
+ever, as their generations may not begin anew (DESIGN 3.5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps ``groups.json`` and ``offsets.json`` true, and takes over those of an older broker.
 
-Shown is what this node's replicas of ``__groups`` know to be committed of family ``v1`` (SETTLED
-P2): all of it in a cluster of up to three nodes, a part in a larger one. A change is in the files
+Shown is what this node's replicas of ``__groups`` know to be committed of family ``v1`` (DESIGN
+3.6): all of it in a cluster of up to three nodes, a part in a larger one. A change is in the files
 within :data:`PAUSE_S`; heartbeats alone within :data:`HEARTBEAT_PAUSE_S`.
 
 Files that lie here before this node has ever seen ``__groups`` are another broker's. Each partition
@@ -42,7 +42,7 @@ from paceline_node.storage import checkpoint
 PAUSE_S = 1.0
 HEARTBEAT_PAUSE_S = 5.0
 INTERNAL_PARTITIONS = 16
-"""Partitions of ``__groups`` (SETTLED R8)."""
+"""Partitions of ``__groups`` (controller/DESIGN 9.4)."""
 _NAMES_SHOWN = 20
 IMPORTING = ".importing"
 """Behind the name of a file that was found, until all that belongs here is taken over."""

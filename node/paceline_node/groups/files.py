@@ -1,4 +1,4 @@
-"""``groups.json`` and ``offsets.json`` of the V1 broker: rendering, reading (spec v1 10).
+"""``groups.json`` and ``offsets.json`` of the V1 broker: rendering, reading (DESIGN 3.6).
 
 ::
 

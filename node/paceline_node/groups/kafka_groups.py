@@ -1,4 +1,4 @@
-"""Groups of the Kafka protocol and of the native client (spec kafka.md, Groups).
+"""Groups of the Kafka protocol and of the native client (DESIGN 5).
 
 Members join and wait for each other (``kafka_barrier.py``); then the generation is raised, stored,
 and told; the leading member assigns; its assignment is stored and told. So every generation that

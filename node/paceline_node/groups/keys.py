@@ -12,7 +12,7 @@ _MASK = 0xFFFFFFFF
 
 
 class Family(enum.Enum):
-    """Groups of different families never meet, whatever their names (SETTLED P1)."""
+    """Groups of different families never meet, whatever their names (DESIGN 1.1)."""
 
     V1 = "v1"
     CURSUS = "cursus"
@@ -41,7 +41,7 @@ TopicPartition = tuple[str, int]
 def partition_of(key: GroupKey, partition_count: int) -> int:
     """The partition of ``__groups`` that holds ``key``: FNV-1a over its parts, each behind a zero
     byte. Family ``coordinator`` is always partition 0, as its clients name no group when they ask
-    (SETTLED P1); those of ``cursus`` name the group but not the topic."""
+    (DESIGN 1.2); those of ``cursus`` name the group but not the topic."""
     if key.family is Family.COORDINATOR:
         return 0
     found = _OFFSET_BASIS

@@ -41,9 +41,9 @@ class OffsetRule(enum.Enum):
     """What a family lets commits do."""
 
     FREE = "free"
-    """Any offset (spec v1 7, Kafka)."""
+    """Any offset (V1, Kafka)."""
     FORWARD = "forward"
-    """Never below the committed one; an equal one changes nothing (spec cursus 9)."""
+    """Never below the committed one; an equal one changes nothing (Cursus)."""
 
 
 class Commit(NamedTuple):

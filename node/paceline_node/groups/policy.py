@@ -1,7 +1,7 @@
 """What a family's membership policy is to the engine.
 
 A policy owns what its protocol means by joining, generations and expiry; state, sessions, offsets
-and the log are the engine's (SETTLED P1). Its commands are methods of its own, called while its
+and the log are the engine's (DESIGN 1.1). Its commands are methods of its own, called while its
 node leads. To add a family: a policy here, its place in ``engine.py``, nothing else. What there is
 for it: ``GroupKey.subject`` for groups per topic, ``GroupContext.new_id`` for member ids,
 ``assignors.py`` and ``Member.partitions`` where the broker assigns, ``OffsetRule.FORWARD`` for

@@ -2,7 +2,7 @@
 
 Only groups without members are touched. An offset goes when neither it nor its group has changed
 for the retention time; a group without offsets likewise, except in family ``v1``, whose
-generations may never begin anew (spec v1 10). What an open transaction has pending is promised to
+generations may never begin anew (DESIGN 3.5). What an open transaction has pending is promised to
 it: neither the group nor the offset that it would replace goes before that is settled.
 """
 

@@ -2,7 +2,7 @@
 
 A consumer reads with one or more *streams*; partitions of a topic are dealt out in runs to the
 streams of all consumers, sorted by their names ``<consumer id>-<number>`` as text, so that ``a-10``
-comes before ``a-2`` (spec coordinator 5 step 3). Consumers say how many streams they have, and they
+comes before ``a-2`` (DESIGN 6.6). Consumers say how many streams they have, and they
 may say many: only those that get something are ever named and put in order.
 """
 

@@ -240,7 +240,7 @@ class TransactionalOffsets:
     def is_pending(
         self, key: GroupKey, topic: str, partition: int, *, beyond: int | None = None
     ) -> bool:
-        """Whether an open transaction may yet commit an offset of the partition (spec kafka 3,
+        """Whether an open transaction may yet commit an offset of the partition (Kafka's
         ``require_stable``); with ``beyond`` one that is higher than that."""
         holds = self._context.topics.holds
         pendings = self._context.store.pending.get(key, _NONE).at(topic, partition)

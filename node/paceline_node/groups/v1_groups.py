@@ -1,4 +1,4 @@
-"""Groups of the V1 protocol (spec v1 10): assigned by the broker, at once, without a barrier.
+"""Groups of the V1 protocol (DESIGN 3): assigned by the broker, at once, without a barrier.
 
 A change of members makes a new generation there and then; the others learn of it when a command of
 theirs names the old one. Members are not asked to let go: until then two of them read the same

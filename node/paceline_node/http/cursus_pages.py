@@ -1,4 +1,4 @@
-"""The health pages of a Cursus broker, on a port of their own (spec cursus 14)."""
+"""The health pages of a Cursus broker, on a port of their own (DESIGN 4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node's metrics under the names that Cursus's dashboards know (spec cursus 14). Pure.
+"""The node's metrics under the names that Cursus's dashboards know (DESIGN 4.1). Pure.
 
 Only what means the same there is renamed; the rest keeps its own name alone.
 """

@@ -1,4 +1,4 @@
-"""Every metric of a node, by name (prefix ``paceline_``; spec ecosystem 3).
+"""Every metric of a node, by name (prefix ``paceline_``; DESIGN 4.1).
 
 One :class:`Metrics` per node, with a registry of its own: many nodes share a test process. What
 counts events is an instrument here, fed where the event happens. What describes a state is asked

@@ -1,4 +1,4 @@
-"""How late the event loop is (spec replication 3.7).
+"""How late the event loop is (DESIGN 1.5).
 
 Sessions and elections must time out later than four times the worst delay seen here, or a busy
 node looks dead.

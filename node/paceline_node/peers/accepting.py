@@ -1,4 +1,4 @@
-"""Accepting connections without running out of descriptors (spec replication 6, row 37).
+"""Accepting connections without running out of descriptors (DESIGN 3).
 
 Client listeners and the peer listener share one process limit. The gate keeps the highest
 descriptor numbers for what must go on: peers, log segments, the metadata log. The kernel always

@@ -1,4 +1,4 @@
-"""The two sides of the peer handshake, without I/O (SETTLED R7; bytes: ``wire/peer/hello.py``).
+"""The two sides of the peer handshake, without I/O (DESIGN 1; bytes: ``wire/peer/hello.py``).
 
 Each side is used once: :class:`Initiator` and :class:`Acceptor` take the other's message bodies in
 order and give their own. What a completed handshake establishes is a :class:`Peer`: node id,
@@ -107,7 +107,7 @@ def read_secret(path: str | Path) -> Secret:
     """The secret in a file: its bytes without surrounding white space.
 
     Raises ConfigurationError when the file cannot be read, is too short, or is open to other
-    users (its mode must have no bits beyond 0600, SETTLED R7).
+    users (its mode must have no bits beyond 0600, DESIGN 1).
     """
     try:
         with open(path, "rb") as file:

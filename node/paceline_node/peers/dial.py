@@ -1,4 +1,5 @@
-"""One request to an address whose node may be unknown: how a node joins (SETTLED R5)."""
+"""One request to an address whose node may be unknown: how a node joins
+(paceline_node/DESIGN 2.3)."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Two ways to ask: :meth:`PeerLinks.call` awaits the answer, :meth:`PeerLinks.submit` hands it to a
 callback; neither costs a task or a timer of its own. :meth:`PeerLinks.post` sends one way.
 
-This is also where the death of a process is proved (SETTLED R6): when no connection to a node is
+This is also where the death of a process is proved (DESIGN 2): when no connection to a node is
 left and a new one is refused, nobody listens at its address, and ``on_refused`` is called, once
 until the node has been reached or heard again.
 """

@@ -1,4 +1,4 @@
-"""Who asks, what for, and who says whether they may (SETTLED P11).
+"""Who asks, what for, and who says whether they may (DESIGN 5).
 
 Every request on the service surface is put to the node's :class:`Policy`. Until credentials exist
 that is :class:`AllowAll`, which allows everything that makes sense; what does not (producing to a

@@ -1,4 +1,4 @@
-"""The policy, as services put requests to it (SETTLED P11), and what a topic itself says.
+"""The policy, as services put requests to it (DESIGN 1), and what a topic itself says.
 
 A service asks before it looks or does anything: a refusal tells nothing and changes nothing. A
 topic's own rules (``access.policy``) hold whatever protocol it is used by; other nodes have judged

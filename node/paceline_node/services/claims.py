@@ -1,9 +1,9 @@
-"""Readers' claims that a batch does not hold (SETTLED B7).
+"""Readers' claims that a batch does not hold (DESIGN 4.3).
 
 FETCH sends ranges of files as they lie there, and the reader checks them. One that finds a bad
 checksum, or another batch than belongs there, says so with REPORT_CORRUPT. A claim is no proof:
 this node reads the batch itself, and only what it finds bad starts the repair of a damaged replica
-(spec replication 2.5).
+(replication/DESIGN 6).
 """
 
 from __future__ import annotations

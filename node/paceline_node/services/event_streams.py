@@ -1,4 +1,4 @@
-"""Event streams: events of one key in order of version, one writer winning (spec cursus 11).
+"""Event streams: events of one key in order of version, one writer winning (DESIGN 8).
 
 On partitions of topics of kind ``event-sourcing``, where this node leads. The index that says
 where a stream's events lie is made from the log when it is first asked for in a leader epoch. Its

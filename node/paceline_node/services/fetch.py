@@ -181,7 +181,7 @@ class FetchService:
                 continue
             found = read.slice
             if found is not None:
-                # A batch larger than what is left travels alone, as the first (3.3 rule 11).
+                # A batch larger than what is left travels alone, as the first (DESIGN 2.2).
                 if total and found.size > budget - total:
                     read = read._replace(slice=None)
                 else:

@@ -104,7 +104,7 @@ class GroupService:
 
     def coordinator(self, key: GroupKey, *listeners: str) -> Broker:
         """The node that coordinates, as the metadata say. Raises CoordinatorNotAvailable where
-        nobody does, or it has none of ``listeners`` (SETTLED P8)."""
+        nobody does, or it has none of ``listeners`` (DESIGN 3.3)."""
         image = self._store.image
         number = self.partition(key)
         try:

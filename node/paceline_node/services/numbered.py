@@ -1,4 +1,4 @@
-"""Appending records whose producers number them (SETTLED B2, B6, B9).
+"""Appending records whose producers number them (DESIGN 5).
 
 For protocols that send single records instead of v2 batches. What a log already holds is left out,
 record by record; the rest is appended in batches. A request that is larger than a part is appended

@@ -1,8 +1,7 @@
-"""Forgetting producers that have been silent for long (spec segment 10.4, cursus 5, replication
-4.4).
+"""Forgetting producers that have been silent for long (DESIGN 6).
 
 The leader writes a record with a cut-off, now and then, and every replica forgets the
-same producers at the same place of the log: never by a clock of its own (SETTLED B9).
+same producers at the same place of the log: never by a clock of its own.
 """
 
 from __future__ import annotations

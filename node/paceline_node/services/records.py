@@ -52,7 +52,7 @@ class RecordService:
     def admit_producer(self, principal: Principal, topic: str) -> None:
         """Raise AuthorizationFailed unless ``principal`` may write to a topic, which need not
         exist; PolicyViolation for one that takes no records from clients: internal ones, and those
-        whose kind has a protocol of its own (SETTLED P6, P7)."""
+        whose kind has a protocol of its own (DESIGN 1.4)."""
         self._access.topic(principal, Operation.PRODUCE, topic)
         found = self._topics.find(topic)
         if found is not None and found.kind != LOG:

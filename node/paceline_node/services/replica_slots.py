@@ -3,7 +3,7 @@
 A slot is a replica's number relative to the leader: 0 is the leader, 1.. the other assigned nodes
 in assignment order, the rest are vacant. A slot with a node behind it is read-only here: a claim
 never moves its offset, its liveness or the ISR. Vacant slots take acknowledgements only while the
-cluster has one registered node (spec v1 9).
+cluster has one registered node (replication/DESIGN 8).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SET_PARTITION_ROLE and leader elections, asked at one node (spec v1 8.1, SETTLED R10)."""
+"""SET_PARTITION_ROLE and leader elections, asked at one node (controller/DESIGN 8)."""
 
 from __future__ import annotations
 

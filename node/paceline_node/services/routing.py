@@ -1,6 +1,6 @@
 """Which node carries out a request: this one, or the partition's leader by one forward.
 
-For protocols whose clients cannot follow redirections (SETTLED P3, R11). A request is sent again
+For protocols whose clients cannot follow redirections (DESIGN 3.1, 3.2). A request is sent again
 only after a definite refusal, or when it changes nothing; when a link is lost after sending, the
 outcome of others is unknown and said so. What travels between the nodes is each protocol's own.
 """

@@ -1,9 +1,9 @@
 """Reading records one batch after the other, as listeners do that decode them.
 
 Committed records only, in order, past everything that is hidden: control batches, and offsets
-that compaction emptied (SETTLED B10). What is decoded was verified first (B7), and so was its place
-in the log, which no checksum covers; a batch that does not hold is reported, for it was sound when
-it was appended.
+that compaction emptied (DESIGN 4.1). What is decoded was verified first (DESIGN 4.2), and so was
+its place in the log, which no checksum covers; a batch that does not hold is reported, for it was
+sound when it was appended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline_node.replication.partition import Partition
 from paceline_node.storage.transactions import AbortedTransaction, is_aborted
 
 _INLINE_BYTES = 64 * 1024
-"""More than this is read or decompressed in a thread (SETTLED B11)."""
+"""More than this is read or decompressed in a thread (DESIGN 4.2)."""
 
 
 class RecordScan:

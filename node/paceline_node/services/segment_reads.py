@@ -1,4 +1,4 @@
-"""Reading segments by byte position (spec segment 6)."""
+"""Reading segments by byte position (DESIGN 7.1)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Segments: byte sequences with exactly-once writers, on partitions of kind ``segment``.
 
-What the segment protocol's dialects need of a broker, in no dialect's words (spec segment 10).
+What the segment protocol's dialects need of a broker, in no dialect's words (DESIGN 7).
 Appending is synchronous, as everywhere: the compare-and-set of the writer's level, the segment's
 end and the log's end are looked at and moved without an await in between.
 """
@@ -160,7 +160,7 @@ class SegmentService:
 
     def leader_address(self, place: SegmentPlace, listener: str) -> str:
         """``host:port`` of the leader's listener; empty when nobody else is known to lead, or the
-        leader has no such listener (SETTLED P8)."""
+        leader has no such listener (DESIGN 3.3)."""
         leader = self.leader(place)
         broker = self._topics.image.brokers.get(leader)
         if broker is None or leader == self._node_id:

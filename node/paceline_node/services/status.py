@@ -107,7 +107,7 @@ class StatusService:
         return self._quorum().leader
 
     def stop_with_cluster(self, principal: Principal) -> None:
-        """Take note that the whole cluster is going to stop (SETTLED R9). Raises
+        """Take note that the whole cluster is going to stop (paceline_node/DESIGN 2.4). Raises
         AuthorizationFailed."""
         self._access.cluster(principal, Operation.ADMINISTER)
         self._stop_with_cluster()

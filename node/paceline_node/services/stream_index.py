@@ -1,8 +1,8 @@
 """Where each event stream's events and newest snapshot lie in one partition's log.
 
 Pure: the fold of the log's records. An event is a record with a key and an aggregate version
-(``cursus.aggregate_version``, SETTLED P5). A snapshot is a control batch, which readers of records
-never see::
+(``cursus.aggregate_version``, wire/DESIGN 4). A snapshot is a control batch, which readers of
+records never see::
 
     key    i16 version (0) | i16 type (1000)
     value  the snapshot

@@ -52,7 +52,7 @@ class TransactionParts:
 @dataclass(frozen=True, slots=True)
 class Surface:
     """Every method that does or tells something takes the principal it is done for, and puts it to
-    the policy first (SETTLED P11)."""
+    the policy first (DESIGN 1.1)."""
 
     records: RecordService
     produce: ProduceService

@@ -1,4 +1,4 @@
-"""Tables, from any node: the node that leads ``__tables`` answers (SETTLED R8, P3).
+"""Tables, from any node: the node that leads ``__tables`` answers.
 
 Clients' tables are named ``scope/table``; names without a scope are the node's own.
 """

@@ -107,7 +107,7 @@ class TopicService:
 
     async def ensure(self, principal: Principal, name: str, *, timeout_s: float) -> TopicImage:
         """The topic, created with the cluster's defaults when it does not exist and the broker
-        creates on first use. Internal names are never created (SETTLED B3).
+        creates on first use. Internal names are never created (DESIGN 1.4).
 
         Raises AuthorizationFailed (creation only: what is done with it is asked apart),
         InvalidTopic, PolicyViolation, UnknownTopicOrPartition, or the controller's error.

@@ -29,7 +29,7 @@ from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import TopicPartition
 
 TRANSACTIONAL_ATTRIBUTES = CLIENT_ATTRIBUTES | TRANSACTIONAL
-"""Attribute bits that a client may set within a transaction (SETTLED B3)."""
+"""Attribute bits that a client may set within a transaction (DESIGN 1.4)."""
 _WAITING_MAX = 1000
 
 

@@ -110,7 +110,7 @@ class TransactionService:
     ) -> Broker:
         """The node that coordinates, as the metadata say, for ``principal`` to do this to ``name``.
         Raises AuthorizationFailed; CoordinatorNotAvailable where nobody coordinates, or who does
-        has none of ``listeners`` (SETTLED P8)."""
+        has none of ``listeners`` (DESIGN 3.3)."""
         self.permit(principal, operation, name)
         image = self._store.image
         try:

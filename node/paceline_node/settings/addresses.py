@@ -5,8 +5,8 @@ A listener is where this node accepts one protocol::
     scheme[+tls]://HOST:PORT[?advertised=HOST[:PORT]][&tls=optional]
 
 The bind address and the advertised one (what other nodes and clients are told) are separate
-(ARCHITECTURE decision 9). Port 0 takes a free port; the advertised port then follows it. Behind
-``+tls``, ``tls=optional`` lets clients choose: some of Cursus's never encrypt (spec cursus 1).
+(DESIGN 3.3). Port 0 takes a free port; the advertised port then follows it. Behind
+``+tls``, ``tls=optional`` lets clients choose: some of Cursus's never encrypt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from urllib.parse import parse_qsl, urlsplit
 
 PORT_STEP = 1000
-"""Node i's default ports are node 0's plus this times i (ARCHITECTURE 4)."""
+"""Node i's default ports are node 0's plus this times i (DESIGN 3.3)."""
 
 
 class ListenerKind(enum.Enum):
@@ -80,7 +80,7 @@ _OVER_TLS = frozenset(
     }
 )
 _OPTIONS = frozenset({"advertised", "tls"})
-_ALIASES = {"kafka": "coordinator"}  # SETTLED P10
+_ALIASES = {"kafka": "coordinator"}
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  recognised, not bound
 
 

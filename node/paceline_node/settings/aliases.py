@@ -1,4 +1,4 @@
-"""The variable names of the broker that V1 comes from (spec v1 12), as aliases of ours.
+"""The variable names of the broker that V1 comes from, as aliases of ours (DESIGN 3.2).
 
 They rank just below the ``PACELINE_`` variables. The three that describe its one listener make
 up our v1 listener; the other listeners stay as they are by default. FLUX_CLUSTER_PEERS must name

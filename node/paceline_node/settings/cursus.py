@@ -13,7 +13,7 @@ _HOUR_MS = 60 * 60 * 1000
 
 
 class NonUtf8(enum.Enum):
-    """What Cursus readers are sent of a payload that is not UTF-8 (spec cursus 3.1)."""
+    """What Cursus readers are sent of a payload that is not UTF-8."""
 
     RAW = "raw"
     REPLACE = "replace"

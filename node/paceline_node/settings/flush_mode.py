@@ -6,7 +6,7 @@ import enum
 
 
 class FlushMode(enum.Enum):
-    """The modes of spec replication 2.2."""
+    """How a topic's records become durable (storage/DESIGN 2.2)."""
 
     GROUP = "group"
     BATCH = "batch"

@@ -1,4 +1,4 @@
-"""Settings of the segment protocol (spec segment 9)."""
+"""Settings of the segment protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class SegmentSettings:
-    """The segment protocol (spec segment 9)."""
+    """The segment protocol."""
 
     append_timeout_ms: int = setting(
         30_000, "Longest wait for an append to be committed.", low=100, high=_HOUR_MS

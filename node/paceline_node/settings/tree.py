@@ -37,7 +37,7 @@ class Timing(enum.Enum):
 
 
 class AdminCommands(enum.Enum):
-    """Who may use the ADMIN commands of V1 (spec v1 9.3)."""
+    """Who may use the ADMIN commands of V1."""
 
     ALLOW = "allow"
     LOOPBACK = "loopback"
@@ -45,7 +45,7 @@ class AdminCommands(enum.Enum):
 
 
 class SimulatedReplicas(enum.Enum):
-    """Whether clients may play replicas that no node hosts (spec v1 9)."""
+    """Whether clients may play replicas that no node hosts (replication/DESIGN 8)."""
 
     AUTO = "auto"
     OFF = "off"
@@ -187,7 +187,7 @@ class FlushSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """Copying between nodes (spec replication 3.7)."""
+    """Copying between nodes."""
 
     lag_max_ms: int = setting(
         10_000,
@@ -361,7 +361,7 @@ class LoggingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The whole tree. ``listeners`` empty means the defaults of ARCHITECTURE 4 on loopback."""
+    """The whole tree. ``listeners`` empty means the defaults of DESIGN 3.3 on loopback."""
 
     listeners: tuple[Listener, ...] = setting(
         (),

@@ -303,7 +303,7 @@ _STEPS = {
 
 
 def check_step(key: TransactionKey, before: Transaction | None, after: Transaction) -> None:
-    """Invariants: no step but those of the table in the README, and no identity used twice."""
+    """Invariants: no step but those of the table in DESIGN 1.1, and no identity used twice."""
     if before is None:
         assert after.state in (State.EMPTY, State.ONGOING), (key, after)
         return

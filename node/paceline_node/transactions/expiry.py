@@ -2,7 +2,7 @@
 
 A transactional id goes when it has no open transaction and has not changed for
 ``transactions.ids_kept_ms``. Those of family ``cursus`` show their clients an epoch of their own,
-which may not begin anew (spec cursus 10): with them a record is written that says where the epochs
+which may not begin anew: with them a record is written that says where the epochs
 of new ids begin, above all that were forgotten.
 """
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 TRANSACTIONS_TOPIC = "__transactions"
 PARTITION = 0
-"""The topic has one partition (SETTLED R8), so that one batch can decide many transactions."""
+"""The topic has one partition (DESIGN 2.1), so that one batch can decide many transactions."""
 
 
 class Family(enum.Enum):

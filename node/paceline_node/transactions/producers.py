@@ -1,6 +1,6 @@
 """Transactions of producers with a transactional id: begun by their first write, then ended.
 
-The rules are Kafka's (spec kafka 5), with two more: a producer that asks for it gets a new epoch
+The rules are Kafka's, with two more: a producer that asks for it gets a new epoch
 with every end (``bumps``), and the partition's leader asks here before the first append
 (:meth:`ProducerTransactions.verify`), so a late write can open nothing that nobody would end.
 """
@@ -228,7 +228,7 @@ class ProducerTransactions:
 
         Repeated with the same result: the same answer. InvalidTransactionState when it ended
         otherwise, or nothing was begun under an identity that is not renewed by every end (there an
-        empty end is an error, spec kafka 5). With ``bumps`` the next transaction has a new epoch.
+        empty end is an error, DESIGN 2.5). With ``bumps`` the next transaction has a new epoch.
         Raises as :meth:`add_partitions`.
         """
         found = self._context.find(key)

@@ -1,4 +1,4 @@
-"""Sinks: the transactions of many task attempts, committed by one record (spec spark 9.2).
+"""Sinks: the transactions of many task attempts, committed by one record (DESIGN 5).
 
 A sink numbers its batches. Each task attempt of a batch writes in a transaction of its own; the
 driver then commits those it wants, all at once, and whatever else the sink has open for that

@@ -1,6 +1,6 @@
 """Staged transactions: records and offsets are kept here, and reach a log only at commit.
 
-For protocols whose readers take uncommitted records (SETTLED P4): an abort must leave nothing. The
+For protocols whose readers take uncommitted records (DESIGN 1.2): an abort must leave nothing. The
 client is known by ``wire_epoch``, which counts its INITs; every transaction is appended under an
 identity of its own.
 """
