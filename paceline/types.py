@@ -2,7 +2,7 @@
 
 What belongs here: identifiers and enumerations of the field (offsets, epochs, acks), nothing
 with behaviour. All ends are exclusive: a log end offset is the next offset to be written, a high
-watermark is the first offset not yet visible (ARCHITECTURE decision 2).
+watermark is the first offset not yet visible (DECISIONS 5).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NewType
 from uuid import UUID
 
 NodeId = NewType("NodeId", int)
-"""A broker, 0 and up; -1 means none (spec v1 D7)."""
+"""A broker, 0 and up; -1 means none."""
 
 Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
@@ -29,9 +29,9 @@ NO_EPOCH = LeaderEpoch(-1)
 NO_PARTITION_EPOCH = PartitionEpoch(-1)
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
-"""Record cap (SETTLED B6)."""
+"""Record cap (wire/DESIGN 1.4)."""
 MAX_BATCH_BYTES = 1024 * 1024
-"""Larger client frames are split into batches of at most this (SETTLED B6)."""
+"""Larger client frames are split into batches of at most this (wire/DESIGN 1.4)."""
 
 
 class Acks(enum.IntEnum):
@@ -86,10 +86,11 @@ TOPIC_NAMES = "1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
 
 
 def is_valid_topic_name(name: str) -> bool:
-    """Whether ``name`` may name a topic (SETTLED P7): ``[A-Za-z0-9._-]{1,249}``, not . or .. ."""
+    """Whether ``name`` may name a topic (controller/DESIGN 9.2): ``[A-Za-z0-9._-]{1,249}``, not .
+    or .. ."""
     return name not in (".", "..") and _TOPIC_NAME.match(name) is not None
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether ``name`` is one of the broker's own topics (``__groups`` ...; SETTLED B3)."""
+    """Whether ``name`` is one of the broker's own topics (``__groups`` ...)."""
     return name.startswith("__")

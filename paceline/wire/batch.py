@@ -2,7 +2,7 @@
 
 The unit of everything: clients build batches, leaders stamp them, logs and replicas keep their
 bytes (layout in ``batch_header.py``, which this module re-exports; records in ``records.py``).
-Clients build batches of at most 1 MiB; a single larger record rides alone (SETTLED B6).
+Clients build batches of at most 1 MiB; a single larger record rides alone (DESIGN 1.4).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ __all__ = [
 
 CLIENT_ATTRIBUTES = COMPRESSION_MASK
 """Attribute bits that any client may set. A caller that has verified a transaction with its
-coordinator adds TRANSACTIONAL (SETTLED P4)."""
+coordinator adds TRANSACTIONAL (DESIGN 1.3)."""
 
 MAX_BATCH_RECORDS = 262_144
 """In one batch of a client. A kilobyte may unpack to millions, which each reader would pay for."""
@@ -186,7 +186,7 @@ def build_raw_batch(
     """A batch round bytes that are already encoded, and compressed as ``attributes`` say.
 
     ``last_offset_delta`` is by default one less than ``record_count``; an empty placeholder
-    (SETTLED B4) gives it with ``record_count=0``. ``extension`` sets attribute bit 7.
+    (DESIGN 3) gives it with ``record_count=0``. ``extension`` sets attribute bit 7.
     """
     behind = b"" if extension is None else extension.to_bytes()
     size = HEADER_BYTES + len(behind) + len(payload)
@@ -227,7 +227,7 @@ def validate_client_batches(
     ``max_batch_bytes`` bounds the length field of a batch of several records; a single record may
     be as large as the record cap. Raises CorruptMessage (length, CRC), MessageTooLarge (also of
     records that no reader would unpack), UnsupportedCompression, and InvalidRecord for everything
-    that is whole but not allowed (SETTLED B3): foreign magic, unknown or reserved attribute bits,
+    that is whole but not allowed (DESIGN 1.3): foreign magic, unknown or reserved attribute bits,
     control batches, counts and producer fields that do not fit, no batch at all, more than
     :data:`MAX_CLIENT_BATCHES`.
     """

@@ -1,6 +1,6 @@
 """The head of a record batch: 61 bytes, and 56 more when the batch is extended.
 
-Big-endian; the same bytes in memory, on disk and between nodes (ARCHITECTURE decision 1)::
+Big-endian; the same bytes in memory, on disk and between nodes (DESIGN 1.1)::
 
      0           8        12       16  17       21   23
     +-----------+--------+--------+---+--------+----+--------+
@@ -18,11 +18,11 @@ Big-endian; the same bytes in memory, on disk and between nodes (ARCHITECTURE de
 
     batch length  counts everything behind itself: the whole batch is batch length + 12 bytes
     CRC           covers byte 21 to the end; base offset and leader epoch lie outside, so a
-                  leader stamps them without touching record bytes (SETTLED B1)
+                  leader stamps them without touching record bytes (DESIGN 1.2)
     attributes    bits 0-2 compression | 3 timestamp is append time | 4 transactional
                   | 5 control | 6 base timestamp is a delete horizon | 7 extended | 8-15 zero
 
-Extension, behind the header when bit 7 is set (SETTLED B2); v2's producer fields are then -1::
+Extension, behind the header when bit 7 is set (DESIGN 2.1); v2's producer fields are then -1::
 
     61   62    63     64   65          81      89         97         105        113     117
     +----+-----+------+----+-----------+-------+----------+----------+----------+-------+--
@@ -55,7 +55,7 @@ EXTENSION_BYTES = 56
 CRC_START = 21
 MAGIC = 2
 MAX_STORED_BATCH_BYTES = MAX_RECORD_BYTES + 64 * 1024
-"""No batch is larger than this, anywhere: the largest record and its envelope (SETTLED B6)."""
+"""No batch is larger than this, anywhere: the largest record and its envelope (DESIGN 1.4)."""
 
 COMPRESSION_MASK = 0x07
 APPEND_TIME = 0x08
@@ -176,7 +176,7 @@ class ProducerNamespace(enum.IntEnum):
 
 
 class BatchExtension(NamedTuple):
-    """The 56 bytes behind an extended batch's header (SETTLED B2)."""
+    """The 56 bytes behind an extended batch's header (DESIGN 2.1)."""
 
     kind: PayloadKind
     namespace: ProducerNamespace
@@ -292,7 +292,7 @@ def iter_range(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """As :func:`iter_batches`, of a range of a log that holds ``base_offset..next_offset``.
 
-    No checksum covers a batch's base offset, but a log has no gaps (SETTLED B4): raises
+    No checksum covers a batch's base offset, but a log has no gaps (DESIGN 3): raises
     CorruptMessage, too, where a batch does not begin where the one before ended.
     """
     expected = base_offset

@@ -9,7 +9,7 @@ What the codecs write can be read by Kafka's clients, which fixes two formats::
              bit 31 of n marks a block stored as it is; any standard frame is accepted on reading)
 
 gzip and zstd are their standard formats. Compression takes as long as it takes: callers move work
-above some 64 KiB to a thread (SETTLED B11); the codecs release the interpreter lock.
+above some 64 KiB to a thread (DESIGN 5); the codecs release the interpreter lock.
 """
 
 from __future__ import annotations

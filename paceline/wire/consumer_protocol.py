@@ -1,8 +1,8 @@
 """What members of protocol type ``consumer`` say of themselves, and what their leader answers.
 
 The coordinator stores both unread; they are Kafka's bytes, so that clients of either protocol can
-share a group (SETTLED P1). Big-endian; ``str`` is i16 length and UTF-8, ``bytes`` i32 length (-1
-null), an array i32 count and its items::
+share a group (groups/DESIGN 1.1). Big-endian; ``str`` is i16 length and UTF-8, ``bytes`` i32 length
+(-1 null), an array i32 count and its items::
 
     Subscription v0  i16 version | [ topic str ] | user data bytes
                  v1  + [ topic str | [ i32 partition ] ]   what it owned until now

@@ -12,7 +12,7 @@ Big-endian. ``n`` counts everything after itself (4 + h + payload). The header i
 ``[kind, api, correlation, body]``: kind 0 request, 1 response, 2 error, 3 one-way; api is a number
 of the protocol in use; correlation (u32) is chosen by the requester and echoed; body is the
 positional array of a message (an error's body is ``[code, message]``). Record bytes travel in the
-payload, never inside msgpack, so that they are not copied or re-encoded (ARCHITECTURE decision 3).
+payload, never inside msgpack, so that they are not copied or re-encoded (DESIGN 6).
 Over WebSocket each binary message carries exactly one frame.
 """
 

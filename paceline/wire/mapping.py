@@ -1,4 +1,4 @@
-"""One record in two protocols: what of a Cursus record is a log's record, and back (SETTLED P5).
+"""One record in two protocols: what of a Cursus record is a log's record, and back (DESIGN 4).
 
 ======================= =========================================================================
 Cursus                  log, V1, native, Kafka

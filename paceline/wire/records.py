@@ -237,7 +237,7 @@ def decode_records(
     """All records of the batch at ``position``, decompressed if need be.
 
     ``max_bytes`` bounds the decompressed records. Of an extended batch, each Event of a run is one
-    record with neither key nor headers (SETTLED P6); seals and the like hold none. The CRC is the
+    record with neither key nor headers (DESIGN 2.2); seals and the like hold none. The CRC is the
     caller's business. Raises CorruptMessage naming the batch's base offset,
     UnsupportedCompression.
     """

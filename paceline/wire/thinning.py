@@ -1,4 +1,4 @@
-"""A batch without some of its records: what compaction leaves of it (SETTLED B4).
+"""A batch without some of its records: what compaction leaves of it (DESIGN 3).
 
 The batch keeps its header, its extension, its offsets, and of its records those that stay, byte for
 byte; so the log it lies in has no gap. A batch that loses all of them is an empty placeholder::
@@ -6,7 +6,7 @@ byte; so the log it lies in has no gap. A batch that loses all of them is an emp
     header, attributes without codec, last offset delta as it was, record count 0 | extension | -
 
 Placeholders of one leader epoch in a row may be joined into one, where nothing of them is needed
-but the offsets. Only the broker that compacts its own log may make any of this (SETTLED B3).
+but the offsets. Only the broker that compacts its own log may make any of this (DESIGN 3).
 
 A batch in which tombstones stay says until when: attribute bit 6 is set and the base timestamp is
 that time, the *delete horizon*, in ms (KIP-534). The records' timestamps do not change: their
@@ -60,7 +60,7 @@ def has_records(header: BatchHeader, buffer: Buffer, position: int = 0) -> bool:
 
 def open_payload(header: BatchHeader, buffer: Buffer, position: int = 0) -> bytes:
     """The records' bytes, uncompressed. Raises CorruptMessage, UnsupportedCompression; output is
-    bounded. May take long: for a thread where the batch is compressed (SETTLED B11)."""
+    bounded. May take long: for a thread where the batch is compressed (DESIGN 5)."""
     start = position + header.payload_start
     with memoryview(buffer) as view, view[start : position + header.size_bytes] as payload:
         return decompress(header.compression, payload, max_bytes=MAX_DECOMPRESSED_BYTES)

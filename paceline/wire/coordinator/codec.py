@@ -11,8 +11,7 @@
 
 All numbers big-endian; str is i16 length and UTF-8; a frame must be consumed exactly. Layout 7
 names partitions by strings: decimal digits, of which a leading ``<broker>-`` is ignored. Where an
-error is told the body is left out, except Consult's. Source: spec coordinator 1, 2; seed
-coordinator.
+error is told the body is left out, except Consult's. Rules: DESIGN 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bodies of the coordinator protocol. Source: spec coordinator 2; seed coordinator.
+"""Bodies of the coordinator protocol (DESIGN 1).
 
-Version 0 is what the seed says; version 1 adds epochs, generations and topics. Layout 7, the seed's
-bare blocks, has the bodies of version 0 but names partitions by strings (``codec.py``).
+Version 0 is what the published page says; version 1 adds epochs, generations and topics. Layout 7,
+the page's bare blocks, has the bodies of version 0 but names partitions by strings (``codec.py``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class TopicCount(Struct):
 class RegisterRequest(Struct):
     """Makes the connection a channel on which only the coordinator asks.
 
-    ``auto_commit`` is 0 or 1; ``auto_offset_rest``, spelt as in the seed, ``smallest`` or
+    ``auto_commit`` is 0 or 1; ``auto_offset_rest``, spelt as on the published page, ``smallest`` or
     ``largest``; ``pattern_kind`` 0 list, 1 whitelist, 2 blacklist.
     """
 

@@ -3,7 +3,7 @@
 Words are separated by runs of blanks. A command that has a positional form is read that way
 unless its first argument is ``key=…`` with a key that it knows. ``message=`` at the start of a
 word takes everything behind it as it stands; ``metadata=`` before a message takes everything up to
-it. The last of equal keys wins, unknown ones are ignored (spec cursus 6).
+it. The last of equal keys wins, unknown ones are ignored (DESIGN 3.1).
 """
 
 from __future__ import annotations

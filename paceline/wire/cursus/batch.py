@@ -1,4 +1,4 @@
-"""Batches of Cursus records in both dialects, all big-endian (spec cursus 3)::
+"""Batches of Cursus records in both dialects, all big-endian (DESIGN 2)::
 
     real   u16 BA7C | u16 n | topic | i32 partition             | u8  n | acks | flags
     seed   u16 BA7C | u16 n | topic | u16 n | partition decimal | u16 n | acks | flags
@@ -30,7 +30,7 @@ MAGIC = b"\xba\x7c"
 MAX_RECORDS = 100_000
 MIN_RECORD_BYTES = 48
 MAX_PARTITIONS = 65_535
-"""A topic with more would make a real batch look like a seed one (spec cursus 3.4)."""
+"""A topic with more would make a real batch look like a seed one (DESIGN 2.1)."""
 MAX_STRING_BYTES = 0xFFFF
 
 _U16 = struct.Struct(">H")

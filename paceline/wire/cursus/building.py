@@ -1,4 +1,4 @@
-"""From a command's arguments to its request, a function for each kind (spec cursus 8)."""
+"""From a command's arguments to its request, a function for each kind."""
 
 from __future__ import annotations
 

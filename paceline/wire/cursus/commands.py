@@ -1,4 +1,4 @@
-"""From a command's text to a request: one row of :data:`COMMANDS` for each (spec cursus 8)."""
+"""From a command's text to a request: one row of :data:`COMMANDS` for each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finding out how a frame is compressed, and the compressors that users register.
 
-Clients compress a batch as a whole and say nowhere how, so its first bytes have to tell (spec
-cursus 3.5). None of these can begin a plain batch, an envelope or a command::
+Clients compress a batch as a whole and say nowhere how, so its first bytes have to tell (DESIGN
+2.3). None of these can begin a plain batch, an envelope or a command::
 
     1f 8b                        gzip
     04 22 4d 18                  LZ4 frame
@@ -9,8 +9,9 @@ cursus 3.5). None of these can begin a plain batch, an envelope or a command::
     82 53 4e 41 50 50 59 00      snappy in xerial's framing
     varint, literal tag, ba 7c   a bare snappy block, which is what the Go client writes
 
-A registered compressor (the seed's ``CursusCompressor``) has no such bytes: those that a listener
-names are tried when nothing else parses, and count only where a batch results (SETTLED P9).
+A registered compressor (``CursusCompressor`` on the protocol's page) has no such bytes: those that
+a listener names are tried when nothing else parses, and count only where a batch results
+(DESIGN 2.4).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
     ERROR: <code> [class=<class> retryable=<true|false>] [k=v ...]
 
-The class stands there once a connection has negotiated ``structured_errors_v1``. Source: spec
-cursus 7. Which broker error becomes which code is the listener's table, not this one.
+The class stands there once a connection has negotiated ``structured_errors_v1`` (DESIGN
+4.3). Which broker error becomes which code is the listener's table, not this one.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
     +--------+----------------+
 
 A client may send up to 64 MiB. An empty frame from a client means nothing and gets no answer; to a
-client it is a stream's keepalive and nothing else (spec cursus 1).
+client it is a stream's keepalive and nothing else (DESIGN 1.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a frame from a client is: a batch, or a command's text (spec cursus 2)::
+"""What a frame from a client is: a batch, or a command's text (DESIGN 1.2)::
 
     nothing                     to be ignored
     compressed                  a batch, once decompressed; text is never compressed

@@ -1,4 +1,4 @@
-"""The broker's choice of a partition: FNV-1a, 64 bits, of the key's bytes (spec cursus 12).
+"""The broker's choice of a partition: FNV-1a, 64 bits, of the key's bytes (DESIGN 5).
 
 Clients that choose themselves use 32 bits; both agree when the number of partitions is 1, 2, 4, 8,
 16 or 32.

@@ -1,4 +1,4 @@
-"""Replies as the clients' parsers expect them (spec cursus 4, 7, 15).
+"""Replies as the clients' parsers expect them (DESIGN 4).
 
 A success is ``OK`` or ``OK k=v k=v``; nothing but ``k=v`` may stand there, except the bracketed
 list of JOIN and SYNC. JSON is compact, and an acknowledgement has all its eight fields in their

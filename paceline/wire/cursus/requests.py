@@ -1,4 +1,4 @@
-"""The requests of Cursus, with values that are already valid (spec cursus 8).
+"""The requests of Cursus, with values that are already valid.
 
 Offsets are those of the log, next-to-read where they are committed ones. ``generation`` None means
 that it was not given. ``dialect`` is how the answer's batches are to be written: as the request

@@ -20,7 +20,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 def topic_name(args: Arguments, *, pattern: bool = False) -> str:
     """A topic's name; with ``pattern``, wildcards are allowed. The broker's own topics are refused
-    like names that cannot be (SETTLED B3)."""
+    like names that cannot be (DESIGN 3.3)."""
     name = args.required("topic")
     plain = _WILDCARDS.sub("x", name) if pattern and len(name) <= _MAX_PATTERN else name
     if not is_valid_topic_name(plain) or is_internal_topic(name):

@@ -6,8 +6,7 @@
 The client id is always a classic string. In flexible versions a tag section follows the header
 of both; only the response of ApiVersions never has one, since who reads it knows no version yet.
 
-The version ranges are a public contract: clients infer features from them (spec kafka 6).
-Source: spec kafka 2, 2.1.
+The version ranges are a public contract: clients infer features from them (DESIGN 2).
 """
 
 from __future__ import annotations

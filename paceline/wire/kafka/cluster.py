@@ -1,4 +1,5 @@
-"""Requests about versions, brokers, topics and coordinators. Source: spec kafka 2.1."""
+"""Requests about versions, brokers, topics and coordinators. Source: Kafka's published message
+definitions."""
 
 from __future__ import annotations
 

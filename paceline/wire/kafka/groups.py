@@ -1,4 +1,5 @@
-"""Requests about the membership of consumer groups. Source: spec kafka 2.1."""
+"""Requests about the membership of consumer groups. Source: Kafka's published message
+definitions."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ One description thus serves the readers and writers of all versions, which ``rea
     i8 i16 i32 i64 big-endian; bool i8; uuid 16 bytes;
     uvarint: groups of 7 bits, lowest first, high bit set on all but the last, at most 5 bytes
 
-Source: spec kafka 2.1.
+Source: Kafka's published message definitions.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ message has a null key and a message set for its value, whose messages are not c
 Offsets that producers send mean nothing: the broker assigns them.
 
 Nothing is stored in this form: logs hold batches. lz4 of magic 0 had a wrong checksum in its frame
-header by tradition, and such frames are refused. Source: spec coordinator 3.1.
+header by tradition, and such frames are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests about the records of partitions. Source: spec kafka 2.1."""
+"""Requests about the records of partitions. Source: Kafka's published message definitions."""
 
 from __future__ import annotations
 

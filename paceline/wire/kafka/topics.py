@@ -1,4 +1,4 @@
-"""Requests that administer topics and settings. Source: spec kafka 2.1."""
+"""Requests that administer topics and settings. Source: Kafka's published message definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests of idempotent and transactional producers. Source: spec kafka 2.1."""
+"""Requests of idempotent and transactional producers. Source: Kafka's published message
+definitions."""
 
 from __future__ import annotations
 

@@ -25,10 +25,10 @@ class Done(Message):
 class CreateTopic(Message):
     """Create a topic. ``partitions``/``replication_factor`` -1 mean the cluster's defaults.
 
-    With ``auto_create`` the replication factor is cut to the registered nodes (SETTLED R4) and an
-    existing topic is success. ``assignment`` gives replicas per partition, empty = placed by rack
-    and load. ``internal`` allows ``__*`` names (refused from clients). ``if_not_exists``: the same
-    name with the same counts is success, no change.
+    With ``auto_create`` the replication factor is cut to the registered nodes
+    (controller/DESIGN 9.1) and an existing topic is success. ``assignment`` gives replicas per
+    partition, empty = placed by rack and load. ``internal`` allows ``__*`` names (refused from
+    clients). ``if_not_exists``: the same name with the same counts is success, no change.
 
     ``token`` is any UUID of the caller's for this wish. It is kept with the topic, so a wish that
     is repeated because its outcome was unknown finds the topic that it made and succeeds as it
@@ -101,8 +101,8 @@ class ElectLeader(Message):
 
 @dataclass(frozen=True, slots=True)
 class SetRole(Message):
-    """SET_PARTITION_ROLE at ``node`` (SETTLED R10): role ``leader``, ``follower``, or ``auto``,
-    which clears the mark and the pin."""
+    """SET_PARTITION_ROLE at ``node`` (controller/DESIGN 8): role ``leader``, ``follower``, or
+    ``auto``, which clears the mark and the pin."""
 
     topic: str
     partition: int

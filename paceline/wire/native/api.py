@@ -29,7 +29,7 @@ def items_of(body: list[Any], *, at_most: int) -> int:
 
 
 class NativeApi(enum.IntEnum):
-    """Requests of the native protocol (SETTLED R12). Served on the ``native`` and ``http``
+    """Requests of the native protocol. Served on the ``native`` and ``http``
     (WebSocket) listeners to clients, and on the ``peer`` listener to nodes that forward."""
 
     HELLO = 1

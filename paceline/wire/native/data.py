@@ -505,4 +505,5 @@ class StatusReply(Message):
 @dataclass(frozen=True, slots=True)
 class StopCluster(Message):
     """The whole cluster is going to stop: nobody waits for a quorum or hands leadership over
-    (SETTLED R9). Answered with ``Done`` before the node drains; each node is told by the client."""
+    (paceline_node/DESIGN 2.4). Answered with ``Done`` before the node drains; each node is told by
+    the client."""

@@ -1,6 +1,6 @@
 """Consumer groups and their offsets: coordinator look-up, membership, commits, administration.
 
-Membership is the classic Kafka protocol (SETTLED P1, family ``kafka``): members join, wait for each
+Membership is the classic Kafka protocol (groups/DESIGN 5): members join, wait for each
 other, and the one chosen as leader assigns; the coordinator never looks into metadata and
 assignments, which for protocol type ``consumer`` are as in ``paceline.wire.consumer_protocol``.
 Requests go to the group's coordinator; another node answers NOT_COORDINATOR (16), one that is
@@ -35,7 +35,7 @@ class FindCoordinator(Message):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorFound(Message):
-    """``broker`` with the advertised addresses of all its listeners (SETTLED P8)."""
+    """``broker`` with the advertised addresses of all its listeners (services/DESIGN 3.3)."""
 
     broker: BrokerInfo
 

@@ -6,8 +6,8 @@ END_TRANSACTION answers the identity to go on with, whose epoch is a new one, so
 under way under the old one can do nothing any more. All requests here but
 FIND_TRANSACTION_COORDINATOR and COMMIT_TRANSACTION_OFFSETS go to the transaction coordinator.
 
-A sink (spec spark 9.2) opens one transaction per task attempt, under names that the coordinator
-makes, and commits any number of them at once.
+A sink (transactions/DESIGN 5) opens one transaction per task attempt, under names that the
+coordinator makes, and commits any number of them at once.
 """
 
 from __future__ import annotations

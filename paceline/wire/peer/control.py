@@ -1,4 +1,4 @@
-"""Broker to controller: registration, heartbeats, ISR proposals (spec replication 5.4, 5.5)."""
+"""Broker to controller: registration, heartbeats, ISR proposals (controller/DESIGN 2, 3, 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HELLO and PROVE: how two nodes convince each other that they belong together (SETTLED R7).
+"""HELLO and PROVE: how two nodes convince each other that they belong together (peers/DESIGN 1).
 
 ::
 

@@ -1,4 +1,4 @@
-"""JOIN_CLUSTER: a node asks to listen to the metadata quorum (SETTLED R5)."""
+"""JOIN_CLUSTER: a node asks to listen to the metadata quorum (controller/RAFT 4.3)."""
 
 from __future__ import annotations
 

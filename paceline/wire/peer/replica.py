@@ -1,10 +1,10 @@
-"""REPLICA_FETCH and REPLICA_ACK: how followers copy a leader's log (spec replication 3.3).
+"""REPLICA_FETCH and REPLICA_ACK: how followers copy a leader's log (replication/DESIGN 3.3).
 
 A REPLICA_FETCH names many partitions of one follower-leader pair. The response's payload is the
 concatenation of the partitions' record slices in the order of ``partitions``, each
 ``records_bytes`` long. REPLICA_ACK is a one-way frame with the same body: the leader treats it as
 a fetch that reads nothing, so that a follower can report a finished flush while its next fetch is
-parked (spec replication 3.4).
+parked (replication/DESIGN 3.4).
 
 A connection remembers positions: a request with ``incremental`` names only the partitions whose
 position changed since they were last named on the same connection, and the others stay as they
@@ -132,7 +132,7 @@ class SuspectCorrupt(Message):
 @dataclass(frozen=True, slots=True)
 class FetchRange(Message):
     """Request for committed batches that cover ``start_offset`` up to ``end_offset``, for a replica
-    whose copy of them is damaged (spec replication 2.5). Moves no follower state."""
+    whose copy of them is damaged (replication/DESIGN 3.4). Moves no follower state."""
 
     topic_id: TopicId
     partition: int

@@ -1,7 +1,8 @@
 """A V1 request forwarded from the node that a client asked to the node that can serve it.
 
-One hop at most (SETTLED R11): the receiver never forwards again. It answers with the payload of the
-OK line, with V1's own refusal, or with an ERROR frame that says nothing was done (NOT_LEADER).
+One hop at most (services/DESIGN 3.2): the receiver never forwards again. It answers with the
+payload of the OK line, with V1's own refusal, or with an ERROR frame that says nothing was done
+(NOT_LEADER).
 """
 
 from __future__ import annotations

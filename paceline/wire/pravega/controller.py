@@ -1,4 +1,4 @@
-"""Messages of the controller service (spec segment 12.5; field numbers: its published proto3 file).
+"""Messages of the controller service (field numbers: its published proto3 file).
 
 Only what is served has a class. Statuses are plain numbers here; what they mean differs from call
 to call and is said where they are given out.

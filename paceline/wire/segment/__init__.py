@@ -1,1 +1,1 @@
-"""The segment protocol, seed dialect: messages, partial messages, append blocks (spec segment)."""
+"""The segment protocol, seed dialect: messages, partial messages, append blocks."""

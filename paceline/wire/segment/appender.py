@@ -1,4 +1,4 @@
-"""One appender of a connection: which of its bytes are new (spec segment 5.3 and 5.4).
+"""One appender of a connection: which of its bytes are new (DESIGN 3.3, 3.4).
 
 ::
 

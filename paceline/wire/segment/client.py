@@ -1,6 +1,6 @@
 """The client's side of a connection: replies out of bytes, blocks out of Events.
 
-Sans-I/O. Replies may come in pieces (spec segment 4); there are no request ids, so who asked what
+Sans-I/O. Replies may come in pieces (DESIGN 2); there are no request ids, so who asked what
 is the caller's to know.
 """
 

@@ -1,4 +1,4 @@
-"""Events as they are stored: back to back, each behind its eight-byte header (spec segment 5.1).
+"""Events as they are stored: back to back, each behind its eight-byte header (DESIGN 3.1).
 
 ::
 

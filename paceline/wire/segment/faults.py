@@ -1,6 +1,6 @@
 """What can be wrong with a segment connection: protocol errors, and codes of error replies.
 
-Source: spec segment 8. A protocol error ends its connection; its text is exact, because clients
+Rules: DESIGN 4. A protocol error ends its connection; its text is exact, because clients
 and tests compare it. Errors of one appender or request are messages (``messages.py``) and end
 nothing else.
 """

@@ -1,4 +1,4 @@
-"""Fields of segment messages: how each kind is written and read (spec segment 2.2).
+"""Fields of segment messages: how each kind is written and read.
 
 ::
 

@@ -1,4 +1,4 @@
-"""What messages of both segment dialects have in common: header, classes, bytes (spec segment 2).
+"""What messages of both segment dialects have in common: header, classes, bytes (DESIGN 1.2).
 
 All numbers are big-endian; every message begins with the same eight bytes::
 

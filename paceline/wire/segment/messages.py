@@ -1,4 +1,4 @@
-"""Messages of the seed dialect: types and layouts (spec segment 3).
+"""Messages of the seed dialect: types and layouts (DESIGN 1).
 
 ::
 
@@ -63,7 +63,7 @@ class Hello(SegmentMessage):
 
 @message(-2, BOTH)
 class PartialMessage(SegmentMessage):
-    """A piece of a message (spec segment 4); ``kind`` as received, maybe no PartialKind."""
+    """A piece of a message (DESIGN 2); ``kind`` as received, maybe no PartialKind."""
 
     kind: Byte
     data: Data

@@ -1,4 +1,4 @@
-"""Messages of the modern dialect, versions 5 to 17 (spec segment 12.3).
+"""Messages of the modern dialect, versions 5 to 17 (DESIGN 6).
 
 The framing is that of ``framing.py``; strings are plain UTF-8. Requests carry a request id, which
 the reply repeats: a reply with another one makes real clients drop the connection. Real decoders
@@ -7,7 +7,7 @@ authentication), ``stack`` a server's stack trace (empty from us).
 
 Appends come as one message each: :class:`AppendBlockEnd` with whole Events, or
 :class:`ConditionalBlockEnd` with bytes that are stored only at an expected position. The layout of
-the latter is not in the specification: it is that of the public Rust client
+the latter is not published: it is that of the public Rust client
 (github.com/pravega/pravega-client-rust, ``wire_protocol/src/commands.rs``)::
 
     UUID writer | i64 event number | i64 expected position | i32 count, bytes | i64 request id

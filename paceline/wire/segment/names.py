@@ -1,4 +1,4 @@
-"""Names of segments, and the topics that hold them (spec segment 2.4 and 10.1, SETTLED P7).
+"""Names of segments, and the topics that hold them (DESIGN 1.3).
 
 ``scope/stream/N`` is partition N of the topic ``scope_stream``: user names hold no underscore, so
 the first one splits a topic's name again. ``scope/stream/N.#epoch.0`` is the same segment. Any

@@ -1,4 +1,4 @@
-"""Messages cut into pieces, and put together again (spec segment 4)."""
+"""Messages cut into pieces, and put together again (DESIGN 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's side of a connection: bytes in, what is to be done out (spec segment 4, 5, 8.2).
+"""The server's side of a connection: bytes in, what is to be done out (DESIGN 2, 3, 4).
 
 Sans-I/O. A driver feeds received bytes to :meth:`ServerConnection.receive` and acts on what it
 returns, in order: an Append before an appender's Refusal is still to be stored. It tells an

@@ -1,4 +1,4 @@
-"""Java's modified UTF-8, as ``java.io.DataOutput.writeUTF`` defines it (spec segment 2.3).
+"""Java's modified UTF-8, as ``java.io.DataOutput.writeUTF`` defines it (DESIGN 1.3).
 
 Works on UTF-16 units: a code point above U+FFFF is two units of three bytes each, NUL is C0 80::
 

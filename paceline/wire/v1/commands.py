@@ -1,8 +1,8 @@
-"""From a command and its argument text to a request, with the exact refusals of spec v1 5.
+"""From a command and its argument text to a request, with exact refusals (DESIGN 1.4).
 
 Checks of one command run in a fixed order: argument count, then the arguments from left to right;
 PRODUCE looks at its message and options before its topic. Names of options and their values are
-compared without case, as the original does (decision D3).
+compared without case, as the original does (DESIGN 1.4).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The request envelope: ``V1|<correlation_id>|<command>|<args>`` (spec v1 2).
+"""The request envelope: ``V1|<correlation_id>|<command>|<args>`` (DESIGN 1.2).
 
 ::
 

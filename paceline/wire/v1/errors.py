@@ -8,7 +8,7 @@ from paceline.errors import ErrorCode, PacelineError, RemoteProtocolError
 
 
 class V1Code(enum.StrEnum):
-    """The code field of an ERR reply; the last four are additions (spec v1 5)."""
+    """The code field of an ERR reply; the last four are additions (DESIGN 3.3)."""
 
     BAD_REQUEST = "BAD_REQUEST"
     UNKNOWN_COMMAND = "UNKNOWN_COMMAND"
@@ -25,7 +25,7 @@ class V1Error(PacelineError):
     """An ERR reply, as an exception: ``reason`` is its code, ``message`` its text.
 
     SDK runtimes change their endpoint when a message holds a phrase such as "timed out" or
-    "connection closed", so no message of ours may (spec v1 4).
+    "connection closed", so no message of ours may (DESIGN 3.2).
     """
 
     code = ErrorCode.INVALID_REQUEST

@@ -1,7 +1,7 @@
 """Cutting a byte stream into request lines.
 
 A line ends at LF; one CR before it is dropped. At the end of the stream a remainder without LF is
-a line too (spec v1 2.1).
+a line too (DESIGN 1.1).
 """
 
 from __future__ import annotations

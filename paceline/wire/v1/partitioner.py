@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: 32-bit FNV-1a over its bytes, modulo the count (spec v1 6)."""
+"""Which partition a key belongs to: 32-bit FNV-1a over its bytes, modulo the count (DESIGN 4)."""
 
 from __future__ import annotations
 

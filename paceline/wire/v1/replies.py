@@ -1,4 +1,4 @@
-"""Reply lines and their payloads, field by field in the order that SDKs rely on (spec v1 2.3, 5).
+"""Reply lines and their payloads, field by field in the order that SDKs rely on (DESIGN 3.1).
 
 ::
 
@@ -7,7 +7,7 @@
     V1|<id>|ERR|<code>|<message> LF
 
 SDKs find a field as the first substring ``name=``, so fields are only ever added at the end, and
-no new name may end in an older one of the same payload (spec v1 4).
+no new name may end in an older one of the same payload (DESIGN 3.1).
 """
 
 from __future__ import annotations

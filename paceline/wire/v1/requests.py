@@ -1,4 +1,4 @@
-"""The arguments of every V1 command as values (spec v1 5). What a listener supports is its choice.
+"""The arguments of every V1 command as values. What a listener supports is its choice.
 
 A request holds what its command says, checked as far as the words themselves allow: counts,
 integers, names. Whether a topic, partition or broker exists is for whoever serves the request.
@@ -13,7 +13,7 @@ from paceline.values import dataclass
 
 
 class ValueEncoding(enum.Enum):
-    """How keys and values stand in a line: as they are, or percent-encoded (spec v1 3.1)."""
+    """How keys and values stand in a line: as they are, or percent-encoded (DESIGN 2.2)."""
 
     PLAIN = "plain"
     PERCENT = "pct"

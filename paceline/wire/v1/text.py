@@ -1,6 +1,6 @@
 """Text rules of V1: whitespace, integers, names, percent escapes, what a plain value can carry.
 
-Whitespace and integers follow Go's rules (spec v1 2.1), which differ from Python's: Python also
+Whitespace and integers follow Go's rules (DESIGN 1.3), which differ from Python's: Python also
 takes U+001C-001F for blanks and reads ``1_0`` as a number. Text is decoded with surrogate escapes,
 so bytes that are not UTF-8 pass through unchanged and are never whitespace.
 """
@@ -25,7 +25,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,255}\Z")
 _MAX_NAME_BYTES = 255
 
-# A plain value that ends in one of these loses it in an SDK's strip() (spec v1 3).
+# A plain value that ends in one of these loses it in an SDK's strip() (DESIGN 2.1).
 _UNSAFE_END = tuple(WHITESPACE + "\x1c\x1d\x1e\x1f\ufeff")
 
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -59,7 +59,7 @@ def parse_integer(text: str, field: str) -> int:
 
 
 def parse_topic(text: str) -> str:
-    """A topic's name; the broker's own topics are refused like impossible ones (SETTLED B3)."""
+    """A topic's name; the broker's own topics are refused like impossible ones (DESIGN 2.3)."""
     if not is_valid_topic_name(text) or is_internal_topic(text):
         raise bad_request("invalid topic")
     return text
@@ -84,7 +84,7 @@ def parse_host(text: str) -> str:
 
 
 def is_plain_safe(value: bytes) -> bool:
-    """Whether the real SDKs read ``value`` back unchanged from a plain reply (spec v1 3.1)."""
+    """Whether the real SDKs read ``value`` back unchanged from a plain reply (DESIGN 2.1)."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
