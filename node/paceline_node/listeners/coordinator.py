@@ -1,6 +1,6 @@
 """Consult and Register: how consumers find their coordinator and put themselves in its hands.
 
-They come over the Kafka listener (spec coordinator 3); Produce and Fetch go on beside them until a
+They come over the Kafka listener (DESIGN 7); Produce and Fetch go on beside them until a
 connection registers, from when on only the coordinator asks (``coordinator_channel.py``).
 """
 
@@ -227,7 +227,7 @@ def _response(header: Header, request: RegisterRequest, told: Registered) -> byt
 
 
 async def _hold(transport: Transport, share: Portion, seconds: float) -> None:
-    """Keep a consumer waiting that cannot be told to come again (spec coordinator 6)."""
+    """Keep a consumer waiting that cannot be told to come again (DESIGN 7)."""
     with trio.move_on_after(min(max(seconds, 0.0), 300.0)):
         frames = FrameReader(transport, share, max_bytes=0, stall_s=0.0, chunk_bytes=16)
         await frames.begin()

@@ -2,7 +2,7 @@
 
 That task reads. Requests are sent from wherever they are decided, as far as the kernel takes them
 at once, which for the few bytes of a ping it does; the task is woken only for what is left over. At
-most one request is unanswered (spec coordinator 3 rule 5), so nothing can pile up.
+most one request is unanswered (groups/DESIGN 6.2), so nothing can pile up.
 """
 
 from __future__ import annotations

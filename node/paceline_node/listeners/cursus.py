@@ -52,10 +52,10 @@ from paceline_node.peers.server import Session, Slot
 from paceline_node.security.principals import Principal, Proof, node_principal
 
 REQUEST_BUDGET_S = 4.0
-"""Every reply is out within this, for clients give up after 5 s (spec cursus 1)."""
+"""Every reply is out within this, for clients give up after 5 s (DESIGN 5.1)."""
 _THREAD_BYTES = 128 * 1024
 """A frame above this is parsed in a thread, and so is every compressed one, which may be as large
-as can be once it is unpacked (SETTLED B11)."""
+as can be once it is unpacked (services/DESIGN 4.2)."""
 _REQUEST_TIMED_OUT = CursusError("request_timed_out", 'reason="outcome unknown"')
 _VERSION = 1
 _UNPACKED_AT_ONCE = 4
@@ -249,7 +249,7 @@ class CursusListener:
         return found
 
     def _identify(self, session: CursusSession, credentials: requests.Credentials) -> None:
-        """While nobody's credentials are checked, everybody is who they say (spec cursus 8.1)."""
+        """While nobody's credentials are checked, everybody is who they say."""
         session.principal = Principal(credentials.principal, Proof.NONE)
 
     async def _answer(

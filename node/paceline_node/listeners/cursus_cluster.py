@@ -1,4 +1,4 @@
-"""What Cursus asks about the cluster as a whole (spec cursus 8.6)."""
+"""What Cursus asks about the cluster as a whole."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ class CursusCluster:
         return text(ok(cluster=compact_json(status)))
 
     async def elect_leader(self, request: requests.ElectLeader, call: CursusCall) -> Reply:
-        """Move a leadership to a node that is in sync, without pinning it there (SETTLED R10)."""
+        """Move a leadership to a node that is in sync, without pinning it there
+        (controller/DESIGN 8.3)."""
         topic = await self._places.topic_for(call.principal, Operation.MOVE_LEADER, request.topic)
         before = topic.partitions.get(request.partition)
         if before is None:

@@ -1,4 +1,4 @@
-"""The way to whoever coordinates: served here, told elsewhere, or sent on (SETTLED P3).
+"""The way to whoever coordinates: served here, told elsewhere, or sent on (services/DESIGN 3.1).
 
 Clients that follow are told the coordinator's address; for those that cannot, another node sends
 the command on.

@@ -1,4 +1,4 @@
-"""How broker errors look in Cursus (spec cursus 4, 7; SETTLED R2)."""
+"""How broker errors look in Cursus (DESIGN 1.2, 5.2)."""
 
 from __future__ import annotations
 

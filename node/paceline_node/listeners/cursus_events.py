@@ -1,4 +1,4 @@
-"""Event sourcing in Cursus (spec cursus 11): any node takes it, READ_STREAM redirects."""
+"""Event sourcing in Cursus (DESIGN 5.6): any node takes it, READ_STREAM redirects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commands of Cursus, at the group's coordinator (spec cursus 8.5).
+"""Group commands of Cursus, at the group's coordinator (groups/DESIGN 4).
 
 Clients that follow are told where that is; for those of the page's positional commands another
 node sends the command on. ``reason=REBALANCE_REQUIRED`` stands behind what makes a member join

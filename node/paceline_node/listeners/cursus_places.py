@@ -24,7 +24,7 @@ class Places:
         self._turns = turns
 
     async def topic(self, name: str) -> TopicImage:
-        """The topic; one that is being made elsewhere is waited for a moment (spec cursus 8.3).
+        """The topic; one that is being made elsewhere is waited for a moment.
         Raises ``topic_not_found``."""
         topic = await self._topics.await_topic(name, timeout_s=_NEW_TOPIC_WAIT_S)
         if topic is None:

@@ -181,7 +181,7 @@ class CursusProduce:
         )
 
     def choose(self, topic: TopicImage, key: bytes) -> int:
-        """The broker's choice of a partition (spec cursus 12)."""
+        """The broker's choice of a partition (wire/cursus/DESIGN 5)."""
         count = len(topic.partitions)
         if key and topic.configs.get(PARTITIONER, "hash_key") == "hash_key":
             return partition_for(key, count)

@@ -283,7 +283,7 @@ def _refusal(line: str) -> CursusError:
 
 
 def start_offset(place: ReadPlace, *, committed: int | None, earliest: int, latest: int) -> int:
-    """Where a reader begins (spec cursus 8.4). Raises OutOfRange for an offset it named that the
+    """Where a reader begins (DESIGN 5.3). Raises OutOfRange for an offset it named that the
     log has no more; one that it did not name, or 0 without a commit, is the earliest there is."""
     given = place.offset
     if place.dialect is Dialect.SEED or committed is None:

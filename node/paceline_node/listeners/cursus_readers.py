@@ -1,4 +1,4 @@
-"""Who reads for a group of Cursus: whether it may, and from where on (spec cursus 8.4, 13)."""
+"""Who reads for a group of Cursus: whether it may, and from where on (DESIGN 5.3)."""
 
 from __future__ import annotations
 

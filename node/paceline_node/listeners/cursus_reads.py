@@ -1,4 +1,4 @@
-"""CONSUME and STREAM: whom to read from, from where on, and who may (spec cursus 8.4)."""
+"""CONSUME and STREAM: whom to read from, from where on, and who may (DESIGN 5.3)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Outcome = Reply | PacelineError
 """What came of one of several requests that were carried out together."""
 
 MAX_UNREAD_ACKS_BYTES = 64 * 1024
-"""A client that writes with acks=0 and does not read costs no more than this (spec cursus 4)."""
+"""A client that writes with acks=0 and does not read costs no more than this (DESIGN 5.2)."""
 _RECEIVE_BYTES = 256 * 1024
 _LAST_WORD_S = 2.0
 _KEPT_FACTOR = 2

@@ -1,4 +1,4 @@
-"""STREAM: records pushed as they become readable, keepalives between them (spec cursus 8.4).
+"""STREAM: records pushed as they become readable, keepalives between them (DESIGN 5.4).
 
 A stream has its own task beside the one that reads the connection. It never is cancelled while a
 frame is on its way, so frames stay whole; ending it means asking it to end.

@@ -1,4 +1,4 @@
-"""Topic commands of Cursus over the real controller (spec cursus 8.2)."""
+"""Topic commands of Cursus over the real controller (DESIGN 5.7)."""
 
 from __future__ import annotations
 

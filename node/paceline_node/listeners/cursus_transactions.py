@@ -1,4 +1,4 @@
-"""Transaction commands of Cursus, at the transaction coordinator (spec cursus 10, SETTLED P4).
+"""Transaction commands of Cursus, at the transaction coordinator (DESIGN 5.5).
 
 What a client publishes is staged at the coordinator and reaches a log only when the transaction is
 committed, so that readers of uncommitted records never see one that was aborted, and no open

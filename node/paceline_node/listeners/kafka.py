@@ -1,4 +1,4 @@
-"""The Kafka listener: the protocol that today's Kafka clients speak (spec kafka).
+"""The Kafka listener: the protocol that today's Kafka clients speak (DESIGN 6).
 
 A thin driver: messages and versions are ``paceline/wire/kafka``'s, what is done is the services'.
 """

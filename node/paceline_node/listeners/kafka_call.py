@@ -11,7 +11,7 @@ from paceline_node.pace import Pace
 from paceline_node.security.principals import Principal
 
 LISTENER = "coordinator"
-"""The kind whose advertised addresses these clients are told (SETTLED P8)."""
+"""The kind whose advertised addresses these clients are told (services/DESIGN 3.3)."""
 
 
 class Call(NamedTuple):

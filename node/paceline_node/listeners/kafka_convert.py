@@ -2,7 +2,7 @@
 
 Most slices go out as they lie in the file, once the heads of their batches were looked at: nobody
 but this node can tell that a batch is out of its place. Two are made anew: batches with our
-extension (SETTLED B2, P6), which other readers would take for records, and everything for clients
+extension (wire/DESIGN 2.2), which other readers would take for records, and everything for clients
 from before batches, who read message sets.
 """
 
@@ -90,7 +90,7 @@ class Converter:
         self, part: FilePart, next_offset: int, wanted: Wanted, partition: Partition
     ) -> bytes:
         """Records from the offset wanted on, uncompressed; reads on past batches that hold none
-        (SETTLED B10). Raises CorruptMessage, and what reading on raises."""
+        (services/DESIGN 4.1). Raises CorruptMessage, and what reading on raises."""
         if self._room_bytes <= 0:
             return b""
         await self._take_room()

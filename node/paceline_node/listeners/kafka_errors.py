@@ -1,4 +1,4 @@
-"""Broker errors as the numbers that Kafka clients know (spec kafka 3, SETTLED R2).
+"""Broker errors as the numbers that Kafka clients know (DESIGN 6.3).
 
 Most of ours are Kafka's own. Numbers from 10000 on are ours alone and become the nearest that a
 client acts on rightly: one that it may retry where we mean so, and "timed out" where the outcome of

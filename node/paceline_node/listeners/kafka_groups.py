@@ -27,7 +27,7 @@ _BYTES_PER_UNIT = 64 * 1024
 
 
 class KafkaGroups:
-    """Membership; groups are of the family that the native client shares (SETTLED P1)."""
+    """Membership; groups are of the family that the native client shares (groups/DESIGN 1.1)."""
 
     def __init__(self, groups: GroupService) -> None:
         self._groups = groups

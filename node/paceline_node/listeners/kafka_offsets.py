@@ -176,7 +176,7 @@ class KafkaOffsets:
 
     def _key(self, group: str, call: Call) -> GroupKey:
         """Consumers of the coordinator protocol commit by the versions of Kafka 0.8, where their
-        group is not confused with one that Kafka's later clients share (spec coordinator 7)."""
+        group is not confused with one that Kafka's later clients share (groups/DESIGN 6.10)."""
         if call.version <= _LAST_OF_0_8:
             driven = GroupKey(Family.COORDINATOR, group)
             if self._groups.is_stored(driven):
@@ -228,7 +228,7 @@ class KafkaOffsets:
 
     def _missing(self, topic: str, number: int, position: Position, call: Call) -> int:
         """Version 0 calls what is not stored an unknown partition, version 1 one that is not
-        there (spec coordinator 3.1)."""
+        there (DESIGN 7)."""
         if position.offset.offset >= 0 or call.version >= _WITH_NULL_FOR_ALL:
             return 0
         if call.version == 0 or not self._groups.has_partition(topic, number):

@@ -1,6 +1,6 @@
 """Kafka administration of topics and settings.
 
-Any node takes these: it asks the active controller (spec kafka 9, decision 4).
+Any node takes these: it asks the active controller (DESIGN 6.4).
 """
 
 from __future__ import annotations

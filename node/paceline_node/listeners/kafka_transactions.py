@@ -1,7 +1,7 @@
 """Kafka requests of idempotent and transactional producers, over the transaction service.
 
 Producers of these versions keep their epoch from one transaction to the next, and name partitions
-and groups to the coordinator before they write to them (spec kafka 5).
+and groups to the coordinator before they write to them.
 """
 
 from __future__ import annotations

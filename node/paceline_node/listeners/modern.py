@@ -1,4 +1,4 @@
-"""One connection of the modern segment dialect (spec segment 12).
+"""One connection of the modern segment dialect (DESIGN 8.5).
 
 ::
 

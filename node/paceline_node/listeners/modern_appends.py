@@ -1,4 +1,4 @@
-"""The appenders of one connection of the modern dialect (spec segment 12.3).
+"""The appenders of one connection of the modern dialect (DESIGN 8.5).
 
 An appender is a writer's id bound to a segment; its level is the number of its last Event. Each
 append is one batch of the log, stored only behind the level that the server saw before: a block

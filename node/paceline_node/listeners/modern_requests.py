@@ -156,7 +156,7 @@ class ModernRequests:
     # --- reading ----------------------------------------------------------------------------------
 
     async def _read(self, request: w.ReadSegment) -> None:
-        """One reply, of at most 2 MiB (spec segment 6; R4 today's way)."""
+        """One reply, of at most 2 MiB (DESIGN 8.3)."""
         name, position = request.segment, request.offset
         if request.suggested_length < 0 or position < 0:
             raise InvalidRequest(f"offset {position}, length {request.suggested_length}")

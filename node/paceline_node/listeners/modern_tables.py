@@ -1,4 +1,4 @@
-"""Table segments of the modern dialect (spec segment 12.3): what reader groups keep their state in.
+"""Table segments of the modern dialect: what reader groups keep their state in.
 
 Requests become those of ``services/tables.py``, which any node answers: real clients stay with the
 node that they were told when they opened a table.

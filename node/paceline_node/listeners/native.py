@@ -2,7 +2,7 @@
 
 A session reads frames in order. PRODUCE and FETCH are handled without a task and answered by
 callbacks; rarer requests run as tasks, at most ``max_in_flight`` unanswered requests in all, after
-which the session stops reading (spec wire/native README).
+which the session stops reading (``wire/native/README.md``).
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class NativeRequests:
 
 
 def _refuse_internal(wish: Message) -> None:
-    """Clients neither make nor change the broker's own topics (SETTLED B3)."""
+    """Clients neither make nor change the broker's own topics (services/DESIGN 1.4)."""
     if isinstance(wish, admin.CreateTopic) and (wish.internal or is_internal_topic(wish.name)):
         raise PolicyViolation(f"{wish.name}: names that begin with __ are the broker's own")
     if isinstance(wish, admin.DeleteTopic | admin.AddPartitions) and is_internal_topic(wish.name):

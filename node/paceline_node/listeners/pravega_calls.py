@@ -1,4 +1,4 @@
-"""The controller's calls (spec segment 12.2 and 12.5), in terms of the services.
+"""The controller's calls, in terms of the services.
 
 Statuses are numbers of each call's own answer; the tables here translate. What a stream can do is
 ``services/streams.py``'s.

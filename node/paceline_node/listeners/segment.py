@@ -1,4 +1,4 @@
-"""The segment listener: the segment protocol in both of its dialects (spec segment).
+"""The segment listener: the segment protocol in both of its dialects (DESIGN 8).
 
 A client that begins with a Hello of versions 5 to 17 speaks the modern dialect, any other the
 seed's. Thin drivers: the protocol's rules are ``paceline/wire/segment``'s, the broker's are

@@ -6,7 +6,7 @@
     writer:  Outbox -> bytes
 
 Back-pressure is TCP's: the reader does not receive while too much is received and not committed,
-or while too many replies are untaken (spec segment 9).
+or while too many replies are untaken (DESIGN 8.1).
 """
 
 from __future__ import annotations

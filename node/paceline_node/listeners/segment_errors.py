@@ -1,4 +1,4 @@
-"""Every broker error as a reply of the segment protocol (spec segment 8.1)."""
+"""Every broker error as a reply of the segment protocol (DESIGN 1.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds of segment connections, of each and of all together (spec segment 9)."""
+"""Bounds of segment connections, of each and of all together (DESIGN 8.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Paused(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds of one connection (spec segment 9); sizes in bytes, times in seconds.
+    """Bounds of one connection (DESIGN 8.1); sizes in bytes, times in seconds.
 
     Above ``inflight_high`` received and uncommitted bytes it is not read, until they are below
     ``inflight_low``. ``piece_bytes`` above 0 cuts every reply into pieces (a test switch).

@@ -1,4 +1,4 @@
-"""Waiting at the end of segments for data, for readers of both dialects (spec segment 6, R5-R7)."""
+"""Waiting at the end of segments for data, for readers of both dialects (DESIGN 8.3)."""
 
 from __future__ import annotations
 

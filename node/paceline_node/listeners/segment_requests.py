@@ -1,7 +1,7 @@
 """Requests of a segment connection that are not appends: set-up, reads, administration.
 
 Each runs beside the connection's reader, so that one that waits holds up nothing else. Replies to
-the same kind of request on the same segment leave in the order of the requests (spec segment 3).
+the same kind of request on the same segment leave in the order of the requests (DESIGN 8.4).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SegmentRequests:
     # --- set-up -----------------------------------------------------------------------------------
 
     async def set_up(self, step: SetUp, turn: Turn) -> None:
-        """Answer a SetupAppend that arrived in ``turn`` (spec segment 5.4)."""
+        """Answer a SetupAppend that arrived in ``turn`` (services/DESIGN 7.3)."""
         appender = step.appender
         name, connection_id = appender.segment, appender.connection_id
         if connection_id == m.NO_ID:
@@ -200,7 +200,7 @@ class SegmentRequests:
             )
         )
 
-    # --- reading (spec segment 6) -----------------------------------------------------------------
+    # --- reading (DESIGN 8.3) -----------------------------------------------------------------
 
     async def _read(self, request: m.ReadSegment, place: SegmentPlace) -> None:
         name, position = request.segment, request.offset

@@ -1,4 +1,4 @@
-"""The V1 listener: lines in, lines out, one request of a connection at a time (spec v1 2.4)."""
+"""The V1 listener: lines in, lines out, one request of a connection at a time (DESIGN 4.1)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from paceline_node.security.principals import node_principal
 from paceline_node.services.roles import RoleService
 
 REQUEST_BUDGET_S = 4.0
-"""Every reply is out within this, for SDKs give up after 5 s (spec v1 2.4)."""
+"""Every reply is out within this, for SDKs give up after 5 s (DESIGN 4.1)."""
 _RECEIVE_BYTES = 64 * 1024
 _SLOWEST_BYTES_S = 64 * 1024
 _THREAD_CHARACTERS = 32 * 1024
@@ -69,7 +69,7 @@ R = TypeVar("R", bound=requests.Request)
 
 @dataclass(frozen=True, slots=True)
 class V1Settings:
-    """``admin_commands`` returns ``allow``, ``loopback`` or ``deny`` (spec v1 D6); it is asked for
+    """``admin_commands`` returns ``allow``, ``loopback`` or ``deny`` (DESIGN 4.2); it is asked for
     each such command, as the setting may change while the node runs. ``stall_s``: in which a line
     that has begun must end (and a second for every 64 KiB of it), and a client take what it is
     sent, or 64 KiB of it. Between lines it may be silent for ever."""

@@ -1,4 +1,4 @@
-"""V1 ADMIN_* commands over the real controller (spec v1 9.5)."""
+"""V1 ADMIN_* commands over the real controller (DESIGN 4.6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AdminRequest = (
 )
 _LISTENER = "v1"
 _CONTROLLER_WAIT_S = 3.5
-"""Less than a request may take in all, so that who waited in vain is told so (spec v1 2.4)."""
+"""Less than a request may take in all, so that who waited in vain is told so (DESIGN 4.1)."""
 M = TypeVar("M", bound=Message)
 
 

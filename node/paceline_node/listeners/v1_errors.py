@@ -1,4 +1,4 @@
-"""How broker errors look in V1, whose five codes are few (spec v1 5, SETTLED R2).
+"""How broker errors look in V1, whose five codes are few (DESIGN 1.2).
 
 The rule: NOT_LEADER and UNAVAILABLE say that nothing was done; every unknown outcome is a
 REPLICATION_TIMEOUT whose text says so; a storage failure is INTERNAL, never OK.

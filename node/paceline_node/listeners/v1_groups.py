@@ -1,6 +1,6 @@
-"""V1 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT and OFFSET, at the group's coordinator (spec v1 10).
+"""V1 JOIN, SYNC, HEARTBEAT, LEAVE, COMMIT and OFFSET, at the group's coordinator (groups/DESIGN 3).
 
-Every node takes them; another one than the coordinator sends the line on (spec v1 8.2). Never
+Every node takes them; another one than the coordinator sends the line on (DESIGN 4.2). Never
 NOT_LEADER: SDKs would break off. UNAVAILABLE says that nothing was done, REPLICATION_TIMEOUT that a
 JOIN, LEAVE or COMMIT may have been.
 """

@@ -40,7 +40,7 @@ from paceline_node.storage.numbered_batches import NumberedRecords
 
 @dataclass(frozen=True, slots=True)
 class RecordLimits:
-    """Waits in seconds, sizes in bytes (spec v1 2.4, 7, 8.2)."""
+    """Waits in seconds, sizes in bytes."""
 
     ack_timeout_s: float = 2.0
     leader_wait_s: float = 2.0
@@ -69,7 +69,7 @@ class V1Records:
         self._limits = limits
 
     async def ensure(self, name: str, call: Call) -> TopicImage:
-        """The topic, created when it is unknown (spec v1 5)."""
+        """The topic, created when it is unknown (DESIGN 4.4)."""
         left_s = max(0.0, call.deadline - self._env.now())
         wait_s = min(left_s, self._limits.leader_wait_s)
         return await self._topics.ensure(call.principal, name, timeout_s=wait_s)
@@ -77,7 +77,7 @@ class V1Records:
     # --- PRODUCE ----------------------------------------------------------------------------------
 
     async def produce(self, request: Produce, call: Call) -> bytes:
-        """Append one record; the payload of the OK line. Raises V1Error as spec v1 5 and 7."""
+        """Append one record; the payload of the OK line. Raises V1Error (DESIGN 4.3)."""
         opened = self._produce.open(call.principal, request.topic)
         is_new = self._topics.find(request.topic) is None
         topic = await self._ensure_for_produce(request.topic, call)
@@ -102,12 +102,13 @@ class V1Records:
         except (NotLeader, NotEnoughReplicas):
             if call.forwarded:
                 raise
-            # Nothing was appended; yet acks=all owes its caller the answer of the original (R2).
+            # Nothing was appended; yet acks=all owes its caller the answer of the original
+            # (DESIGN 4.3).
             raise (ACKS_TIMEOUT if request.acks is Acks.ALL else NO_LEADER_HERE) from None
 
     def _may_take(self, topic: str, partition: int) -> bool:
         """Whether this node takes a client's PRODUCE for a partition, to carry it out or to send
-        it on (spec v1 8.2)."""
+        it on (DESIGN 4.2)."""
         if self._router.is_marked_follower(topic, partition):
             return False
         return self._limits.forward_produce or self._router.leads(topic, partition)
@@ -116,7 +117,7 @@ class V1Records:
         try:
             return await self.ensure(name, call)
         except PacelineError as error:
-            # SDKs change their endpoint on NOT_LEADER, which is what helps here (spec v1 5).
+            # SDKs change their endpoint on NOT_LEADER, which is what helps here (DESIGN 4.2).
             if error.retriable:
                 raise NO_LEADER_HERE from error
             raise
@@ -125,8 +126,8 @@ class V1Records:
         self, opened: OpenTopic, request: Produce, partition: int, call: Call
     ) -> bytes:
         wish = RecordsWish(
-            # The original answers acks=0 like acks=1 (seed: "behaves like immediate leader
-            # success"), and its reply carries the high watermark that follows the append.
+            # The original answers acks=0 like acks=1 (DESIGN 4.3), and its reply carries the high
+            # watermark that follows the append.
             Acks.ALL if request.acks is Acks.ALL else Acks.LEADER,
             min(self._limits.ack_timeout_s, max(0.0, call.deadline - self._env.now())),
             simulated=True,
@@ -194,7 +195,7 @@ class V1Records:
 
     async def _wait_for_commit(self, replica: Partition, offset: int) -> None:
         """A record appended with acks=1 becomes readable a round trip later; wait for it, so that
-        a client which produced reads its own write (spec v1 7)."""
+        a client which produced reads its own write (DESIGN 4.4)."""
         if not replica.last_stable_offset <= offset < replica.log_end_offset:
             return
         committed = trio.Event()
@@ -208,8 +209,8 @@ class V1Records:
     ) -> int:
         """Fill ``messages`` from ``offset``; return the high watermark they were read under.
 
-        Committed data only, from the log start if ``offset`` is below it (spec v1 5). Scans over
-        hidden records until a visible one or the end (SETTLED B10).
+        Committed data only, from the log start if ``offset`` is below it (DESIGN 4.4). Scans over
+        hidden records until a visible one or the end (services/DESIGN 4.1).
         """
         position = max(offset, replica.log_start_offset)
         if position >= replica.last_stable_offset:

@@ -121,7 +121,7 @@ class V1Replicas:
 
     async def broker_fetch(self, request: BrokerFetch, call: Call) -> bytes:
         """Records for a follower outside the cluster: committed ones only, and none for a slot
-        that a node holds (spec v1 9.3)."""
+        that a node holds (DESIGN 4.5)."""
         topic, partition, slot = request.topic, request.partition, request.follower_id
         slots = await self._opened(call, topic, partition, slot)
         marked = self._router.is_marked_follower(topic, partition)

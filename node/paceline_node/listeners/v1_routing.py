@@ -1,6 +1,6 @@
 """Which node serves a V1 request: this one, or the partition's leader by one forward.
 
-V1 clients never learn leaders, so every node serves everything (spec v1 8.2, SETTLED R11). A
+V1 clients never learn leaders, so every node serves everything (DESIGN 4.2). A
 request is sent again only after a definite refusal; when a link is lost after sending, the outcome
 is unknown and said so.
 """
@@ -28,7 +28,7 @@ _ANSWER_S = 0.1
 class Call:
     """One V1 request under way. ``deadline`` is when its answer must be out; ``forwarded`` tells
     that another node sent it here, so that it goes no further. ``principal`` asks for it; where it
-    is forwarded, that is the node which has judged it (SETTLED R11)."""
+    is forwarded, that is the node which has judged it (services/DESIGN 3.2)."""
 
     command: str
     args: bytes
@@ -49,7 +49,7 @@ class Router:
         self._routing = routing
 
     def is_marked_follower(self, topic: str, partition: int) -> bool:
-        """Whether this node carries a follower mark for the partition (spec v1 8.1)."""
+        """Whether this node carries a follower mark for the partition (DESIGN 4.2)."""
         found = self._store.image.find_topic(topic)
         registration = None if found is None else found.partitions.get(partition)
         return registration is not None and self._routing.node_id in registration.marks
