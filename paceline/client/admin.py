@@ -354,7 +354,7 @@ class Admin:
         return done
 
     async def set_role(self, topic: str, partition: int, node: NodeId, role: str) -> admin.RoleSet:
-        """Mark ``node``'s replica ``leader``, ``follower`` or ``auto`` (SETTLED R10)."""
+        """Mark ``node``'s replica ``leader``, ``follower`` or ``auto`` (controller/DESIGN 8)."""
         body = admin.SetRole(topic, partition, node, role)
         done = await self._request(NativeApi.SET_ROLE, body, admin.RoleSet)
         await self._catch_up(done.metadata_offset, topic)

@@ -75,8 +75,9 @@ class Slice:
     """Fetched bytes of one partition: whole batches, taken one by one.
 
     ``next_offset`` is the offset that the next batch must hold; a gap or an overlap is corruption,
-    because the log is contiguous (SETTLED B4). The first batch may begin before ``fetch_offset``;
-    no checksum covers where, but it must lead to the next one, or to ``end_offset``.
+    because the log is contiguous (wire/DESIGN 3). The first batch may begin before
+    ``fetch_offset``; no checksum covers where, but it must lead to the next one, or to
+    ``end_offset``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Reading topics as the coordinator of a group says (spec coordinator 8)."""
+"""Reading topics as the coordinator of a group says (DESIGN 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling a leader that what it sent does not hold (SETTLED B7).
+"""Telling a leader that what it sent does not hold (DESIGN 2.1).
 
 A leader sends batches without looking at them; the reader's check is the first one. It reports each
 bad range once, waits for the leader's own look, and then asks for the batch again: from the same

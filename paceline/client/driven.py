@@ -1,4 +1,4 @@
-"""A consumer's life in the hands of its coordinator (spec coordinator 8).
+"""A consumer's life in the hands of its coordinator (DESIGN 3).
 
 ::
 
@@ -283,7 +283,7 @@ class Driven:
         )
 
     def _check_epoch(self, epoch: int) -> None:
-        """An older coordinator than one heard before is none any more (spec coordinator 6)."""
+        """An older coordinator than one heard before is none any more (DESIGN 3)."""
         if self._settings.version == 0:
             return
         if epoch < self._highest_epoch:

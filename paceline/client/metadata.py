@@ -71,7 +71,7 @@ class ClusterView:
 
     def partition_count(self, name: str) -> int:
         """One more than the highest partition of a known topic, 0 otherwise. Numbers that a topic
-        of kind ``segment`` leaves out count as empty partitions (SETTLED P6)."""
+        of kind ``segment`` leaves out count as empty partitions (DESIGN 2.2)."""
         topic = self._topics.get(name)
         if topic is None or topic.error:
             return 0

@@ -6,7 +6,7 @@ States of a batch: waiting (the last one may still be open), in flight, resolved
 * The window counts from the oldest batch in flight, not how many are: a leader recognises only the
   last five batches, so no more may lie between the oldest that may yet be repeated and the newest.
 * Idempotent: a sequence number is given at the first sending and kept over retries, so that a
-  leader recognises a repetition (spec replication 4.4).
+  leader recognises a repetition (DESIGN 1.2).
 * A leader takes any first sequence of a producer id that it does not know. So until a batch of it
   is acknowledged, which puts it into the log for every leader to come, batches go one at a time:
   otherwise one refused, or on its way to a former leader, could be overtaken by those behind it.

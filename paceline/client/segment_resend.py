@@ -1,5 +1,5 @@
 """What a segment writer has sent and not had acknowledged: the half of exactly-once that is the
-client's (spec segment 5.4).
+client's (DESIGN 4).
 
 Pure. Offsets count stored bytes over the whole life of the writer's id, Event headers included.
 """

@@ -8,7 +8,7 @@ from paceline.errors import ConfigurationError
 from paceline.types import MAX_BATCH_BYTES, MAX_RECORD_BYTES, Acks, Compression
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
-"""Batches per partition whose repetition a leader recognises (spec replication 4.4)."""
+"""Batches per partition whose repetition a leader recognises (DESIGN 1.2)."""
 
 
 def _require(holds: bool, sentence: str) -> None:

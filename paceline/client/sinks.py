@@ -1,4 +1,4 @@
-"""Transactions of many task attempts, committed together (spec spark 9.2).
+"""Transactions of many task attempts, committed together (DESIGN 5).
 
 Each attempt writes in a transaction of its own (:meth:`Sinks.begin`, then
 ``client.sequenced_writer(transactional_id=..., transaction_family="sink")``); its driver commits

@@ -1,7 +1,7 @@
 """``format("paceline-archive")``: partitioned Parquet files with a log of their own.
 
 Written by a stream of the records view with headers and leaderEpoch, each micro-batch exactly once
-by the log; read as a stream of the files that the log names at the start (spec spark 10.1, 10.2).
+by the log; read as a stream of the files that the log names at the start (DESIGN 7.2).
 """
 
 from __future__ import annotations

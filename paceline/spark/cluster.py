@@ -1,7 +1,7 @@
 """The planner's side of the cluster: topics, ids, ends, look-ups. Blocking calls.
 
 One client is kept for a query's life; a failed look-up is tried again from fresh metadata, as often
-as ``fetchOffset.numRetries`` says, because a failover must not end a query (spec spark 3, L14).
+as ``fetchOffset.numRetries`` says, because a failover must not end a query (DESIGN 2.4).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class OptionError(ConfigurationError, ValueError):
 
 
 class PacelineDataLoss(OffsetOutOfRange):
-    """Records that the query was going to read are gone; ``rule`` is D1..D7 (spec spark 6)."""
+    """Records that the query was going to read are gone; ``rule`` is D1..D7 (DESIGN 4)."""
 
     def __init__(self, rule: str, what: str) -> None:
         super().__init__(

@@ -1,5 +1,5 @@
 """The guarantee ``exactly_once``: a transaction for each task attempt, one commit for all of a
-micro-batch (spec spark 9.2). What the coordinator does is in ``node/paceline_node/transactions``.
+micro-batch (DESIGN 6). What the coordinator does is in ``node/paceline_node/transactions``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Have records that a query was going to read gone missing? Pure (spec spark 6, D1-D5, D7).
+"""Have records that a query was going to read gone missing? Pure (DESIGN 4: D1-D5, D7).
 
 D6 is what a task finds, in ``reading.py``. Gaps inside a log are legal: compaction, markers and
 aborted transactions leave them.

@@ -13,7 +13,7 @@ leader epoch in which an offset was learnt: no record before the offset is of a 
 counts records passed over under ``failOnDataLoss=false``; ``resumed`` (absent while empty) says
 where reading went on after the last such loss, so that the batch that ends here is read from there.
 
-A new query starts with a marker instead (spec spark 3, L1)::
+A new query starts with a marker instead (DESIGN 2.1)::
 
     {"$paceline": {"v": 1, "start": "latest"}}
 """

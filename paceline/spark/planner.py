@@ -70,7 +70,7 @@ class StreamPlanner:
     # --- offsets ----------------------------------------------------------------------------------
 
     def initial(self) -> Json:
-        """The offset of a new query: the explicit one, or the marker (spec spark 3, L1)."""
+        """The offset of a new query: the explicit one, or the marker (DESIGN 2.1)."""
         start = self._options.start
         if start.is_explicit:
             return self._cluster.retrying(self._explicit).to_json()

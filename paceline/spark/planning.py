@@ -1,4 +1,4 @@
-"""How ranges of offsets become tasks, and how much one micro-batch takes. Pure (spec spark 5)."""
+"""How ranges of offsets become tasks, and how much one micro-batch takes. Pure (DESIGN 3)."""
 
 from __future__ import annotations
 

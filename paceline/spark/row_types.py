@@ -1,7 +1,7 @@
 """Rows as Spark's types: of records, stored batches, and replicas' offsets.
 
 The Arrow side of the same columns is in ``arrow.py`` and ``views.py``; both must agree to the last
-nullable (spec spark 2, Arrow rules).
+nullable (DESIGN 1.3).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``df.write`` and ``writeStream`` with ``format("paceline")``, as Spark calls them.
 
 A writer is made in one process, written with in others, and committed in a third; nothing passes
-between them but what is pickled here and the tasks' messages (spec spark 2).
+between them but what is pickled here and the tasks' messages (DESIGN 1.1).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def write_task(
     planned_ms: int = -1,
 ) -> TaskMessage:
     """Write a task's rows. With exactly_once nothing of it is visible before :func:`commit`: the
-    input may have been cut short without a word (spec spark 3, L2). ``planned_ms``: as
+    input may have been cut short without a word (DESIGN 2.2). ``planned_ms``: as
     :func:`exactly_once.begin` takes it."""
     message = TaskMessage(task.write)
     first = _first_filled(batches)
@@ -212,7 +212,7 @@ def abort(
     options: SinkOptions, messages: Sequence[TaskMessage | None], unnamed: WriteId | None = None
 ) -> None:
     """Give a batch up, as far as it is not committed: ``unnamed`` if no task has left a message.
-    Never raises: Spark would then hide why the batch failed (spec spark 3, L4)."""
+    Never raises: Spark would then hide why the batch failed (DESIGN 2.3)."""
     if options.guarantee is not Guarantee.EXACTLY_ONCE:
         return
     write = next((message.write for message in messages if message is not None), unnamed)

@@ -1,4 +1,4 @@
-"""Views over replicas: stored batches and offsets, as Arrow (spec spark 4.4).
+"""Views over replicas: stored batches and offsets, as Arrow (DESIGN 5).
 
 A row of ``batches`` is a stored batch as it lies on one node, checked here and not there. What
 cannot be read is a row too: ``status`` says why, the rest is null, so that an audit sees it.

@@ -1,4 +1,4 @@
-"""Is what the replicas hold sound, and the same? Every check as a Spark query (spec spark 10.4).
+"""Is what the replicas hold sound, and the same? Every check as a Spark query (DESIGN 7.4).
 
 Replicas are read side by side by the tasks; only digests are shuffled. Bounds are the highest log
 start and the lowest high watermark of a partition's in-sync replicas when the audit begins.

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class JobExit(enum.IntEnum):
-    """Exit codes of jobs (spec spark 10)."""
+    """Exit codes of jobs (DESIGN 7.1)."""
 
     DONE = 0
     USAGE = 2

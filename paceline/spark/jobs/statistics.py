@@ -1,6 +1,6 @@
 """What is in the topics: counts, sizes, keys, times, encodings, per topic and partition.
 
-Values that cannot be decoded are counted, never fatal (spec spark 10.5).
+Values that cannot be decoded are counted, never fatal (DESIGN 7.5).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Topic to topic: records grouped by key and window of time, each window written once.
 
 A window is written when the watermark has passed its end (append mode), so its numbers are final;
-rows that come later than the watermark allows are dropped and counted (spec spark 10.3). Early
+rows that come later than the watermark allows are dropped and counted (DESIGN 7.3). Early
 windows are written whenever they change instead: key and window start say which one it is, and the
 last version counts.
 """
@@ -220,7 +220,7 @@ def start(rows: DataFrame, output: Output) -> StreamingQuery:
 
 
 def start_early(rows: DataFrame, output: Output) -> StreamingQuery:
-    """Write each micro-batch's changed windows, once each (spec spark 9.5: Spark has no update mode
+    """Write each micro-batch's changed windows, once each (DESIGN 2.5: Spark has no update mode
     for sinks like ours)."""
     query_id: Future[str] = Future()
 
