@@ -88,7 +88,7 @@ def hosts_spec(
 
 
 def voter_count(nodes: int, wanted: int | None) -> int:
-    """How many nodes vote (SETTLED R5): 1 of one or two, 3 of three or more, unless said.
+    """How many nodes vote (controller/RAFT 4.3): 1 of one or two, 3 of three or more, unless said.
 
     Raises BadSetting when there are not as many nodes.
     """

@@ -1,7 +1,7 @@
 """What can go wrong around a cluster on this machine, with the exit code it means.
 
 Failures that a broker answers are :mod:`paceline.errors`; these are about files, processes and
-ports of the launcher. Exit codes follow sysexits (spec ecosystem 3).
+ports of the launcher. Exit codes follow sysexits (paceline_node/DESIGN 2.2).
 """
 
 from __future__ import annotations

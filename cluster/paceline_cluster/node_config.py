@@ -35,7 +35,7 @@ def text(
 
 def _sections(plan: NodePlan, folder: Path, nodes: Sequence[NodePlan]) -> Sections:
     # Replication factor and minimum in-sync replicas are written out even where they are the
-    # node's own defaults, so that the file says what holds (ARCHITECTURE 3, D5).
+    # node's own defaults, so that the file says what holds (DECISIONS 28).
     replication_factor = min(DEFAULT_REPLICATION_FACTOR, len(nodes))
     peers = [(each.id, *each.listeners["peer"]) for each in nodes]
     cluster: dict[str, Value] = {

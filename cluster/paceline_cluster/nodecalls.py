@@ -36,7 +36,7 @@ async def ask_status(address: str) -> StatusReply:
 
 
 async def ask_to_stop(address: str) -> Done:
-    """Tell a node that the whole cluster stops (SETTLED R9). Raises PacelineError."""
+    """Tell a node that the whole cluster stops (paceline_node/DESIGN 2.4). Raises PacelineError."""
     return await _ask(address, NativeApi.STOP_CLUSTER, StopCluster(), Done)
 
 

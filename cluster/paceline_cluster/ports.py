@@ -1,4 +1,5 @@
-"""Addresses of a local cluster's listeners (ARCHITECTURE 4): node 0's bases, node i 1000 higher."""
+"""Addresses of a local cluster's listeners (paceline_node/DESIGN 3.3): node 0's bases, node i 1000
+higher."""
 
 from __future__ import annotations
 

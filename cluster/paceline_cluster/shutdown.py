@@ -16,8 +16,9 @@ from paceline_cluster.survey import tell_to_stop
 
 
 async def stop_cluster(directory: Path, *, timeout_s: float) -> ClusterState:
-    """Stop all nodes: tell each that the whole cluster stops (SETTLED R9), then SIGTERM, and
-    after ``timeout_s`` SIGKILL. Suspended nodes are resumed first, so that they can stop."""
+    """Stop all nodes: tell each that the whole cluster stops (paceline_node/DESIGN 2.4), then
+    SIGTERM, and after ``timeout_s`` SIGKILL. Suspended nodes are resumed first, so that they can
+    stop."""
     current = adopt_strays(directory)
     running = [entry for entry in current.nodes if process_state(entry) is not ProcessState.STOPPED]
     for entry in running:

@@ -21,7 +21,7 @@ from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState, NodeEntry
 
 INTERNAL_TOPIC_COUNT = 2
-"""The controller makes so many topics of its own at bootstrap (SETTLED R8)."""
+"""The controller makes so many topics of its own at bootstrap (controller/DESIGN 9.4)."""
 
 
 @dataclass(frozen=True, slots=True)

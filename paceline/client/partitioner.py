@@ -1,7 +1,7 @@
 """Which partition a record goes to.
 
-Keys: 32-bit FNV-1a modulo the partition count, the same rule as the V1 protocol's clients (spec v1
-section 6), so that all protocols put a key in one place. Null keys: see :class:`StickyChoice`.
+Keys: 32-bit FNV-1a modulo the partition count, the same rule as the V1 protocol's clients
+(DESIGN 1.4), so that all protocols put a key in one place. Null keys: see :class:`StickyChoice`.
 """
 
 from __future__ import annotations

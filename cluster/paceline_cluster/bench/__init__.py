@@ -1,1 +1,1 @@
-"""Measures a cluster of real processes; ``scripts/bench`` runs it. Never a test (SETTLED T1)."""
+"""Measures a cluster of real processes; ``scripts/bench`` runs it. Never a test (DESIGN 4)."""

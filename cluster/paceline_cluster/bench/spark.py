@@ -1,6 +1,6 @@
 """What Spark reads and writes in a second, and what a micro-batch costs, on ``local[2]``.
 
-The ceiling, rows out of memory instead of a cluster, is measured beside (spec spark 11).
+The ceiling, rows out of memory instead of a cluster, is measured beside.
 """
 
 from __future__ import annotations

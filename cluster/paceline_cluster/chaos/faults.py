@@ -2,7 +2,7 @@
 
 A fault strikes a set of nodes. ``losing`` faults take acknowledged bytes away for good: one strikes
 only while everything is in sync, so that never more replicas than min.insync - 1 have lost
-something (spec testing 3.3). ``moves``: whatever the nodes led is led by others after it.
+something (sim/DESIGN 3). ``moves``: whatever the nodes led is led by others after it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asks whether a run proves anything: did the faults fall inside the writing? (SETTLED T3). Pure.
+"""Asks whether a run proves anything: did the faults fall inside the writing? (DESIGN 2.1). Pure.
 
 Every fault needs acknowledgements before and after it. A fault that takes a partition's leader
 needs more: acknowledgements of an older and of a newer leader epoch around it, and batches of older

@@ -1,4 +1,4 @@
-"""Which exit code an error means (spec ecosystem 3)."""
+"""Which exit code an error means (DESIGN 1)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ FAMILIES = ("kafka", "v1", "cursus", "coordinator")
 
 @dataclass(frozen=True, slots=True)
 class GroupName:
-    """Groups of the same name in two families are two (SETTLED P1). ``subject`` is the topic of a
+    """Groups of the same name in two families are two (DESIGN 1). ``subject`` is the topic of a
     group that exists once for each topic, otherwise empty."""
 
     name: str

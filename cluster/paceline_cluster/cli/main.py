@@ -103,7 +103,7 @@ def paceline() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; returns the exit code (spec ecosystem 3)."""
+    """Run one command line; returns the exit code (paceline_node/DESIGN 2.2)."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller ('>&-'), who wants none of it
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good

@@ -1,4 +1,4 @@
-"""``role``: who leads a partition (SETTLED R10)."""
+"""``role``: who leads a partition (controller/DESIGN 8)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Beside the node's folder lie ``crash.armed``, with the name of a site (``Host.buggify``), and after
 the blow ``crash.hit``, with the same. So a test knows that the process died there and nowhere else
-(SETTLED T4).
+(DESIGN 2.2).
 """
 
 from __future__ import annotations

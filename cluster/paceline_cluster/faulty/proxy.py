@@ -6,7 +6,7 @@ to b stops a's requests to b and a's answers to b.
 
 A cut is silence: bytes already sent are kept and arrive after it is healed, ends of connections
 too; new connections are taken by the kernel and hear nothing. A refusal is passed on as a refusal
-(SETTLED R6): while nobody listens at a node, nobody listens at the links to it, and they stop
+(DESIGN 3): while nobody listens at a node, nobody listens at the links to it, and they stop
 listening before any end of a connection of that node is passed on. Packets are never lost or
 reordered within a connection, as TCP promises.
 """

@@ -1,7 +1,7 @@
 """Many seeds on all cores, resumable: a line of JSON for every seed that is done.
 
 One seed in fifty is run again in a process of its own, with another PYTHONHASHSEED: both must have
-sent the same bytes at the same times (the canary of spec testing 4).
+sent the same bytes at the same times (the canary, DESIGN 1.2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much may be lost at once: never the last good copy (spec testing 3.3, "atlas").
+"""How much may be lost at once: never the last good copy (DESIGN 3).
 
 A losing fault (an emptied disk, a call that fails, rot, a file that is gone, a power cut where
 acknowledged records are not synced) counts against its machine until the disk is whole and the

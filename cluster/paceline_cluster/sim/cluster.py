@@ -52,7 +52,7 @@ CHAOS_TIMING = {
     "segment.read_wait_ms": "500",
     "disk.min_free_bytes": "0",
 }
-"""About the chaos-test profile of spec replication 3.7: more happens in a virtual second than with
+"""Short times: more happens in a virtual second than with
 production's timing. What only says that nothing happened is rarer than there."""
 
 

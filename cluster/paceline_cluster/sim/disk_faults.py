@@ -160,8 +160,8 @@ class DiskFaults:
     # --- calls ------------------------------------------------------------------------------------
 
     def _failing_call(self, operation: str, rng: random.Random) -> None:
-        """The next one of the operation fails. The node may end for it (SETTLED B13), and of a sync
-        or a write must; what its logs hold is not to be trusted then."""
+        """The next one of the operation fails. The node may end for it (storage/DESIGN 2.2), and of
+        a sync or a write must; what its logs hold is not to be trusted then."""
         machine = self._victim(rng)
         if machine is None:
             return

@@ -3,7 +3,7 @@
 Everything that takes time lies on one heap and is delivered by one task. A cut of a directed link
 holds back what is under way, as retransmission does, until the link heals; a connection is refused
 only by a host that is up and has no listener there, and a host without power answers nothing. That
-difference is what the product takes for proof of a process's death (SETTLED R6).
+difference is what the product takes for proof of a process's death (peers/DESIGN 2).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Trio orders each batch of runnable tasks at random. With its own switch for deterministic scheduling
 on, it sorts a batch by the tasks' numbers and shuffles it with one generator, which is seeded here;
-virtual time comes from MockClock. Nothing else of trio depends on hashes or addresses (spec testing
-3), and a test compares whole traces of different processes.
+virtual time comes from MockClock. Nothing else of trio depends on hashes or addresses (DESIGN
+1.1), and a test compares whole traces of different processes.
 
 A simulated process is stopped, as by SIGSTOP, by holding its tasks: trio wakes a task only through
 ``Runner.reschedule``, so that is where those of a held process are put aside.

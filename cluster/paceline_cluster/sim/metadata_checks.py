@@ -1,4 +1,4 @@
-"""Invariants of the metadata: on every image that any node applies (spec replication 1.2)."""
+"""Invariants of the metadata: on every image that any node applies (replication/DESIGN 2)."""
 
 from __future__ import annotations
 

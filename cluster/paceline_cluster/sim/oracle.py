@@ -1,4 +1,4 @@
-"""The omniscient checker: invariants of spec replication 1.2, after every batch of tasks.
+"""The omniscient checker: invariants of replication/DESIGN 2, after every batch of tasks.
 
 Trio runs all tasks that are runnable in one batch; between two batches the oracle looks at every
 replica of every process that ran. Looking is cheap while nothing moved; what moved is compared with

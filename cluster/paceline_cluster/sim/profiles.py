@@ -1,4 +1,4 @@
-"""Which faults a run may have, and how often (spec testing 4)."""
+"""Which faults a run may have, and how often (DESIGN 4.2)."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class InProcessNodes:
     # --- life -------------------------------------------------------------------------------------
 
     async def format(self) -> None:
-        """Make the directories of a new cluster; up to three nodes vote (SETTLED R5)."""
+        """Make the directories of a new cluster; up to three nodes vote (controller/RAFT 4.3)."""
         secret = secrets.token_hex(SECRET_BYTES)
         state.write_file(self._directory / state.CLUSTER_KEY_FILE, secret + "\n", mode=0o600)
         votes = 1 if len(self._plan) < 3 else 3

@@ -1,7 +1,7 @@
 """One Cursus connection as a client has it; what its answers say of what was asked for.
 
-Answers are taken at their word (spec cursus 4, 7): a refusal says that nothing was done, unless it
-says that the time is over or the broker failed.
+Answers are taken at their word (listeners/DESIGN 1.2): a refusal says that nothing was done, unless
+it says that the time is over or the broker failed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Cursus's consume-transform-produce loop: a member of a group and a transactional producer in one
-(spec cursus 10). A command is said again, to whoever coordinates by then, until it is answered for
-good; what was staged by the same number before is not staged again."""
+(transactions/DESIGN 1.2). A command is said again, to whoever coordinates by then, until it is
+answered for good; what was staged by the same number before is not staged again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The omniscient checker: invariants of spec replication 1.2, after every event."""
+"""The omniscient checker: invariants of replication/DESIGN 2, after every event."""
 
 from __future__ import annotations
 

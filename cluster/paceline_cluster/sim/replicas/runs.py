@@ -1,4 +1,4 @@
-"""Whole runs: a seed and a profile give a cluster, faults and a verdict (spec testing 4)."""
+"""Whole runs: a seed and a profile give a cluster, faults and a verdict (DESIGN 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in every shape of block that the protocol allows (spec segment 5.2)."""
+"""Events in every shape of block that the protocol allows (wire/segment/DESIGN 3.2)."""
 
 from __future__ import annotations
 

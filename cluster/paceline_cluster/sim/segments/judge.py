@@ -1,4 +1,4 @@
-"""Judges the segment protocol: invariants I1 to I9 of spec segment 10.5, as soon as they break.
+"""Judges the segment protocol: invariants I1 to I9 of storage/DESIGN 8.3, as soon as they break.
 
 The oracle tells what leaders commit and what replicas hold, the taps on clients' connections what
 nodes say, the clients what they have put into their streams. Nothing is taken from anybody's word
