@@ -6,9 +6,9 @@ import gc
 
 from hypothesis import HealthCheck, settings
 
-# No test judges a time (SETTLED T1): a busy machine generates and runs examples slowly, too.
-# By default everybody runs the same examples: a change is judged by what it changed. New examples
-# are for who looks for them: ./scripts/test unit --hypothesis-profile search
+# No test judges a time (paceline_cluster/DESIGN 4): a busy machine generates and runs examples
+# slowly, too. By default everybody runs the same examples: a change is judged by what it changed.
+# New examples are for who looks for them: ./scripts/test unit --hypothesis-profile search
 settings.register_profile(
     "paceline", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

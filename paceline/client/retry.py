@@ -28,7 +28,7 @@ class Backoff:
 
 
 def outcome_of(error: PacelineError) -> Outcome:
-    """What ``error`` says about the request: surely not carried out, or unknown (4.3)."""
+    """What ``error`` says about the request: surely not carried out, or unknown (DESIGN 1.1)."""
     if isinstance(error, ConnectionLost) and not error.was_sent:
         return Outcome.DEFINITE
     return error.outcome

@@ -149,7 +149,7 @@ class StreamPlanner:
             )
 
     def _targets(self, begin: StreamOffset, facts: Facts) -> dict[TopicPartition, int]:
-        """The ends to go for; under AvailableNow those of the run's first batch (spec 5.4)."""
+        """The ends to go for; under AvailableNow those of the run's first batch (DESIGN 3)."""
         ends = facts.ends()
         if self._available_now:
             if self._target is None:

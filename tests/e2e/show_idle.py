@@ -1,7 +1,7 @@
 """``scripts/show-idle``: connections that say nothing for ten minutes work as before afterwards.
 
 The Java producer never opens a partition's connection again, so a node must not end one because it
-is silent (spec cursus 1 and 17). Of the page's own client: a connection that has never said
+is silent (listeners/DESIGN 5.1). Of the page's own client: a connection that has never said
 anything, one that has said a command, one that has produced, and one that streams and gets nothing
 but keepalives. Of the published client for Python: a producer and a streaming consumer.
 """

@@ -1,8 +1,8 @@
 """``scripts/show-transactions``: every named step of a transaction's end, struck again and again.
 
-The report has a JSON line for each blow and one for each verdict about the blows before it (SETTLED
-T5). It is also the memory: points that have their blows in it already are left out, so that a run
-may be cut into parts.
+The report has a JSON line for each blow and one for each verdict about the blows before it. It is
+also the memory: points that have their blows in it already are left out, so that a run may be cut
+into parts.
 """
 
 from __future__ import annotations

@@ -357,7 +357,8 @@ def test_foreground_up_stops_in_order_on_interrupt(shared_cluster: Cluster, tmp_
 
 
 def test_cluster_comes_back_with_its_records(cluster: Cluster) -> None:
-    """Stopped in order, then with every node killed at once (failure table 3): all records stay."""
+    """Stopped in order, then with every node killed at once (row 3 of tests/sim/README.md): all
+    records stay."""
     cluster.run("topic", "create", "stay", "--partitions", "3")
     written: list[int] = []
     for stop in ([("down",)], [("node", "kill", str(node)) for node in range(3)]):

@@ -1,4 +1,4 @@
-"""All nodes out of file descriptors for clients (failure table row 37)."""
+"""All nodes out of file descriptors for clients (row 37 of tests/sim/README.md)."""
 
 from __future__ import annotations
 

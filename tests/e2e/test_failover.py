@@ -1,7 +1,7 @@
 """kill -9 in the middle of writing: every acknowledged line is read back, once, in order.
 
 The writing is ``paceline produce --acks all --acked-file`` of a real list with a counter per line;
-the victim is the leader of a partition, or the controller, at a random moment. SETTLED T3: each
+the victim is the leader of a partition, or the controller, at a random moment. Each
 run proves that the kill fell inside the writing (acknowledgements before and after it, batches of
 two leader epochs in the log of a partition that the victim led).
 

@@ -1,8 +1,8 @@
 """Kafka clients as they are published, against three nodes: kafka-python, librdkafka, aiokafka.
 
 Each producer writes counters by key; what it was told is stored must be read once and in order by
-another client, also when the leader and the coordinator are killed meanwhile (spec kafka 6, SETTLED
-T3).
+another client, also when the leader and the coordinator are killed meanwhile
+(wire/kafka/DESIGN 2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The published Pravega client, unmodified, on real processes (spec segment 12).
+"""The published Pravega client, unmodified, on real processes (wire/segment/DESIGN 6).
 
 It writes Events and bytes and reads them with a reader group of two, while the node is killed that
 leads a segment it writes to and the table that its readers agree by. ``PACELINE_PRAVEGA_EVENTS``

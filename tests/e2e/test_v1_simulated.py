@@ -1,4 +1,4 @@
-"""A lone broker process whose followers are played by clients (spec v1 9.4, I5 and I6)."""
+"""A lone broker process whose followers are played by clients (listeners/DESIGN 4.5, I5 and I6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line vectors of spec v1.md 14 against a real node: 3 partitions, RF 3, min ISR 2."""
+"""The line vectors of V1 against a real node: 3 partitions, RF 3, min ISR 2."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _pattern(reply: str) -> str:
 def address(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, int]]:
-    """A single node as the seed describes it."""
+    """A single node as the protocol's page describes it."""
     from tests.e2e.conftest import clusters
 
     makers = clusters(request, tmp_path_factory.mktemp("seed"))

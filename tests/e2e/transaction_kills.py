@@ -1,7 +1,7 @@
 """A cluster whose nodes kill themselves at each step of a transaction's end, and who judges it.
 
 A producer runs one transaction after the other over three partitions and a group's offsets, commits
-most and aborts some, while nodes kill themselves at named points (SETTLED T4): the coordinator
+most and aborts some, while nodes kill themselves at named points: the coordinator
 before and after each thing it does, partitions' leaders when they are told. After each blow the
 producer goes on and the dead node comes back; then everything is read again by a consumer of
 committed data: what was said to be committed is there, in every partition, once; nothing else is;

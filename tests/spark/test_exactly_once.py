@@ -1,6 +1,6 @@
 """What exactly_once rests on, step by step as tasks and drivers take them; no Spark session needed.
 
-Each failure of spec spark 9.2 is one test: what died is simply not called any more.
+Each way to fail (transactions/DESIGN 5) is one test: what died is simply not called any more.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def test_bad_rows_are_dead_letters(spark: SparkSession, topics: Topics) -> None:
 
 def breaking_at(value: str, attempts: int) -> Column:
     """The value column; the task that comes to ``value`` fails, so many times. The sink's Python
-    process sees its input end, as if that were all (spec spark 3, L2)."""
+    process sees its input end, as if that were all (spark/DESIGN 2.2)."""
 
     def check(given: bytes) -> bytes:
         context = TaskContext.get()

@@ -58,7 +58,7 @@ class MetadataChecks:
                 self._check_excluded(node, new)
 
     def _check_excluded(self, node: NodeId, image: Image) -> None:
-        """I16. A lone replica is re-elected whatever its trust (5.6)."""
+        """I16. A lone replica is re-elected whatever its trust (controller/DESIGN 5.3)."""
         for topic in image.topics.values():
             for partition in topic.partitions.values():
                 members = (*partition.isr, *partition.elr)

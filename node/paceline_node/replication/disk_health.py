@@ -1,5 +1,5 @@
 """Whether this node's disk is good enough to lead (DESIGN 7; rows 17 to 19
-of DESIGN 9). Pure: told what happened and what time it is.
+of tests/sim/README.md). Pure: told what happened and what time it is.
 """
 
 from __future__ import annotations

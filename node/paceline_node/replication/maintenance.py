@@ -1,5 +1,5 @@
 """What is done for partitions from time to time: checkpoints, retention, ISR shrinking, interval
-flushes, and watching the disk (DESIGN 3.6, 7; rows 17 to 19 of DESIGN 9).
+flushes, and watching the disk (DESIGN 3.6, 7; rows 17 to 19 of tests/sim/README.md).
 """
 
 from __future__ import annotations

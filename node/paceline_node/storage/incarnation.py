@@ -20,7 +20,7 @@ The decision is pure. Its life in a process:
 
 A process whose disk failed cannot write the file any more. It leaves an empty file ``disk-failed``
 (:func:`mark_failed`): the kernel's boot is the same, but its page cache may show what never reached
-the disk, so the next start is not trusted (DESIGN 2.3; row 20 of replication/DESIGN 9).
+the disk, so the next start is not trusted (DESIGN 2.3; row 20 of tests/sim/README.md).
 
 ``tainted`` is sticky until a registration has succeeded: a start after a power loss that is stopped
 in an orderly way before it registered must not look clean to the next one.

@@ -27,8 +27,9 @@ class PartitionRef(Message):
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRequest(Message):
     """``trusted`` tells whether this start surely kept all that the previous one acknowledged
-    (2.3); ``damaged`` lists partitions whose recovery found corruption below the durable mark.
-    ``most_partitions`` is how many the node may hold a replica of; 0: it does not say."""
+    (storage/DESIGN 2.3); ``damaged`` lists partitions whose recovery found corruption below the
+    durable mark. ``most_partitions`` is how many the node may hold a replica of; 0: it does not
+    say."""
 
     cluster_id: UUID
     node_id: NodeId
@@ -106,7 +107,8 @@ class AlterPartitionRequest(Message):
 @dataclass(frozen=True, slots=True)
 class ProposalResult(Message):
     """``error`` is an ErrorCode; on success ``metadata_offset`` is the record to wait for. A hint
-    only: the leader's view of the ISR changes through the metadata log alone (3.6)."""
+    only: the leader's view of the ISR changes through the metadata log alone
+    (replication/DESIGN 3.6)."""
 
     topic_id: TopicId
     partition: int

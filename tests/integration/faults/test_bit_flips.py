@@ -1,5 +1,6 @@
 """Bits that flip below the high watermark while the nodes run: found by whoever reads them, never
-served, repaired from another replica (spec replication 2.5, failure table rows 21 and 22)."""
+served, repaired from another replica (replication/DESIGN 6; rows 21 and 22 of
+tests/sim/README.md)."""
 
 from __future__ import annotations
 

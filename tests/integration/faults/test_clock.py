@@ -1,4 +1,4 @@
-"""A wall clock that jumps: nothing but timestamps may notice (failure table row 15)."""
+"""A wall clock that jumps: nothing but timestamps may notice (row 15 of tests/sim/README.md)."""
 
 from __future__ import annotations
 

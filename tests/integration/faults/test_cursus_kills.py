@@ -1,4 +1,4 @@
-"""Nodes that die at named steps of a Cursus transaction's end (SETTLED T4): readers see all of each
+"""Nodes that die at named steps of a Cursus transaction's end: readers see all of each
 transaction or nothing, and its client is told how every one ended.
 """
 

@@ -1,5 +1,5 @@
-"""A sync that fails ends the node; nothing of its group is synced again (SETTLED B13, spec
-replication 2.2 rule 3, failure table row 20)."""
+"""A sync that fails ends the node; nothing of its group is synced again (storage/DESIGN
+2.2; row 20 of tests/sim/README.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Writes that fail: a full disk is waited for, a broken one ends the node (spec replication 2.2
-rules 3 and 4, failure table rows 17 and 18)."""
+"""Writes that fail: a full disk is waited for, a broken one ends the node (storage/DESIGN 2.2;
+rows 17 and 18 of tests/sim/README.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of Cursus of which only the first part could be stored (SETTLED B6): PARTIAL."""
+"""A batch of Cursus of which only the first part could be stored (services/DESIGN 5): PARTIAL."""
 
 from __future__ import annotations
 

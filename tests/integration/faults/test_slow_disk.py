@@ -1,4 +1,5 @@
-"""A disk whose syncs take more than a second (spec replication 5.4, failure table row 19)."""
+"""A disk whose syncs take more than a second (replication/DESIGN 7; row 19 of
+tests/sim/README.md)."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ async def test_a_new_connection_over_a_cut_hears_nothing_until_it_is_mended() ->
 
 
 async def test_a_death_ends_connections_and_the_next_is_refused_at_once() -> None:
-    """What a controller takes for proof (SETTLED R6): no moment in which it could connect."""
+    """What a controller takes for proof (peers/DESIGN 2): no moment in which it could connect."""
     async with _mesh() as (mesh, nodes, _):
         stream = await _connect(mesh, 0, nodes[1].address)
         assert await _say(stream, b"x") == b"x"

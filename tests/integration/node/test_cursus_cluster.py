@@ -97,7 +97,8 @@ async def test_a_read_on_its_way_to_a_leader_that_dies_is_read_from_the_next(
 
 
 async def test_a_client_of_the_page_alone_goes_on_through_a_leaders_death(nodes: Cluster) -> None:
-    """The seed's client: positional commands, its own batch header, one node that it knows."""
+    """The client of the protocol's page: positional commands, its own batch header, one node that
+    it knows."""
     async with client(nodes, 0) as maker:
         await maker.create("t 1")
     await nodes.in_sync("t", 0, 0, 1, 2)

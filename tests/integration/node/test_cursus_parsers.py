@@ -1,5 +1,6 @@
-"""What the clients' parsers depend on (spec cursus 15), row by row: every reply of a real node, as
-each client reads it. Python's rules are its own code; those of Java and Go are written down here.
+"""What the clients' parsers depend on (wire/cursus/DESIGN 4), row by row: every reply of a real
+node, as each client reads it. Python's rules are its own code; those of Java and Go are written
+down here.
 """
 
 from __future__ import annotations

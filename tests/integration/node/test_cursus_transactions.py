@@ -92,7 +92,7 @@ async def test_a_commit_shows_all_and_an_abort_leaves_nothing(client: CursusClie
     assert refused == "ERROR: transaction_already_committed transactional_id=x"
     assert await client.say(f"{publish} partition=0 seqNum=3 message=late") == refused
 
-    # One epoch may have another transaction (spec cursus 19.3).
+    # One epoch may have another transaction (listeners/DESIGN 5.5).
     await begin(client)
     await client.ok(f"{publish} partition=0 seqNum=3 message=never")
     aborted = "OK transactional_id=x state=aborted"

@@ -1,4 +1,4 @@
-"""A node on the backup of a disk that it has outlived (failure table row 30)."""
+"""A node on the backup of a disk that it has outlived (row 30 of tests/sim/README.md)."""
 
 from __future__ import annotations
 

@@ -151,7 +151,8 @@ async def test_an_uncommitted_record_is_not_shown_until_it_is_committed(tmp_path
         dead = [number for number in range(3) if number != leader]
         await nodes.crash(*dead)
         async with nodes.v1(leader) as client:
-            # The own disk is enough for acks=1, while the session with the quorum lasts (R9).
+            # The own disk is enough for acks=1, while the session with the quorum lasts
+            # (controller/DESIGN 3.1).
             stored = await client.ok("PRODUCE", "orders k:v acks=1")
             assert stored["offset"] == "0"
             shown = await client.ok("CONSUME", "orders 0 0")

@@ -227,7 +227,8 @@ async def test_marking_the_leader_moves_leadership_and_marking_all_ends_it(tmp_p
         info = await nodes.partition("orders", 0, via=marked[-1])
         assert (info.leader, sorted(info.isr)) == (-1, [0, 1, 2]), "marked nodes stay in sync"
         async with nodes.v1(0) as client:
-            # Without a leader a replica still shows what it knows to be committed (8.2).
+            # Without a leader a replica still shows what it knows to be committed
+            # (listeners/DESIGN 4.4).
             shown = await client.ok("CONSUME", "orders 0 0")
             assert shown["messages"].startswith("0:")
             await client.ok("SET_PARTITION_ROLE", "orders 0 leader")

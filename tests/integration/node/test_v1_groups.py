@@ -1,7 +1,7 @@
 """V1 groups on three nodes: any node serves them, and they outlive their coordinator.
 
-:class:`SeedConsumer` is written from the words of the seed document alone: it knows lines, the
-commands' arguments and payloads, and the error codes, and nothing else of Paceline.
+:class:`SeedConsumer` is written from the words of the protocol's published page alone: it knows
+lines, the commands' arguments and payloads, and the error codes, and nothing else of Paceline.
 """
 
 from __future__ import annotations

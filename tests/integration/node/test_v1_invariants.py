@@ -1,4 +1,5 @@
-"""Invariants I1 to I6 of spec v1 9.4: nobody but the nodes themselves says what they hold."""
+"""Invariants I1 to I6 of listeners/DESIGN 4.5: nobody but the nodes themselves says what they
+hold."""
 
 from __future__ import annotations
 

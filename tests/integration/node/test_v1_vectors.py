@@ -1,4 +1,4 @@
-"""The line vectors of spec v1 14 against one node, each over its own connection, in their order."""
+"""The line vectors of V1 against one node, each over its own connection, in their order."""
 
 from __future__ import annotations
 

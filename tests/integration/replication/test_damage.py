@@ -1,5 +1,5 @@
-"""Damaged replicas are reported, refetched and rejoin; full and failing disks (spec replication
-2.2, 2.5)."""
+"""Damaged replicas are reported, refetched and rejoin; full and failing disks
+(replication/DESIGN 6, storage/DESIGN 2.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modern dialect on a node: what real clients are answered (spec segment 12.3)."""
+"""The modern dialect on a node: what real clients are answered (wire/segment/DESIGN 6)."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ async def test_what_is_not_served_and_not_allowed(raw: Raw) -> None:
 
 
 async def test_other_protocols_see_each_event(node: RunningNode, raw: Raw) -> None:
-    """SETTLED P6: Events of the modern dialect are records too; raw bytes are one record."""
+    """wire/DESIGN 2.2: Events of the modern dialect are records too; raw bytes are one record."""
     writer = uuid4()
     await raw.set_up(writer)
     await raw.ask(block(writer, 2, b"one", b"two"), w.DataAppended)

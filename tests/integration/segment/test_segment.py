@@ -46,7 +46,7 @@ async def raw(node: RunningNode) -> AsyncIterator[Raw]:
 
 
 async def test_the_published_exchange(raw: Raw) -> None:
-    """Vectors 1 to 8 of spec segment 13 on a real node."""
+    """Vectors 1 to 8 of the protocol on a real node."""
     writer = UUID("00112233-4455-6677-8899-aabbccddeeff")
     assert await raw.set_up(writer, NAME) == 0
     assert await raw.append(writer, 0, b"hello", b"") == 21
@@ -332,7 +332,7 @@ async def test_a_client_that_is_done_still_hears_its_acknowledgements(raw: Raw) 
 async def test_other_protocols_read_segments_and_do_not_write_them(
     node: RunningNode, raw: Raw
 ) -> None:
-    """SETTLED P6, and case 25: each Event one message, in order."""
+    """wire/DESIGN 2.2: each Event one message, in order."""
     writer = writer_id()
     await raw.set_up(writer, NAME)
     await raw.append(writer, 0, b"one", b"two")
@@ -353,7 +353,7 @@ async def test_other_protocols_read_segments_and_do_not_write_them(
 
 
 async def test_silent_writers_are_forgotten_by_a_record(tmp_path: Path) -> None:
-    """Spec segment 10.4; a client that has written and is told 0 stops instead of guessing. So one
+    """A client that has written and is told 0 stops instead of guessing. So one
     that is idle on an open connection stays known."""
     flags = {**FLAGS, "segment.writer_ttl_ms": "2000", "segment.writer_check_ms": "100"}
     silent, idle = writer_id(), writer_id()

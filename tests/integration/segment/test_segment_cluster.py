@@ -1,4 +1,4 @@
-"""Segments on three nodes: redirects, failovers, restarts, isolation (spec segment 11)."""
+"""Segments on three nodes: redirects, failovers, restarts, isolation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripted runs of whole nodes: the rows of the failure table (spec replication 6).
+"""Scripted runs of whole nodes: the rows of replication/DESIGN 9.
 
 A story is a script played on a quiet cluster under a workload, with all invariants watched, and the
 same end as every run: healed, whole again, everything read and judged. ``topics`` of the plan have

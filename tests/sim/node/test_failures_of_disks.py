@@ -1,4 +1,4 @@
-"""Rows of the failure table about disks: power, room, slowness, errors, rot, loss."""
+"""Rows of tests/sim/README.md about disks: power, room, slowness, errors, rot, loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the failure table about links: cut, one way, flapping, late."""
+"""Rows of tests/sim/README.md about links: cut, one way, flapping, late."""
 
 from __future__ import annotations
 

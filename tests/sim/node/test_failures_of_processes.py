@@ -1,4 +1,4 @@
-"""Rows of the failure table about processes: killed, suspended, restarted, without controller."""
+"""Rows of tests/sim/README.md about processes: killed, suspended, restarted, without controller."""
 
 from __future__ import annotations
 

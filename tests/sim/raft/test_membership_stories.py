@@ -195,7 +195,7 @@ def test_single_server_race_is_caught_without_the_rule(monkeypatch: pytest.Monke
 
 
 def test_wiped_voter_is_nobody_until_it_is_admitted() -> None:
-    """Row 34 of the failure table: never votes with amnesia."""
+    """Row 34 of tests/sim/README.md: never votes with amnesia."""
     quorum = Script(3)
     quorum.elect(0)
     quorum.propose(0, b"a")

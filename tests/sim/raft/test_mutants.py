@@ -1,6 +1,6 @@
 """The checker of checkers: a quorum with one rule broken must be caught by some seed.
 
-Rules that random runs do not find (spec testing 4.1: commit by counting older terms, membership
+Rules that random runs do not find (sim/DESIGN 4.3: commit by counting older terms, membership
 change before a commit in the term) are broken in test_scenarios.py instead.
 """
 

@@ -1,6 +1,6 @@
 """Scripted stories of elections, leases and safety; each message is delivered by hand.
 
-The list follows spec testing 4.2: etcd's interaction tests, Raft's figure 8, vote amnesia and the
+The list: etcd's interaction tests, Raft's figure 8, vote amnesia and the
 like. Replication, snapshots and membership have their own files.
 """
 
@@ -321,7 +321,8 @@ def test_transfer_to_a_dead_node_is_given_up() -> None:
 
 
 def test_proof_of_death_elects_at_once() -> None:
-    """Both survivors learn of the death at the same moment, and no clock ticks (SETTLED R6)."""
+    """Both survivors learn of the death at the same moment, and no clock ticks
+    (controller/RAFT 2.5)."""
     quorum = Script(3)
     quorum.elect(0)
     quorum.crash(0)

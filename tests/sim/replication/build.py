@@ -82,7 +82,8 @@ def answer_fetch(
     broker_epoch: int = 10,
     count: int = 1000,
 ) -> tuple[FetchedPartition, bytes]:
-    """The leader's whole handling of one fetch (3.3), with up to ``count`` records."""
+    """The leader's whole handling of one fetch (replication/DESIGN 3.3), with up to ``count``
+    records."""
     check = leader.on_fetch(identity(node, broker_epoch), position, now)
     leader.advance()
     records = b""

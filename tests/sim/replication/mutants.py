@@ -1,4 +1,5 @@
-"""Wrong versions of single rules: the checker of the checkers (spec testing 4.1, replication 9).
+"""Wrong versions of single rules: the checker of the checkers (sim/DESIGN 4.1,
+replication/DESIGN 10).
 
 Each one is a patch of the product's own code. A mutant that survives its budget of seeds says that
 the profiles or the oracle are too weak.

@@ -1,5 +1,5 @@
 """Topics that are deleted at a bad moment: whatever is being done to a log then ends quietly, its
-files go, and the node goes on (spec replication 2.5)."""
+files go, and the node goes on (replication/DESIGN 5.9)."""
 
 from __future__ import annotations
 

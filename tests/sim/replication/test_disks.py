@@ -1,5 +1,5 @@
 """Disks that fail or fill up below running replicas: what is kept, what is refused, and what is
-there afterwards (spec replication 2.2, 2.5)."""
+there afterwards (storage/DESIGN 2.2, 2.5)."""
 
 from __future__ import annotations
 

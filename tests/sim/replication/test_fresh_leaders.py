@@ -1,5 +1,5 @@
 """A new leader that holds more than it knows to be committed: what clients were told is there must
-not be called missing (spec replication 3.2 rule 5, spec segment 6 R10)."""
+not be called missing (replication/DESIGN 3.2, listeners/DESIGN 8.3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Offsets that a client asks for: by time, by name, by epoch, so many bytes ahead; and what is
-refused (spec spark 7, spec replication 3.2)."""
+refused (replication/DESIGN 3.2)."""
 
 from __future__ import annotations
 

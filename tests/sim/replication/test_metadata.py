@@ -1,5 +1,5 @@
 """Metadata that change at a bad moment: topics and replicas that go while their logs are being
-made, while a node is down, or come while there is no room (spec replication 2.5, 3.1)."""
+made, while a node is down, or come while there is no room (replication/DESIGN 3.1, 5.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every wrong rule is found within its budget of seeds (spec testing 4.1), the known seed first.
+"""Every wrong rule is found within its budget of seeds (sim/DESIGN 4.1), the known seed first.
 
 Two that random runs hardly hit are in ``test_scripted_mutants.py``.
 """

@@ -1,10 +1,10 @@
 """A cluster of scripted brokers: real protocol peers over in-memory streams, with a real log each.
 
 Requests are decoded by the same codec as everywhere, batches are validated and kept as bytes,
-idempotent producers are recognised by the rules of spec replication 4.4. All nodes see one metadata
-state and one log per partition, as if replication were instantaneous; what a test wants to go wrong
-it asks for: nodes that die, leaders that move, connections cut before or after a request took
-effect, delays, error codes.
+idempotent producers are recognised by the rules of replication/DESIGN 4.4. All nodes see one
+metadata state and one log per partition, as if replication were instantaneous; what a test wants to
+go wrong it asks for: nodes that die, leaders that move, connections cut before or after a request
+took effect, delays, error codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One partition's log at a scripted broker; knows producers by spec replication 4.4."""
+"""One partition's log at a scripted broker; knows producers by replication/DESIGN 4.4."""
 
 from __future__ import annotations
 

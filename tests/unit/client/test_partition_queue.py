@@ -33,7 +33,7 @@ class NoPause:
 
 
 class LeaderModel:
-    """Spec replication 4.4 for one partition, kept apart from the scripted brokers' code."""
+    """replication/DESIGN 4.4 for one partition, kept apart from the scripted brokers' code."""
 
     def __init__(self) -> None:
         self.log: list[int] = []  # batch orders

@@ -1,4 +1,4 @@
-"""The membership invariants of spec replication 1.2 that the controller alone must keep."""
+"""The membership invariants of replication/DESIGN 2 that the controller alone must keep."""
 
 from __future__ import annotations
 

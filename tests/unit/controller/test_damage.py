@@ -1,5 +1,5 @@
 """Damaged replicas as the controller sees them: marked until they report themselves repaired, and
-neither in sync nor elected meanwhile, whoever asks (spec replication 2.5)."""
+neither in sync nor elected meanwhile, whoever asks (controller/DESIGN 5.1)."""
 
 from __future__ import annotations
 

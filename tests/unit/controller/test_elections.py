@@ -1,4 +1,5 @@
-"""ELECT_LEADER, unclean elections, the balancer, an operator's fence (spec replication 5.6)."""
+"""ELECT_LEADER, unclean elections, the balancer, an operator's fence (controller/DESIGN 5.4, 7,
+11.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""V1's broker commands over a real controller (spec v1 9.5)."""
+"""V1's broker commands over a real controller (controller/DESIGN 11)."""
 
 from __future__ import annotations
 

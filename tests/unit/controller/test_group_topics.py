@@ -1,4 +1,4 @@
-"""Lists of topics for groups whose consumers name none (spec coordinator 2.2)."""
+"""Lists of topics for groups whose consumers name none."""
 
 from __future__ import annotations
 

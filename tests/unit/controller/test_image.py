@@ -1,4 +1,4 @@
-"""The image: applying records, structural sharing, snapshots (spec replication 5.3)."""
+"""The image: applying records, structural sharing, snapshots (controller/DESIGN 1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's own topics: bootstrap and growth as nodes join (SETTLED R8)."""
+"""The broker's own topics: bootstrap and growth as nodes join (controller/DESIGN 9.4)."""
 
 from __future__ import annotations
 

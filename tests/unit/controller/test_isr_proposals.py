@@ -1,4 +1,4 @@
-"""ALTER_PARTITION: every check, in the order of spec replication 5.5."""
+"""ALTER_PARTITION: every check, in the order of controller/DESIGN 6.1."""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ class Membership(RuleBasedStateMachine):
         return self.bench.partition()
 
     def maximal_isr(self) -> set[int]:
-        """The ISR with every member of a proposal that may still be accepted (3.6)."""
+        """The ISR with every member of a proposal that may still be accepted
+        (replication/DESIGN 3.6)."""
         members = {int(node) for node in self.partition.isr}
         if self.pending is not None:
             proposal = self.pending.proposals[0]

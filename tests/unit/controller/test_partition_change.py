@@ -1,4 +1,4 @@
-"""The partition change function against its specification, in every small state (5.5)."""
+"""The partition change function against its rules, in every small state (controller/DESIGN 4)."""
 
 from __future__ import annotations
 

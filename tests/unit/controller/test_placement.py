@@ -1,4 +1,4 @@
-"""Placement: racks first, then load, always the same for the same input (spec replication 5.6)."""
+"""Placement: racks first, then load, always the same for the same input (controller/DESIGN 9.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving partitions between nodes (spec replication 5.6)."""
+"""Moving partitions between nodes (controller/DESIGN 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration rules 1 to 7 (spec replication 5.4), damage reports, unregistering."""
+"""Registration, rule by rule (controller/DESIGN 2), damage reports, unregistering."""
 
 from __future__ import annotations
 

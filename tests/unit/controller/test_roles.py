@@ -1,4 +1,4 @@
-"""SET_PARTITION_ROLE: marks and pins (spec v1 8.1, SETTLED R10)."""
+"""SET_PARTITION_ROLE: marks and pins (controller/DESIGN 8)."""
 
 from __future__ import annotations
 

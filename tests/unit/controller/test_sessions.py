@@ -1,4 +1,4 @@
-"""Sessions and the limit on fencing storms (spec replication 5.4)."""
+"""Sessions and the limit on fencing storms (controller/DESIGN 3)."""
 
 from __future__ import annotations
 

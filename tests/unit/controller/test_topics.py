@@ -1,4 +1,4 @@
-"""Topics: create, delete, alter, grow (spec replication 5.6, SETTLED R1, R4, P7)."""
+"""Topics: create, delete, alter, grow (controller/DESIGN 9)."""
 
 from __future__ import annotations
 

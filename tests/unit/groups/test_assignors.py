@@ -1,4 +1,4 @@
-"""Both assignors: complete, disjoint, balanced, and exactly as spec v1 10 says."""
+"""Both assignors: complete, disjoint, balanced, and exactly as groups/DESIGN 3.4 says."""
 
 from __future__ import annotations
 

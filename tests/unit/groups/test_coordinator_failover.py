@@ -1,5 +1,5 @@
-"""Coordinators of driven consumers come and go: who is waited for, and what is void (spec
-coordinator 6)."""
+"""Coordinators of driven consumers come and go: who is waited for, and what is void
+(groups/DESIGN 6.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy of family ``coordinator``: rounds, times, errors, failovers (spec coordinator 2-7)."""
+"""The policy of family ``coordinator``: rounds, times, errors, failovers (groups/DESIGN 6)."""
 
 from __future__ import annotations
 

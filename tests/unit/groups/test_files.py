@@ -1,4 +1,4 @@
-"""groups.json and offsets.json: the seed's bytes, and what an older broker may have left."""
+"""groups.json and offsets.json: the original's bytes, and what an older broker may have left."""
 
 from __future__ import annotations
 

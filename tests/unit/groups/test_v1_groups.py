@@ -1,4 +1,4 @@
-"""V1 groups: the rules of spec v1 10, one by one, and a state machine against a model."""
+"""V1 groups: the rules of groups/DESIGN 3, one by one, and a state machine against a model."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class V1Client:
 
 
 class SegmentClient:
-    """The seed's dialect."""
+    """The seed dialect."""
 
     def __init__(self, stream: trio.abc.Stream) -> None:
         self._stream = stream

@@ -148,7 +148,7 @@ async def test_leader_cut_off(autojump_clock: MockClock) -> None:
 
 
 async def test_proof_of_death_needs_no_timeout(autojump_clock: MockClock) -> None:
-    """SETTLED R6: a few message delays after the refusal there is a new leader."""
+    """controller/RAFT 2.5: a few message delays after the refusal there is a new leader."""
     async with cluster_of(3) as cluster:
         old = await cluster.elect()
         await cluster.commit(old, b"a")
@@ -273,7 +273,7 @@ async def test_join_and_grow_to_three_voters(autojump_clock: MockClock) -> None:
 
 
 async def test_wiped_voter_is_healed(autojump_clock: MockClock) -> None:
-    """SETTLED R5: it comes back with an empty directory and a new identity."""
+    """controller/RAFT 4.3: it comes back with an empty directory and a new identity."""
     async with cluster_of(3) as cluster:
         leader = await cluster.elect()
         await cluster.commit(leader, b"a")

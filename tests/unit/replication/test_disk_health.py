@@ -1,4 +1,4 @@
-"""Slow and full disks are told by time, not by counting (spec replication 5.4)."""
+"""Slow and full disks are told by time, not by counting (replication/DESIGN 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""High watermark arithmetic and ISR proposals (spec replication 3.5, 3.6)."""
+"""High watermark arithmetic and ISR proposals (replication/DESIGN 3.5, 3.6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Hypothesis drives three replicas and their controller in orders that timed simulation rarely
-gives: every message, flush, piece of metadata and crash is a step of its own (spec testing 5)."""
+gives: every message, flush, piece of metadata and crash is a step of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica's roles and its judgement of fetches and answers (spec replication 3.1 to 3.4)."""
+"""A replica's roles and its judgement of fetches and answers (replication/DESIGN 3.1 to 3.4)."""
 
 from __future__ import annotations
 

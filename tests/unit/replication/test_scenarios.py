@@ -1,4 +1,4 @@
-"""Histories that broke other systems, played step by step (spec testing 4.2)."""
+"""Histories that broke other systems, played step by step (sim/DESIGN 4.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Truncation by leader epoch: the vectors of spec replication 3.4, exchange by exchange."""
+"""Truncation by leader epoch: the vectors of replication/DESIGN 3.4, exchange by exchange."""
 
 from __future__ import annotations
 

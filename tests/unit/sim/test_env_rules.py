@@ -1,5 +1,5 @@
 """Time, chance, threads and sockets reach the node through its Env alone, so that it can run in the
-simulation (spec testing 3). Drivers are what Env is made of."""
+simulation (paceline_node/DESIGN 1.1). Drivers are what Env is made of."""
 
 from __future__ import annotations
 

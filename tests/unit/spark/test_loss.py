@@ -1,4 +1,4 @@
-"""Which missing records are noticed, and where reading goes on if it may (spec spark 6)."""
+"""Which missing records are noticed, and where reading goes on if it may (spark/DESIGN 4)."""
 
 from __future__ import annotations
 

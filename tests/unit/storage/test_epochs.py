@@ -1,4 +1,4 @@
-"""The leader epoch cache, with the vectors of spec replication 3.4."""
+"""The leader epoch cache, with the vectors of replication/DESIGN 3.4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trusted and untrusted starts (spec replication 2.3), exhaustively."""
+"""Trusted and untrusted starts (storage/DESIGN 2.3), exhaustively."""
 
 from __future__ import annotations
 

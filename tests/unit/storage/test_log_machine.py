@@ -1,4 +1,4 @@
-"""A log against a list, through every kind of crash (spec testing 5, item 4).
+"""A log against a list, through every kind of crash.
 
 The model is a list of batches, each with its epoch and bytes. After a kill nothing is lost; after a
 power cut the log is a prefix of some state it was in since the last sync, and holds everything that

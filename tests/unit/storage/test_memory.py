@@ -1,4 +1,4 @@
-"""What a power cut leaves of a memory disk (spec testing 3.3)."""
+"""What a power cut leaves of a memory disk (sim/DESIGN 2)."""
 
 from __future__ import annotations
 

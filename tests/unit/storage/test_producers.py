@@ -1,4 +1,4 @@
-"""The producer table against the cases of spec replication 4.4, and against a plain model."""
+"""The producer table against the cases of replication/DESIGN 4.4, and against a plain model."""
 
 from __future__ import annotations
 

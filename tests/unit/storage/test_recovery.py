@@ -1,4 +1,4 @@
-"""Opening a log after anything but a clean stop (spec replication 2.5)."""
+"""Opening a log after anything but a clean stop (storage/DESIGN 2.5, 5, 6)."""
 
 from __future__ import annotations
 

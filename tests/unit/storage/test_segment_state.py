@@ -124,7 +124,7 @@ async def test_a_restart_knows_the_same(clean: bool) -> None:
 
 
 async def test_damaged_snapshots_are_rebuilt_by_replay() -> None:
-    """Case 13 of spec segment 11."""
+    """A snapshot that is gone or damaged (storage/DESIGN 4.15)."""
     disk = MemoryDisk()
     log, _ = await filled(disk, 4)
     table = log.producers.snapshot()
@@ -193,7 +193,7 @@ async def test_snapshots_restore_equal_tables() -> None:
 
 
 async def test_other_protocols_see_each_event_as_a_record() -> None:
-    """SETTLED P6."""
+    """wire/DESIGN 2.2."""
     log = await new_log(settings=FINE)
     append(log, A, b"one", b"", b"three")
     log.append_leader(seal_batch(log.producers.marks, 7), 0, 7)

@@ -1,4 +1,4 @@
-"""Group commits: every row of the failure table of spec spark 9.2 that the broker decides."""
+"""Group commits: every way to fail that the broker decides (transactions/DESIGN 5)."""
 
 from __future__ import annotations
 

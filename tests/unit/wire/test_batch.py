@@ -94,7 +94,7 @@ EXTENSION = BatchExtension(
     base_position=4096,
     event_count=3,
 )
-# One extended batch by the layout of SETTLED B2, put together field by field in
+# One extended batch by the layout of wire/DESIGN 2.1, put together field by field in
 # test_published_extension_vector; other implementations may check themselves against it.
 EXTENDED_VECTOR = bytes.fromhex(
     "00000000000000050000006f0000000902db9446d60080000000020000018bcfe568000000018bcfe56800ffff"

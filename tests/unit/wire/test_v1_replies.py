@@ -1,4 +1,4 @@
-"""Reply bytes: payload vectors of spec v1 14, what the real SDKs make of them, our own parser."""
+"""Reply bytes: payload vectors, what the real SDKs make of them, our own parser."""
 
 import re
 
@@ -197,7 +197,7 @@ def test_record_limit() -> None:
 
 
 def python_sdk_messages(payload: str) -> list[tuple[int, str]]:
-    """Spec v1 4: after the first ``messages=``, before the first `` hw=``, strip, split."""
+    """After the first ``messages=``, before the first `` hw=``, strip, split."""
     text = payload[payload.index("messages=") + len("messages=") :]
     text = text[: text.index(" hw=")].strip()
     items = [item for item in text.split(",") if item]

@@ -1,4 +1,4 @@
-"""Envelopes and arguments: the vectors of spec v1 14 that concern words, and every refusal."""
+"""Envelopes and arguments: the vectors that concern words, and every refusal."""
 
 import pytest
 from hypothesis import given

@@ -1,5 +1,5 @@
-"""The coordinator protocol: the published frames, round trips, what is refused (spec coordinator
-2, 9)."""
+"""The coordinator protocol: the published frames, round trips, what is refused
+(wire/coordinator/DESIGN 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of SETTLED P5: what Cursus writes it reads back, and others see it in full."""
+"""The table of wire/DESIGN 4: what Cursus writes it reads back, and others see it in full."""
 
 from __future__ import annotations
 

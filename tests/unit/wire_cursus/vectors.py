@@ -1,4 +1,4 @@
-"""The published test vectors T1 to T13 (spec cursus 18): whole frames."""
+"""The published test vectors T1 to T13: whole frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The codec made from the layouts: round trips, bounds, versions, frames (spec kafka 2, 3)."""
+"""The codec made from the layouts: round trips, bounds, versions, frames (wire/kafka/DESIGN 1 to
+3)."""
 
 from __future__ import annotations
 

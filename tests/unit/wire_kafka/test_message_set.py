@@ -1,4 +1,4 @@
-"""Message sets of magic 0 and 1 (spec coordinator 3.1, vectors K3 and K8)."""
+"""Message sets of magic 0 and 1 (wire/kafka/DESIGN 4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paceline.wire.compression import compress
 from paceline.wire.kafka.message_set import read_message_set, write_message_set
 from paceline.wire.records import Record
 
-# What kcat sent (spec coordinator K3): key k, value v.
+# What kcat sent: key k, value v.
 KCAT = bytes.fromhex("0000000000000000000000101fecd70a0000000000016b0000000176")
 NOW = 1_700_000_000_000
 

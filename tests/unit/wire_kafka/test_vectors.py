@@ -1,4 +1,4 @@
-"""The record batches of spec kafka 4, and the frames of spec coordinator 9, byte for byte."""
+"""Record batches, and frames of Kafka 0.8, byte for byte."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_end_markers(commits: bool) -> None:
     assert read_end_marker(made) == marker
 
 
-# --- frames of Kafka 0.8 (spec coordinator 9): kcat's requests, and the answers -------------------
+# --- frames of Kafka 0.8: kcat's requests, and the answers -------------------
 
 MESSAGE_SET = bytes.fromhex("0000000000000000000000101fecd70a0000000000016b0000000176")
 OLD_REQUESTS = [

@@ -1,4 +1,4 @@
-"""Every protocol error by a byte vector, with its exact text (spec segment 5.3 and 8.2)."""
+"""Every protocol error by a byte vector, with its exact text (wire/segment/DESIGN 4)."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class _Writer:
 
 
 def test_random_cuts_lose_and_repeat_nothing() -> None:
-    """Case 1 of spec segment 11: over 1,000 cuts, blocks of all shapes, writers that share a
+    """Over 1,000 cuts, blocks of all shapes, writers that share a
     connection and a segment, resends that overlap."""
     seed = int(os.environ.get("PACELINE_SEED", "0"))
     cuts = 0

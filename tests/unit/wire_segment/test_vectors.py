@@ -1,4 +1,4 @@
-"""The published byte vectors (spec segment 13), whole and split at every byte."""
+"""The published byte vectors, whole and split at every byte."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ class SimBroker:
 
         def answered(answer: Message | PacelineError) -> None:
             if life == self.life and isinstance(answer, StaleBrokerEpoch):
-                self.receive(self.kill)  # replaced: the process ends (5.4)
+                self.receive(self.kill)  # replaced: the process ends (controller/DESIGN 2.5)
 
         self.authority.ask(self.node, request, answered)
 
@@ -407,7 +407,7 @@ class SimBroker:
         self.authority.ask(self.node, request, answered, extra_s=self.world.faults.proposal_s)
 
     def on_proposal_answer(self, proposal: control.PartitionProposal, error: int) -> None:
-        """A hint only: the ISR changes through metadata alone (3.6)."""
+        """A hint only: the ISR changes through metadata alone (replication/DESIGN 3.6)."""
 
     def on_fetch(
         self, sender: FollowerIdentity, position: FetchPartition, nonce: int | None

@@ -263,7 +263,7 @@ class Run:
             self._restart_later(broker)
 
     def _lose(self) -> None:
-        """A power cut or a wipe of one node, within the budget of min ISR - 1 (3.3 of testing)."""
+        """A power cut or a wipe of one node, within the budget of min ISR - 1 (DESIGN 3)."""
         rng = self.world.rng
         if self._lossy and rng.random() < self.profile.again:
             broker = self.brokers[rng.choice(sorted(self._lossy))]
