@@ -247,8 +247,7 @@ class Replica:
         return self.leader
 
     def check_produce(self, acks: Acks, required_isr: int) -> LeaderState:
-        """May records be appended (DESIGN 4.1)? Raises NotLeader or NotEnoughReplicas; nothing is
-        appended then.
+        """May records be appended (DESIGN 4.1)? Raises NotLeader or NotEnoughReplicas.
 
         ``required_isr`` is the configured ``min.insync.replicas`` (controller/DESIGN 1.7); the
         caller appends without awaiting in between.
@@ -261,8 +260,7 @@ class Replica:
         return leader
 
     def advance(self) -> bool:
-        """Move the high watermark as far as is known to be committed (DESIGN 3.5); whether it
-        moved.
+        """Move the high watermark as far as is committed (DESIGN 3.5); whether it moved.
 
         Call it after an append, a flush, a follower's fetch, or metadata.
         """
