@@ -14,8 +14,8 @@ def _always() -> bool:
 
 @dataclass(slots=True)
 class Admission:
-    """Why this node takes no writes at present: no session with a controller
-    (``serve.without.controller``), or too little room on its disk (DESIGN 4.1, 7)."""
+    """Why this node takes no writes at present: no session with a controller, or
+    too little room on its disk (DESIGN 4.1, 7)."""
 
     session_valid: Callable[[], bool] = _always
     storage_full: bool = False

@@ -86,7 +86,7 @@ _ACKS = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 
 
 class PlainValues(enum.Enum):
-    """What PRODUCE does with a value that a plain reply cannot carry (setting v1.plain_values)."""
+    """What PRODUCE does with a value that a plain reply cannot carry (DESIGN 2.1)."""
 
     STRICT = "strict"
     LENIENT = "lenient"
