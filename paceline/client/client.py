@@ -177,8 +177,9 @@ class Client:
         With ``group`` the partitions of the topics are shared with all other members of that group;
         ``listener`` hears when they come and go. Reading goes on at the group's committed offsets;
         ``out_of_range`` says where to begin without one (:class:`OutOfRange`). Leaving the block
-        normally commits all that was handed out, otherwise all but the record in hand, and leaves
-        the group.
+        normally commits all that was handed out, and leaves the group; by an error, by
+        cancellation, or behind the end of a time-out inside the block in which the last record was
+        taken, all but the record in hand.
         """
         if group is None:
             policy = out_of_range or OutOfRange.FAIL
@@ -205,7 +206,7 @@ class Client:
             async with open_scope() as nursery:
                 nursery.start_soon(consumer.run)
                 yield consumer
-                finished = True
+                finished = consumer.may_be_through()
         finally:
             with trio.move_on_after(CLOSE_S, shield=True):
                 await consumer.close(finished=finished)
@@ -228,7 +229,8 @@ class Client:
         ``auto_offset_reset`` is ``smallest`` or ``largest``: where the group begins a partition of
         which it has committed nothing, or what is no longer there. ``consumer_id`` must be nobody
         else's in the group; one is made where it is None. ``listener`` hears when partitions come
-        and go. Leaving the block normally commits what was handed out, if ``driven.auto_commit``.
+        and go. Leaving the block commits what was handed out, as :meth:`consumer` says, if
+        ``driven.auto_commit``.
         Raises ConfigurationError, and what the coordinator refuses for good.
         """
         driven = driven or DrivenSettings()

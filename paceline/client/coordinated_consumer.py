@@ -200,9 +200,12 @@ class CoordinatedConsumer(SharedConsumer):
             await self._driven.run()
 
     async def finish(self) -> None:
-        """The program is done with what it has in hand: commit that, if commits are not its own
-        business. What cannot be committed will be read again."""
-        self._progress.hand_back()
+        """The program leaves without an error: commit what it is done with, if commits are not its
+        own business. What cannot be committed will be read again."""
+        if self.may_be_through():
+            self._progress.hand_back()
+        else:
+            self._progress.drop()
         if not self._commits_itself or self._moving:
             return
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import trio
@@ -78,6 +79,8 @@ class SharedConsumer(Consumer):
         self._timeout_s = timeout_s
         self._progress = Progress()
         self._claims = Claims()
+        self._due = math.inf
+        """When the program's time for what it has in hand is over."""
         self.taken_after = 0
         """The moves before the last batch was taken."""
         self._moving = True
@@ -125,6 +128,7 @@ class SharedConsumer(Consumer):
             except BaseException:
                 self._progress.drop()
                 raise
+        self._due = trio.current_effective_deadline()
         at, end = TopicPartition(record.topic, record.partition), record.offset + 1
         self._progress.hand_out(at, end)
         self.note(at, end, self.moves)
@@ -135,6 +139,7 @@ class SharedConsumer(Consumer):
         self._hand_back()
         with self.asking:
             batch = await self._next_batch()
+        self._due = trio.current_effective_deadline()
         if batch is not None:
             self._progress.hand_out(batch.at, batch.end_offset)
             self.note(batch.at, batch.end_offset, self.taken_after)
@@ -152,6 +157,11 @@ class SharedConsumer(Consumer):
         has_moved = self.taken_after != self.moves  # before its first record was out
         if not has_moved and batch.at in self._readers:
             super()._begin(batch)
+
+    def may_be_through(self) -> bool:
+        """Whether the program, which leaves without an error, had time for what it has in hand. It
+        may also leave because a time-out inside its block has cut that short."""
+        return trio.current_time() < self._due
 
     def is_stuck(self) -> bool:
         """Whether the program has asked for nothing for too long."""

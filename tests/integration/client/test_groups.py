@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import trio
 from paceline.client import (
     Assignor,
     Client,
+    Consumer,
     GroupConsumer,
     GroupSettings,
     OutOfRange,
@@ -233,6 +234,33 @@ async def test_what_the_program_failed_on_is_read_again(tmp_path: Path, way: str
         with trio.fail_after(60):
             async with client.consumer("orders", group="g") as consumer:
                 assert (await anext(consumer)).offset == at
+
+
+def member_of(client: Client, kind: str) -> AbstractAsyncContextManager[Consumer]:
+    if kind == "driven":
+        return client.coordinated_consumer("orders", group="g", auto_offset_reset="smallest")
+    return client.consumer("orders", group="g")
+
+
+@pytest.mark.parametrize("kind", ["native", "driven"])
+async def test_what_a_time_out_in_the_block_cut_short_is_read_again(
+    tmp_path: Path, kind: str
+) -> None:
+    """No error leaves the block then: what the program was at work on was committed."""
+    async with lone_node(tmp_path, FLAGS) as node, connect(node.native) as client:
+        await client.admin.create_topic("orders", partitions=1, replication_factor=1)
+        await produce(client, 0, 5, partitions=1)
+        with trio.fail_after(60):
+            async with member_of(client, kind) as consumer:
+                assert [(await anext(consumer)).offset for _ in range(2)] == [0, 1]
+                cut = None
+                while cut is None:
+                    with trio.move_on_after(0.2):
+                        cut = await anext(consumer)
+                        await trio.sleep_forever()
+                assert cut.offset == 2
+            async with member_of(client, kind) as consumer:
+                assert (await anext(consumer)).offset == 2
 
 
 async def test_a_static_member_comes_back_to_its_partitions(tmp_path: Path) -> None:
