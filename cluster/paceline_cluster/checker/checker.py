@@ -12,6 +12,7 @@ from paceline_cluster.checker.findings import Findings, Verdict
 from paceline_cluster.checker.groups import GroupsJudge
 from paceline_cluster.checker.records import RecordsJudge
 from paceline_cluster.checker.vacuity import VacuityJudge
+from paceline_cluster.checker.working import WorkJudge
 
 
 class Checker:
@@ -26,6 +27,7 @@ class Checker:
         self._counts: Counter[str] = Counter()
         self._records = RecordsJudge(self._findings, self._counts)
         self._groups = GroupsJudge(self._findings, self._counts)
+        self._work = WorkJudge(self._findings, self._counts)
         self._vacuity = VacuityJudge(self._findings, self._counts, self._records)
         self._takers: dict[type[Any], Callable[[Any], None]] = {
             events.Begin: _ignore,
@@ -40,7 +42,7 @@ class Checker:
             events.Seek: self._records.sought,
             events.Read: self._records.read,
             events.Final: self._records.final,
-            events.FinalRead: self._records.final_read,
+            events.FinalRead: self._final_read,
             events.Commit: self._groups.commit,
             events.CommitOk: self._groups.commit_ok,
             events.CommitFail: self._groups.commit_fail,
@@ -49,6 +51,10 @@ class Checker:
             events.OffsetTold: self._groups.told,
             events.Join: self._groups.join,
             events.Joined: self._groups.joined,
+            events.Worked: self._work.worked,
+            events.Kept: self._work.kept,
+            events.AskKept: self._work.ask,
+            events.KeptTold: self._work.told,
         }
 
     def feed(self, event: Event) -> None:
@@ -61,6 +67,10 @@ class Checker:
         at = self._records.partition_of(event.stream)
         if at is not None:
             self._vacuity.acknowledged(at, event.epoch)
+
+    def _final_read(self, event: events.FinalRead) -> None:
+        self._records.final_read(event)
+        self._work.final_read(event)
 
     def verdict(self) -> Verdict:
         """Judge the whole."""

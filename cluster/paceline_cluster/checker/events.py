@@ -222,6 +222,47 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class Worked:
+    """A program of a working group is done with the records from ``first`` to before ``end``. What
+    such a group commits is not said otherwise: it commits by itself, too."""
+
+    t: float
+    group: str
+    at: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A commit of a working group's program returned: the group is at ``offset`` or further."""
+
+    t: float
+    group: str
+    at: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskKept:
+    """Somebody is about to ask for a working group's committed offset."""
+
+    t: float
+    op: int
+    group: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTold:
+    """The answer: ``offset`` is -1 when the group has committed none."""
+
+    t: float
+    op: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """A fault begins. ``moves`` names the partitions that it certainly takes their leader from:
     the proof that it fell inside the writing is asked for those."""
@@ -245,8 +286,9 @@ class Healed:
 WriteEvent = Stream | Invoke | Ok | Fail | Unknown | Together
 ReadEvent = Seek | Read | Final | FinalRead
 GroupEvent = Commit | CommitOk | CommitFail | CommitUnknown | AskOffset | OffsetTold | Join | Joined
+WorkEvent = Worked | Kept | AskKept | KeptTold
 FaultEvent = Fault | Healed
-Event = Begin | WriteEvent | ReadEvent | GroupEvent | FaultEvent
+Event = Begin | WriteEvent | ReadEvent | GroupEvent | WorkEvent | FaultEvent
 
 
 def field_names(kind: type[Any]) -> tuple[str, ...]:

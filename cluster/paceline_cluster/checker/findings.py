@@ -31,6 +31,8 @@ class Kind(enum.StrEnum):
     OFFSET_FROM_NOWHERE = "committed offset that nobody committed"
     GENERATION_WENT_BACK = "group generation went back"
     ZOMBIE_COMMIT = "commit of an old generation accepted"
+    SET_BACK = "committed offset set back"
+    PASSED_OVER = "committed, and worked through by nobody"
     BAD_HISTORY = "the history contradicts itself"
     VACUOUS = "the run proves too little"
 

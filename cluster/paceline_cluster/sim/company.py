@@ -18,6 +18,7 @@ from paceline_cluster.sim.copier import SimCopier
 from paceline_cluster.sim.guests.invitation import invited, last_questions
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
+from paceline_cluster.sim.labour import Labourer, Overseer, ask_until_told
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember, TroubledMembers
 from paceline_cluster.sim.plan import Plan
@@ -102,6 +103,11 @@ def gather(
             TroubledMembers(f"tm{number}", topic, recorder, fork())
             for number in range(plan.troubled)
         ]
+    if plan.labourers:
+        others.append(Overseer("overseer", topic, recorder, fork()))
+        others += [
+            Labourer(f"lb{number}", topic, recorder, fork()) for number in range(plan.labourers)
+        ]
     if plan.streamers:
         writers += [Streamer(f"s{number}", plan, judge, fork()) for number in range(plan.streamers)]
         writers.append(Crew("crew", plan, judge, fork()))
@@ -131,6 +137,8 @@ async def read_everything(
     """The last reading, of all partitions, of what the groups have committed, of segments."""
 
     async def read(client: Client) -> None:
+        if plan.labourers:
+            await ask_until_told(client, plan.topics[0], recorder)
         await read_all(
             client,
             [

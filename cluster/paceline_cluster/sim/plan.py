@@ -104,7 +104,8 @@ class Plan:
     lost data at a time; above min ISR - 1 the cluster need not become whole again, but must not
     lie. ``keepings`` are the ways in which further topics do not keep all. ``troubled`` of the
     ``members`` are static, slow or hang, and read a topic that dies now and then. ``audience`` is
-    the size of a Kafka group that reads nothing."""
+    the size of a Kafka group that reads nothing. ``labourers`` are members of a native group that
+    say what they have worked through."""
 
     seed: int
     profile: str
@@ -134,6 +135,7 @@ class Plan:
     keepings: tuple[Keeping, ...] = ()
     troubled: int = 0
     audience: int = 0
+    labourers: int = 0
 
     @property
     def ledger(self) -> TopicPlan:
@@ -235,6 +237,7 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         faults=(*_faults(seed, profile, length), *_besides(seed, profile, length)),
         members=company.members + profile.troubled,
         troubled=profile.troubled,
+        labourers=profile.labourers,
         line_writers=company.line_writers,
         line_members=company.line_members,
         spares=profile.spares,

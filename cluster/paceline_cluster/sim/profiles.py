@@ -22,7 +22,8 @@ class Profile:
     not keep all that is written. ``besides`` are weights of faults that strike now and then beside
     the others. Of Kafka's clients ``namers`` ask for producer ids alone. ``settings`` are those of
     its nodes. ``troubled`` members of the group are there besides, and beside Kafka's
-    clients a group of as many members as one of ``audiences``."""
+    clients a group of as many members as one of ``audiences``. So many ``labourers`` say what they
+    have worked through."""
 
     name: str
     about: str
@@ -44,6 +45,7 @@ class Profile:
     besides: Mapping[str, float] = field(default_factory=dict)
     troubled: int = 0
     audiences: tuple[int, ...] = (0,)
+    labourers: int = 0
 
 
 _DISK_BESIDES = {
@@ -322,6 +324,14 @@ TROUBLES = Profile(
     pauses_s=_SLOW,
     troubled=3,
 )
+LABOUR = Profile(
+    "labour",
+    "programs of a group fail, are long at work and commit by name, while members come and go",
+    {"kill": 20, "stop": 15, "suspend": 15, "cut": 20, "move": 20, "slow-link": 5, "reset": 5},
+    nodes=_FEW,
+    pauses_s=_SLOW,
+    labourers=3,
+)
 AUDIENCE = Profile(
     "audience",
     "a group of hundreds of members, a few of whom come and go, while its coordinators fall",
@@ -367,6 +377,7 @@ PROFILES = {
         FORGETFUL,
         FORCED,
         TROUBLES,
+        LABOUR,
         AUDIENCE,
         *HARMED,
         QUIET,

@@ -336,6 +336,47 @@ def test_refused_commit_must_not_be_told(story: Story) -> None:
     assert _kinds_with_a_write(story) == {Kind.STALE_OFFSET}
 
 
+def _work(story: Story, *spans: tuple[int, int]) -> None:
+    for first, end in spans:
+        story.say(events.Worked(story.t, "w", AT, first, end))
+
+
+def _ask_kept(story: Story, told: int) -> None:
+    op = story.op()
+    story.say(events.AskKept(story.t, op, "w", AT), events.KeptTold(story.t, op, told))
+
+
+@pytest.mark.parametrize(("told", "expected"), [(1, set()), (2, {Kind.PASSED_OVER})])
+def test_what_nobody_has_worked_through(story: Story, told: int, expected: set[Kind]) -> None:
+    story.write(story.stream(), 3)
+    _work(story, (0, 1), (2, 3))
+    _ask_kept(story, told)
+    assert kinds(judge(story.finish())) == expected
+
+
+def test_offsets_that_hold_nothing_are_nobodys_work(story: Story) -> None:
+    stream = story.stream()
+    story.write(stream)
+    story.logs[AT].append(((events.HIDDEN, 0), 1))
+    story.write(stream)
+    _work(story, (0, 1), (2, 3))
+    _ask_kept(story, 3)
+    assert kinds(judge(story.finish())) == set()
+
+
+@pytest.mark.parametrize(("told", "expected"), [(3, set()), (2, {Kind.SET_BACK})])
+@pytest.mark.parametrize("by", ["a commit", "an answer"])
+def test_what_was_kept_is_set_back(story: Story, by: str, told: int, expected: set[Kind]) -> None:
+    story.write(story.stream(), 3)
+    _work(story, (0, 3))
+    if by == "a commit":
+        story.say(events.Kept(story.t, "w", AT, 3))
+    else:
+        _ask_kept(story, 3)
+    _ask_kept(story, told)
+    assert kinds(judge(story.finish())) == expected
+
+
 def _join(story: Story, generation: int) -> None:
     op = story.op()
     story.say(events.Join(story.t, op, "g", "m"), events.Joined(story.t, op, generation))

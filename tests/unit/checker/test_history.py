@@ -40,6 +40,10 @@ ONE_OF_EACH: list[Event] = [
     events.OffsetTold(1.1, 4, -1),
     events.Join(1.2, 5, "g", "m"),
     events.Joined(1.3, 5, 4),
+    events.Worked(1.3, "workers", AT, 100, 110),
+    events.Kept(1.3, "workers", AT, 110),
+    events.AskKept(1.3, 6, "workers", AT),
+    events.KeptTold(1.4, 6, 110),
     events.Fault(1.4, 0, "kill", "leader of orders/0", (2,), (AT,)),
     events.Healed(1.5, 0),
 ]

@@ -1,0 +1,60 @@
+"""A native group whose programs fail, are long at work, and commit by name: no record is passed
+over that nobody has worked through, and nothing that was kept is set back. Without a rule it is
+found out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import pytest
+
+from paceline.client.claims import Claims
+from paceline.client.progress import Progress
+from paceline.client.shared_consumer import SharedConsumer
+from paceline_cluster.sim.plan import draw
+from paceline_cluster.sim.profiles import LABOUR
+from paceline_cluster.sim.run import run
+
+pytestmark = pytest.mark.timeout(600)
+
+BUDGET = 10
+
+
+def _forgets_what_it_drops(self: Progress) -> None:
+    self._in_hand = None
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A rule taken away; ``seed`` is the first that was found to show it."""
+
+    name: str
+    target: type
+    method: str
+    broken: Callable[..., object]
+    seed: int
+
+
+MUTANTS = (
+    Mutant("what a program failed on is done", Progress, "drop", _forgets_what_it_drops, 0),
+    Mutant("so is what a time-out cut short", SharedConsumer, "may_be_through", lambda _: True, 9),
+    Mutant("what was given up is forgotten", Claims, "owed", lambda *_: [], 6),
+    Mutant("automatic commits go behind a program's", Progress, "say", lambda *_: None, 2),
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_without_the_rule_it_is_found_out(mutant: Mutant) -> None:
+    told = []
+    with mock.patch.object(mutant.target, mutant.method, mutant.broken):
+        for seed in (mutant.seed, *range(BUDGET)):
+            plan = draw(seed, LABOUR, seconds=6.0)
+            found = run(replace(plan, transactors=0, copiers=0, streamers=0, guests=())).violation
+            if found is not None:
+                assert "committed" in str(found)
+                return
+            told.append(seed)
+    raise AssertionError(f"{mutant.name} survives seeds {told}")
