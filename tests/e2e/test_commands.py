@@ -151,7 +151,8 @@ def test_consume_from_places(shared_cluster: Cluster) -> None:
     assert read("--from", "50", "--count", "2") == [50, 51]
     out = run("consume", "p1", "--count", "1", "--format", "%t/%p@%o=%s;").stdout
     assert out == b"p1/0@0=0;"
-    assert read("--from", "500", end) == []
+    assert read("--from", "100", end) == []
+    run("consume", "p1", "--from", "500", end, exit_code=65)
     run("consume", "p1", "--from", "soon", end, exit_code=64)
     run("consume", "nothing-here", end, exit_code=65)
 
@@ -242,7 +243,7 @@ def test_what_is_absent_has_its_code_and_a_hint(shared_cluster: Cluster) -> None
     run = shared_cluster.run
     for action in ("describe", "abort"):
         said = run("transaction", action, "absent", exit_code=65).stderr
-        assert said == b"paceline: kafka/absent: no such transactional id\n"
+        assert said.startswith(b"paceline: kafka/absent: no such transactional id\n")
     run("topic", "create", "hinted", "--partitions", "1")
     run("produce", "hinted", stdin=b"a\n")
     words = ("--group", "elsewhere", "--protocol", "coordinator", "--count", "1")
@@ -250,7 +251,7 @@ def test_what_is_absent_has_its_code_and_a_hint(shared_cluster: Cluster) -> None
     said = run("group", "describe", "elsewhere", exit_code=65).stderr
     assert b"does not exist; there is one with --family coordinator\n" in said
     run("group", "describe", "elsewhere", "--family", "coordinator")
-    assert run("group", "describe", "absent", exit_code=65).stderr.endswith(b"does not exist\n")
+    assert b"does not exist\n" in run("group", "describe", "absent", exit_code=65).stderr
 
 
 def test_a_job_says_at_once_that_a_topic_is_absent(shared_cluster: Cluster, tmp_path: Path) -> None:
@@ -265,10 +266,10 @@ def test_a_job_says_at_once_that_a_topic_is_absent(shared_cluster: Cluster, tmp_
     ):
         words = ("pipeline", job, "--topics", "audited,absent", *words, *at)
         said = shared_cluster.run(*words, exit_code=65).stderr
-        assert said == b"paceline: absent: no such topic\n"
+        assert said.startswith(b"paceline: absent: no such topic\n")
     words = ("pipeline", "audit", "--topics", "audited", "--compare", "copy")
     said = shared_cluster.run(*words, *at, exit_code=65).stderr
-    assert said == b"paceline: copy: no such topic\n"
+    assert said.startswith(b"paceline: copy: no such topic\n")
     submitted = subprocess.run(
         [sys.executable, "deploy/spark/paceline_job.py", *words[1:], *at],
         cwd=Path(__file__).parents[2],
