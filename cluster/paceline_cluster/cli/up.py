@@ -228,8 +228,8 @@ async def _stop_children(directory: Path, children: Children) -> None:
 
 async def _stay(directory: Path, children: Children, printer: Printer) -> None:
     """Watch the nodes until Ctrl-C or SIGTERM, then stop them in order."""
-    printer.say("running; press Ctrl-C to stop the cluster")
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        printer.say("running; press Ctrl-C to stop the cluster")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_watch, directory, children, printer, nursery.cancel_scope)
             async for _number in signals:
