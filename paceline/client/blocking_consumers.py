@@ -45,7 +45,7 @@ class Consumer(Open[trio_consumer.Consumer]):
                 self._next_offset = record.offset + 1
                 return record
             self._batch = None
-            batch = self.next_batch()
+            batch = self._take_next()
             if batch is None:
                 raise StopIteration
             self._begin(batch)
@@ -67,10 +67,20 @@ class Consumer(Open[trio_consumer.Consumer]):
             yield batch
 
     def next_batch(self, timeout_s: float | None = None) -> ConsumedBatch | None:
-        """The next batch; None when every partition has reached its stop.
+        """The next batch, or what iterating has left of one; None when every partition has reached
+        its stop.
 
         Raises TimeoutError after ``timeout_s`` without one; nothing is lost by that.
         """
+        rest = self._rest()
+        return self._take_next(timeout_s) if rest is None else rest
+
+    def _rest(self) -> ConsumedBatch | None:
+        batch, record = self._batch, next(self._records, None)
+        self._batch = None
+        return None if batch is None or record is None else batch.behind(record.offset)
+
+    def _take_next(self, timeout_s: float | None = None) -> ConsumedBatch | None:
 
         async def take() -> ConsumedBatch | None:
             if timeout_s is None:
@@ -177,8 +187,16 @@ class _SharedConsumer(Consumer):
         self._shared.asking.count += 1
         record = super().__next__()
         at = TopicPartition(record.topic, record.partition)
-        self._shared.note(at, record.offset + 1, self._moves)
+        self._shared.give(at, record.offset + 1, self._moves)
         return record
+
+    def _rest(self) -> ConsumedBatch | None:
+        self._drop_moved()
+        rest = super()._rest()
+        if rest is not None:
+            self._shared.asking.count += 1
+            self._shared.give(rest.at, rest.end_offset, self._moves)
+        return rest
 
     async def _take_batch(self) -> ConsumedBatch | None:
         batch = await super()._take_batch()

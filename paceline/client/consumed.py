@@ -57,6 +57,10 @@ class ConsumedBatch:
     def partition(self) -> int:
         return self.at.partition
 
+    def behind(self, offset: int) -> ConsumedBatch:
+        """What lies at ``offset`` and behind it."""
+        return ConsumedBatch(self.at, self.header, self.data, offset, self.end_offset)
+
     def records(self) -> list[Record]:
         """The records asked for. Raises CorruptMessage, UnsupportedCompression."""
         records = decode_records(self.data)

@@ -71,7 +71,7 @@ class Consumer:
         self._records: Iterator[ConsumedRecord] = iter(())
         self._reading: PartitionReader | None = None
         self._reading_version = 0
-        self._reading_end = 0
+        self._reading_batch: ConsumedBatch | None = None
 
     # --- assignment -------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Consumer:
                 if record is not None:
                     reader.position = record.offset + 1
                     return record
-                reader.position = self._reading_end
+                self._end_reading(reader)
             self._reading = None
             batch = await self._next_batch()
             if batch is None:
@@ -156,7 +156,7 @@ class Consumer:
 
     def _begin(self, batch: ConsumedBatch) -> None:
         reader = self._readers[batch.at]
-        self._reading_end = batch.header.next_offset
+        self._reading_batch = batch
         reader.position = batch.first_offset
         try:
             self._records = iter(batch.consumed())
@@ -174,11 +174,35 @@ class Consumer:
         return Batches(self)
 
     async def next_batch(self) -> ConsumedBatch | None:
-        """The next batch of any partition, None when all have reached their stop.
+        """The next batch of any partition, or what iterating has left of one; None when all have
+        reached their stop.
 
         Waits while there is none. Cancelling loses nothing.
         """
-        return await self._next_batch()
+        return await self._rest_or_next()
+
+    async def _rest_or_next(self) -> ConsumedBatch | None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        rest = self._rest()
+        if rest is None:
+            return await self._next_batch()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return rest
+
+    def _rest(self) -> ConsumedBatch | None:
+        """What iterating has left of its batch, which is handed out herewith."""
+        reader, self._reading = self._reading, None
+        if reader is None or reader.version != self._reading_version:
+            return None
+        record = next(self._records, None)
+        batch = self._end_reading(reader)
+        return None if record is None else batch.behind(record.offset)
+
+    def _end_reading(self, reader: PartitionReader) -> ConsumedBatch:
+        batch, self._reading_batch = self._reading_batch, None
+        assert batch is not None, "what is read is of a batch"
+        reader.position = batch.header.next_offset
+        return batch
 
     async def _next_batch(self) -> ConsumedBatch | None:
         while True:

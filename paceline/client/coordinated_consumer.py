@@ -203,7 +203,7 @@ class CoordinatedConsumer(SharedConsumer):
         """The program leaves without an error: commit what it is done with, if commits are not its
         own business. What cannot be committed will be read again."""
         if self.may_be_through():
-            self._progress.hand_back()
+            self._progress.finish()
         else:
             self._progress.drop()
         if not self._commits_itself or self._moving:

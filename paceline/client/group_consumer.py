@@ -374,7 +374,7 @@ class GroupConsumer(SharedConsumer):
         """Give up the partitions and leave, once :meth:`run` has ended. ``finished``: the program
         is done with the record in hand. Cancelling leaves it to the session to end."""
         if finished:
-            self._progress.hand_back()
+            self._progress.finish()
         else:
             self._progress.drop()
         await self.give_up(lost=not self._membership.is_member)

@@ -21,7 +21,8 @@ class Progress:
 
     _done: dict[TopicPartition, int] = field(default_factory=dict)
     _committed: dict[TopicPartition, int] = field(default_factory=dict)
-    _in_hand: tuple[TopicPartition, int] | None = None
+    _in_hand: tuple[TopicPartition, int, int] | None = None
+    """Of which partition, how far the program was given it, and where it ends."""
     _dropped: set[TopicPartition] = field(default_factory=set)
     """Of which something was in hand that will never count: what lies behind does not, either."""
 
@@ -49,15 +50,36 @@ class Progress:
     def hand_out(self, at: TopicPartition, next_offset: int) -> None:
         """A record or batch up to ``next_offset`` is about to be worked on."""
         self._dropped.discard(at)
-        self._in_hand = (at, next_offset)
+        self._in_hand = (at, next_offset, next_offset)
+
+    def give(self, at: TopicPartition, next_offset: int) -> None:
+        """Of what is in hand the program has been given what lies before ``next_offset``, one
+        record after another: those before the last one are done."""
+        if self._in_hand is not None and self._in_hand[0] == at:
+            _, given, end = self._in_hand
+            if given < next_offset:
+                self._is_done(at, given)
+            self._in_hand = (at, next_offset, end)
 
     def hand_back(self) -> None:
         """Whatever was in hand is done."""
         if self._in_hand is not None:
-            at, offset = self._in_hand
-            if at in self._done:
-                self._done[at] = max(offset, self._done[at])
+            at, _, end = self._in_hand
+            self._is_done(at, end)
             self._in_hand = None
+
+    def finish(self) -> None:
+        """The program asks for no more, and is done with what it was given."""
+        if self._in_hand is not None:
+            at, given, end = self._in_hand
+            self._is_done(at, given)
+            self._in_hand = None
+            if given < end:
+                self._dropped.add(at)
+
+    def _is_done(self, at: TopicPartition, offset: int) -> None:
+        if at in self._done:
+            self._done[at] = max(offset, self._done[at])
 
     def pass_over(self, at: TopicPartition, offset: int) -> None:
         """Nothing that is to be read lies before ``offset``, but for what is, or was, in hand."""

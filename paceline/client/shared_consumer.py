@@ -120,9 +120,7 @@ class SharedConsumer(Consumer):
         """The next record; the one before counts as done. Never ends."""
         self._hand_back()
         with self.asking:
-            while self._moving:
-                self._arrival = trio.Event()
-                await self._arrival.wait()
+            await self._settled()
             try:
                 record = await super().__anext__()
             except BaseException:
@@ -134,16 +132,30 @@ class SharedConsumer(Consumer):
         self.note(at, end, self.moves)
         return record
 
+    async def _settled(self) -> None:
+        """Partitions are not being given up: what lies here may be handed out."""
+        while self._moving:
+            self._arrival = trio.Event()
+            await self._arrival.wait()
+
     async def next_batch(self) -> ConsumedBatch | None:
-        """The next batch; the one before, or the last record, counts as done."""
+        """The next batch, or the rest of one; what was handed out before counts as done."""
         self._hand_back()
         with self.asking:
-            batch = await self._next_batch()
+            await self._settled()
+            batch = await self._rest_or_next()
         self._due = trio.current_effective_deadline()
         if batch is not None:
             self._progress.hand_out(batch.at, batch.end_offset)
             self.note(batch.at, batch.end_offset, self.taken_after)
         return batch
+
+    def give(self, at: TopicPartition, end: int, moves: int) -> None:
+        """A program that is not in the loop takes a record of its batch, which ends before offset
+        ``end``: called in its thread."""
+        if moves == self.moves:
+            self._progress.give(at, end)
+        self.note(at, end, moves)
 
     def note(self, at: TopicPartition, end: int, moves: int) -> None:
         """The program is handed what ends before offset ``end``, and was taken after so many

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -261,6 +262,76 @@ async def test_what_a_time_out_in_the_block_cut_short_is_read_again(
                 assert cut.offset == 2
             async with member_of(client, kind) as consumer:
                 assert (await anext(consumer)).offset == 2
+
+
+@pytest.mark.parametrize("kind", ["native", "driven"])
+async def test_a_blocking_member_that_stops_within_a_batch_has_read_no_more(
+    tmp_path: Path, kind: str
+) -> None:
+    """It takes whole batches from the loop; what it was not given of one was committed."""
+
+    def work(address: str, closes: str) -> None:
+        with blocking.connect(address) as client:
+            if kind == "driven":
+                consumer: Any = client.coordinated_consumer(
+                    "orders", "g", auto_offset_reset="smallest"
+                )
+            else:
+                consumer = client.group_consumer("orders", "g")
+            for record in consumer:
+                read.append(record.offset)
+                if len(read) % 3 == 0:
+                    break
+            if closes == "itself":
+                consumer.close()
+
+    read: list[int] = []
+    async with lone_node(tmp_path, FLAGS) as node, connect(node.native) as client:
+        await client.admin.create_topic("orders", partitions=1, replication_factor=1)
+        async with client.producer() as producer:
+            batch = [await producer.submit("orders", b"%d" % each) for each in range(9)]
+            for delivery in batch:
+                await delivery.wait()
+        with trio.fail_after(60):
+            for closes in ("itself", "its client", "itself"):
+                await trio.to_thread.run_sync(work, node.native, closes)
+        assert read == list(range(9))
+
+
+@pytest.mark.parametrize("kind", ["native", "driven", "alone", "blocking"])
+async def test_a_batch_that_is_asked_for_behind_records_is_the_rest_of_theirs(
+    tmp_path: Path, kind: str
+) -> None:
+    """It was the one behind, and a group committed what nobody had been given."""
+    offsets: list[int] = []
+
+    def work(address: str) -> None:
+        with blocking.connect(address) as client, client.group_consumer("orders", "g") as consumer:
+            offsets.append(next(consumer).offset)
+            while offsets[-1] < 11:
+                batch = consumer.next_batch()
+                assert batch is not None
+                offsets.extend(each.offset for each in batch.records())
+
+    async with lone_node(tmp_path, FLAGS) as node, connect(node.native) as client:
+        await client.admin.create_topic("orders", partitions=1, replication_factor=1)
+        async with client.producer() as producer:
+            for _ in range(2):
+                sent = [await producer.submit("orders", b"x") for _ in range(6)]
+                for delivery in sent:
+                    await delivery.wait()
+        with trio.fail_after(60):
+            if kind == "blocking":
+                await trio.to_thread.run_sync(work, node.native)
+            else:
+                opened = client.consumer("orders") if kind == "alone" else member_of(client, kind)
+                async with opened as consumer:
+                    offsets.append((await anext(consumer)).offset)
+                    while offsets[-1] < 11:
+                        batch = await consumer.next_batch()
+                        assert batch is not None
+                        offsets.extend(each.offset for each in batch.records())
+        assert offsets == list(range(12))
 
 
 async def test_a_static_member_comes_back_to_its_partitions(tmp_path: Path) -> None:

@@ -114,3 +114,34 @@ def test_what_the_program_said_itself_is_not_taken_back() -> None:
     assert progress.uncommitted() == {A: 6}
     progress.say({A: 2})
     assert progress.uncommitted() == {A: 6}
+
+
+def test_of_a_batch_that_is_given_record_by_record_only_what_was_given_is_done() -> None:
+    progress = Progress()
+    progress.begin({A: 0})
+    progress.hand_out(A, 9)
+    progress.give(A, 1)
+    assert progress.uncommitted() == {}
+    progress.give(A, 2)
+    assert progress.uncommitted() == {A: 1}
+    progress.finish()
+    progress.pass_over(A, 9)
+    assert progress.uncommitted() == {A: 2}
+
+
+def test_a_batch_behind_which_more_is_asked_for_is_done_to_its_end() -> None:
+    progress = Progress()
+    progress.begin({A: 0})
+    progress.hand_out(A, 9)
+    progress.give(A, 8)  # the last record; nothing is at 8
+    progress.hand_back()
+    assert progress.uncommitted() == {A: 9}
+
+
+def test_whoever_leaves_behind_a_whole_batch_has_read_what_nobody_sees_behind_it() -> None:
+    progress = Progress()
+    progress.begin({A: 0})
+    progress.hand_out(A, 9)
+    progress.finish()
+    progress.pass_over(A, 12)
+    assert progress.uncommitted() == {A: 12}
