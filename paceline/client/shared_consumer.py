@@ -151,8 +151,7 @@ class SharedConsumer(Consumer):
         return batch
 
     def give(self, at: TopicPartition, end: int, moves: int) -> None:
-        """A program that is not in the loop takes a record of its batch, which ends before offset
-        ``end``: called in its thread."""
+        """A program in another thread takes a record of its batch, which ends before ``end``."""
         if moves == self.moves:
             self._progress.give(at, end)
         self.note(at, end, moves)
@@ -427,8 +426,7 @@ class SharedConsumer(Consumer):
         it is raised again. So it is for an offset in ``offsets`` that was reached before the
         partition was given up, though it has come back: nothing is committed then; the program may
         seek there and commit it on purpose. A coordinated consumer raises ConnectionLost without a
-        coordinator. What was reached in a topic that no longer exists counts for nothing, and
-        nor does anything else suffer; it takes 10 s until a topic counts as one.
+        coordinator. What was reached in a topic that no longer exists (for 10 s) counts for nothing.
         """
         if offsets is None:
             self._progress.hand_back()
