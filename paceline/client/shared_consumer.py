@@ -426,7 +426,7 @@ class SharedConsumer(Consumer):
         it is raised again. So it is for an offset in ``offsets`` that was reached before the
         partition was given up, though it has come back: nothing is committed then; the program may
         seek there and commit it on purpose. A coordinated consumer raises ConnectionLost without a
-        coordinator. What was reached in a topic that no longer exists (for 10 s) counts for nothing.
+        coordinator. What was reached in a topic that is gone (for 10 s) counts for nothing.
         """
         if offsets is None:
             self._progress.hand_back()
