@@ -10,6 +10,7 @@ import trio
 from paceline_cluster import create, ports
 from paceline_cluster.cli.options import parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
+from paceline_cluster.cli.report import address_table
 from paceline_cluster.state import ClusterState
 
 MANY = click.IntRange(1, 9)
@@ -78,6 +79,6 @@ def init(
         return await create.create(whole, spec)
 
     made = trio.run(prepare)
-    names = sorted(ports.BASE_PORTS)
-    rows = [(node.id, node.dir, *(node.listeners[name] for name in names)) for node in made.nodes]
-    printer.result(made.to_json(), Table(("node", "directory", *names), rows))
+    directories = Table(("node", "directory"), [(node.id, node.dir) for node in made.nodes])
+    addresses = address_table([node.listeners for node in made.nodes])
+    printer.result(made.to_json(), directories, addresses)

@@ -1,9 +1,9 @@
 """The one printer of all commands.
 
 Data go to stdout, talk to stderr. ``--output json`` prints one JSON document; ``--output table``
-prints tables, drawn by rich on a terminal (which honours NO_COLOR) and as plain aligned columns
-otherwise, so that a pipe never sees control characters. Progress is drawn only when both streams
-are terminals.
+prints tables (``tables.py``), whole on a terminal of any width (which honours NO_COLOR) and as
+plain aligned columns otherwise, so that a pipe never sees control characters. Progress is drawn
+only when both streams are terminals.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import contextlib
 import enum
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 import click
 
+from paceline_cluster.cli.tables import Table, draw, print_plain
 from paceline_cluster.cli.terminal import escaped
+
+__all__ = ["OutputFormat", "Printer", "Table", "Update", "output_option"]
 
 Update = Callable[[int], None]
 """Tells a progress bar how much is done in total."""
@@ -27,29 +29,6 @@ Update = Callable[[int], None]
 class OutputFormat(enum.StrEnum):
     TABLE = "table"
     JSON = "json"
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows under column heads; cells are shown with ``str``, None as ``-``, lists joined."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    title: str = ""
-
-    def cells(self) -> list[list[str]]:
-        """Every row as text."""
-        return [[_cell(value) for value in row] for row in self.rows]
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return ",".join(str(item) for item in value) or "-"
-    return str(value)
 
 
 class Printer:
@@ -90,7 +69,7 @@ class Printer:
 
     def _table(self, table: Table) -> None:
         if self._stdout.isatty():
-            _draw(table, self._stdout)
+            draw(table, self._stdout)
         else:
             print_plain(table, self._stdout)
 
@@ -111,33 +90,6 @@ class Printer:
         with Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
-
-
-def print_plain(table: Table, file: TextIO) -> None:
-    """Aligned columns without any decoration. Control characters are escaped as on a terminal: a
-    name with line ends in it would be a row, and whoever reads the pipe would believe it."""
-    cells = [[escaped(cell, one_line=True) for cell in row] for row in table.cells()]
-    rows = [[column.upper() for column in table.columns], *cells]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(table.columns))]
-    if table.title:
-        print(escaped(table.title, one_line=True), file=file)
-    for row in rows:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print(line.rstrip(), file=file)
-
-
-def _draw(table: Table, file: TextIO) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(title=escaped(table.title) or None, box=box.SIMPLE_HEAD, title_justify="left")
-    for column in table.columns:
-        drawn.add_column(column)
-    for row in table.cells():
-        drawn.add_row(*(Text(escaped(cell, one_line=True)) for cell in row))
-    Console(file=file).print(drawn)
 
 
 def output_option(function: Callable[..., Any]) -> Callable[..., Any]:

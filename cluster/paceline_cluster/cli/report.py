@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paceline_cluster.cli.output import Table
@@ -36,12 +37,11 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
 
 
 def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
-    """The same for people: one table of nodes, one of the cluster."""
+    """The same for people: a table of nodes, one of addresses, one of the cluster."""
     data = status_data(current, seen)
-    listeners = sorted({name for node in data["nodes"] for name in node["listeners"]})
     leading = {view.id: view.status.leading_count for view in seen.nodes if view.status}
     nodes = Table(
-        ("node", "state", "role", "leads", "pid", *listeners),
+        ("node", "state", "role", "leads", "pid"),
         [
             (
                 node["id"],
@@ -49,22 +49,42 @@ def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
                 "controller" if node["id"] == seen.controller else "",
                 leading.get(node["id"]),
                 node["pid"],
-                *(node["listeners"].get(name) for name in listeners),
             )
             for node in data["nodes"]
         ],
     )
+    counts = (
+        *("topics", "partitions", "leaderless_partitions", "under_replicated_partitions"),
+        "healthy",
+    )
     cluster = Table(
         ("cluster", "topics", "partitions", "leaderless", "under-replicated", "healthy"),
-        [
-            (
-                data["cluster_id"],
-                data["topics"],
-                data["partitions"],
-                data["leaderless_partitions"],
-                data["under_replicated_partitions"],
-                data["healthy"],
-            )
-        ],
+        [(data["cluster_id"], *(data[count] for count in counts))],
     )
-    return [nodes, cluster]
+    listeners = [node["listeners"] for node in data["nodes"]]
+    return [nodes, address_table(listeners), cluster]
+
+
+_CLIENTS = {
+    "native": "paceline --bootstrap",
+    "coordinator": "Kafka",
+    "v1": "V1",
+    "cursus": "Cursus",
+    "segment": "segments",
+    "pravega": "Pravega",
+}
+_CONSOLE = "http"
+
+
+def address_table(listeners: Sequence[Mapping[str, str]]) -> Table:
+    """Where clients of each protocol connect, as they take it: the addresses of all nodes, joined
+    by commas; a browser takes one. Nobody connects to what nodes have for each other."""
+    rows: list[tuple[str, str]] = []
+    for name, clients in _CLIENTS.items():
+        found = [node[name] for node in listeners if name in node]
+        if found:
+            rows.append((clients, ",".join(found)))
+    consoles = [f"http://{node[_CONSOLE]}" for node in listeners if _CONSOLE in node]
+    if consoles:
+        rows.append(("console, metrics", " ".join(consoles)))
+    return Table(("clients", "addresses"), rows)
