@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 
-from paceline.client import Client, ConsumedBatch, ConsumedRecord, OutOfRange, Position
+from paceline.client import Client, ConsumedBatch, ConsumedRecord, Consumer, OutOfRange, Position
+from paceline.client.scope import open_scope
 from paceline.types import OffsetSpec, TopicPartition
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
@@ -23,6 +24,7 @@ from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.places import FORMS, parse_place
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.shape import parse_delimiter
+from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.terminal import write_all
 from paceline_cluster.errors import BadInput
 
@@ -115,7 +117,8 @@ def consume(
 ) -> None:
     """Print the records of TOPIC, one value a line.
 
-    Without --exit-at-end or --count it goes on with new records until Ctrl-C. JSON lines hold whole
+    Without --exit-at-end or --count it goes on with new records until Ctrl-C, which is no failure,
+    with --group or without. JSON lines hold whole
     records, and 'produce --json' reads them.
     """
     forms = [is_json or printer.is_json, format_ is not None, key_delimiter is not None]
@@ -170,16 +173,25 @@ async def _read(client: Client, reading: Reading) -> None:
         wanted = [TopicPartition(reading.topic, number) for number in reading.partitions]
     if reading.start.offset is not None:
         await _require_within(client, reading, reading.start.offset)
+    async with (
+        client.consumer(wanted, start=reading.start, stop=reading.stop) as consumer,
+        open_scope() as nursery,
+    ):
+        stop = nursery.cancel_scope.cancel
+        nursery.start_soon(on_signals, stop, stop)
+        await _show(consumer, reading)
+
+
+async def _show(consumer: Consumer, reading: Reading) -> None:
     left = reading.count
     output = sys.stdout.fileno()
-    async with client.consumer(wanted, start=reading.start, stop=reading.stop) as consumer:
-        while (batch := await consumer.next_batch()) is not None:
-            text, count = reading.render(batch, left)
-            write_all(output, text, raw=reading.raw)
-            if left is not None:
-                left -= count
-                if left == 0:
-                    return
+    while (batch := await consumer.next_batch()) is not None:
+        text, count = reading.render(batch, left)
+        write_all(output, text, raw=reading.raw)
+        if left is not None:
+            left -= count
+            if left == 0:
+                return
 
 
 async def _require_within(client: Client, reading: Reading, offset: int) -> None:

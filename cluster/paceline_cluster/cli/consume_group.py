@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-
-import trio
 
 from paceline.client import (
     Client,
@@ -19,8 +16,10 @@ from paceline.client import (
     Position,
     RebalanceListener,
 )
+from paceline.client.scope import open_scope
 from paceline.types import TopicPartition
 from paceline_cluster.cli.output import Printer
+from paceline_cluster.cli.signals import on_signals
 
 AUTO_COMMIT_S = 1.0
 COORDINATOR = "coordinator"
@@ -64,11 +63,11 @@ async def read_group(client: Client, reading: GroupReading, printer: Printer) ->
     member = _driven if reading.protocol == COORDINATOR else _member
     async with (
         member(client, reading, _Teller(printer)) as consumer,
-        trio.open_nursery() as nursery,
+        open_scope() as nursery,
     ):
-        nursery.start_soon(_watch_signals, nursery.cancel_scope)
+        stop = nursery.cancel_scope.cancel
+        nursery.start_soon(on_signals, stop, stop)
         await _show(consumer, reading)
-        nursery.cancel_scope.cancel()
 
 
 def _member(
@@ -115,11 +114,4 @@ async def _show(consumer: Consumer, reading: GroupReading) -> None:
             # The rest of the batch was not printed: it is for whoever comes next.
             last = batch.records()[shown - 1].offset if shown else batch.first_offset - 1
             await consumer.seek(batch.at, Position.at(last + 1))
-            return
-
-
-async def _watch_signals(scope: trio.CancelScope) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
             return

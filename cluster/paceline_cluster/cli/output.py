@@ -74,20 +74,35 @@ class Printer:
             print_plain(table, self._stdout)
 
     @contextlib.contextmanager
-    def progress(self, title: str, total: int | None) -> Iterator[Update]:
+    def progress(
+        self, title: str, total: int | None, *, in_bytes: bool = False
+    ) -> Iterator[Update]:
         """Show how far long work has come; silent unless both streams are terminals.
 
-        ``total`` None means that the end is not known.
+        ``total`` None means that the end is not known. ``in_bytes``, which needs a total, shows the
+        percentage, the rate and the time that is left, too.
         """
         if not (self._stdout.isatty() and self._stderr.isatty()):
             yield lambda _done: None
             return
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        columns: list[progress.ProgressColumn] = [
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=None if in_bytes else 40),
+        ]
+        if in_bytes:
+            columns += [
+                progress.TaskProgressColumn(),
+                progress.DownloadColumn(),
+                progress.TransferSpeedColumn(),
+                progress.TimeRemainingColumn(),
+            ]
+        else:
+            columns.append(progress.MofNCompleteColumn())
         console = Console(file=self._stderr)
-        with Progress(*columns, console=console, transient=True) as bar:
+        with progress.Progress(*columns, console=console, transient=True) as bar:
             task = bar.add_task(title, total=total)
             yield lambda done: bar.update(task, completed=done)
 

@@ -8,7 +8,8 @@ while it is full.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import click
 import trio
 
 from paceline.client import Producer, ProducerSettings
+from paceline.client.scope import open_scope
 from paceline.errors import PacelineError
 from paceline.types import Acks, Compression
 from paceline_cluster.cli.acked import AckedFile
@@ -27,6 +29,7 @@ from paceline_cluster.cli.lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.cli.session import client_of
 from paceline_cluster.cli.shape import Shape, parse_delimiter
+from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.tally import Tally
 from paceline_cluster.errors import BadInput, Exit
 
@@ -144,10 +147,22 @@ def produce(
     job = Job(find(directory, bootstrap), topic, files or (STDIN,), shape, settings)
     with contextlib.ExitStack() as stack:
         file = None if acked_file is None else stack.enter_context(AckedFile(acked_file))
-        update = stack.enter_context(printer.progress(f"produce {topic}", None))
-        tally = Tally(file, update)
-        trio.run(_produce, job, tally)
+        size = _size_of(job.paths)
+        if STDIN in job.paths and sys.stdin.isatty():
+            printer.say("type records, one a line; Ctrl-D ends")  # a bar would run into them
+            tally = Tally(file, lambda _done: None)
+        else:
+            bar = printer.progress(f"produce {topic}", size, in_bytes=size is not None)
+            tally = Tally(file, stack.enter_context(bar), in_bytes=size is not None)
+        trio.run(_produce, job, tally, printer)
     return _report(job, tally, printer)
+
+
+def _size_of(paths: Sequence[Path]) -> int | None:
+    """How many bytes there are to read; None where that is not known before the end."""
+    if not all(path.is_file() for path in paths):
+        return None
+    return sum(path.stat().st_size for path in paths)
 
 
 def _report(job: Job, tally: Tally, printer: Printer) -> int:
@@ -155,6 +170,8 @@ def _report(job: Job, tally: Tally, printer: Printer) -> int:
         printer.result({"topic": job.topic, "acked": tally.acked, "failed": tally.failed})
     else:
         printer.say(f"{tally.acked} records acknowledged")
+    if tally.is_stopped:
+        return _interrupted(tally, printer)
     if tally.error is None:
         return Exit.OK
     printer.say(
@@ -164,12 +181,31 @@ def _report(job: Job, tally: Tally, printer: Printer) -> int:
     return exit_code_for(tally.error)
 
 
-async def _produce(job: Job, tally: Tally) -> None:
+def _interrupted(tally: Tally, printer: Printer) -> int:
+    left = tally.handed - tally.acked
+    told = f"; {left} more were sent and may be stored all the same" if left else ""
+    printer.say(f"paceline: interrupted: {tally.acked} records are stored{told}")
+    return Exit.INTERRUPTED
+
+
+async def _produce(job: Job, tally: Tally, printer: Printer) -> None:
+    def stop() -> None:
+        tally.stop()
+        if tally.open:
+            printer.say(f"waiting for {tally.open} records; Ctrl-C again gives them up")
+
     bad_line: BadLine | None = None
-    async with client_of(job.cluster) as client, client.producer(job.settings) as producer:
+    async with (
+        client_of(job.cluster) as client,
+        client.producer(job.settings) as producer,
+        open_scope() as nursery,
+    ):
+        give_up = nursery.cancel_scope.cancel
+        nursery.start_soon(on_signals, stop, give_up)
         try:
             async with contextlib.aclosing(read_lines(job.paths)) as chunks:
                 while (chunk := await _next(chunks, tally)) is not None:
+                    tally.read_bytes += sum(map(len, chunk.lines)) + len(chunk.lines)
                     await _send(producer, job, chunk, tally)
         except BadLine as error:
             bad_line = error
@@ -181,11 +217,11 @@ async def _produce(job: Job, tally: Tally) -> None:
 
 
 async def _next(chunks: AsyncGenerator[Lines, None], tally: Tally) -> Lines | None:
-    """The next lines; None at the end of the input, or once a record has failed, even while a
-    slow input has nothing to read."""
+    """The next lines; None at the end of the input, or once a record has failed or the person has
+    had enough, even while a slow input has nothing to read."""
     with trio.CancelScope() as scope:
         tally.on_failure = scope.cancel
-        if tally.error is None:
+        if tally.error is None and not tally.is_stopped:
             return await anext(chunks, None)
     return None
 

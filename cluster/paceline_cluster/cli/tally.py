@@ -12,19 +12,35 @@ from paceline_cluster.cli.shape import Keys
 
 
 class Tally:
-    """Counts acknowledgements and failures as they arrive; keeps the acknowledged-file."""
+    """Counts acknowledgements and failures as they arrive; keeps the acknowledged-file.
 
-    def __init__(self, acked_file: AckedFile | None, update: Update) -> None:
+    ``update`` is told how many records are acknowledged or, ``in_bytes``, to how many of the bytes
+    read that comes, by their number.
+    """
+
+    def __init__(
+        self, acked_file: AckedFile | None, update: Update, *, in_bytes: bool = False
+    ) -> None:
+        self.read_bytes = 0
+        self.handed = 0
         self.acked = 0
         self.failed = 0
+        self.is_stopped = False
         self.first_failed_line = 0
         self.error: PacelineError | None = None
         self.on_failure: Callable[[], None] | None = None
         self._file = acked_file
         self._update = update
+        self._in_bytes = in_bytes
+
+    @property
+    def open(self) -> int:
+        """Records of which it is not known yet what becomes of them."""
+        return self.handed - self.acked - self.failed
 
     def follow(self, portion: Portion, first: int, keys: Keys) -> None:
         """Count a portion's records when it is resolved; ``first`` is the line of position 0."""
+        self.handed += len(portion.positions)
 
         def resolved() -> None:
             lines = [first + position for position in portion.positions]
@@ -40,6 +56,7 @@ class Tally:
 
     def follow_one(self, delivery: Delivery, line: int, key: bytes | None) -> None:
         """Count one record when it is resolved."""
+        self.handed += 1
 
         def resolved() -> None:
             try:
@@ -54,6 +71,12 @@ class Tally:
 
         delivery.when_done(resolved)
 
+    def stop(self) -> None:
+        """Take no more lines: the person has had enough."""
+        self.is_stopped = True
+        if self.on_failure is not None:
+            self.on_failure()
+
     def outcome(self) -> str:
         """What the first failure says of its records, in words."""
         if self.error is not None and self.error.outcome is Outcome.UNKNOWN:
@@ -64,7 +87,8 @@ class Tally:
         self, placed: BatchMetadata, lines: Sequence[int], keys: Sequence[bytes | None]
     ) -> None:
         self.acked += len(lines)
-        self._update(self.acked)
+        done = self.read_bytes * self.acked // self.handed if self._in_bytes else self.acked
+        self._update(done)
         if self._file is not None:
             self._file.write(
                 partition=placed.partition,

@@ -79,3 +79,16 @@ def test_progress_on_a_terminal_is_drawn_on_stderr(monkeypatch: pytest.MonkeyPat
         update(10)
     assert out.getvalue() == ""
     assert "copy" in err.getvalue()
+
+
+def test_progress_of_a_file_tells_how_long_it_takes_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    out, err = Terminal(), Terminal()
+    printer = Printer(OutputFormat.TABLE, stdout=out, stderr=err)
+    with printer.progress("produce t", 2000, in_bytes=True) as update:
+        update(1000)
+    shown = err.getvalue()
+    assert "50%" in shown
+    assert "1.0/2.0 kB" in shown
+    assert "0:00" in shown or "-:--:--" in shown

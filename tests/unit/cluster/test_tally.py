@@ -65,3 +65,18 @@ async def test_first_failure_is_kept_with_its_line_and_outcome(autojump_clock: o
     assert told == [True]
     tally.error = RequestTimedOut("late")
     assert tally.outcome() == "they may be stored all the same"
+
+
+async def test_progress_is_of_the_bytes_that_are_acknowledged(autojump_clock: object) -> None:
+    done: list[int] = []
+    async with cluster_and_client() as (cluster, client):
+        cluster.create("orders", 1)
+        tally = Tally(None, done.append, in_bytes=True)
+        tally.read_bytes = 1000
+        async with client.producer() as producer:
+            for _ in range(2):
+                [portion] = await producer.submit_many("orders", [b"a", b"b"])
+                tally.follow(portion, 1, None)
+            await producer.flush()
+    assert done[-1] == 1000
+    assert done == sorted(done)

@@ -1,0 +1,77 @@
+"""Ctrl-C: what was stored is told, and an end without an end is no failure."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from paceline_cluster.errors import Exit
+from paceline_cluster.testing import BlockingPaceline
+
+pytestmark = pytest.mark.paceline(nodes=1)
+HANG_S = 120
+
+
+def started(*words: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "paceline_cluster.cli.main", *words]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+
+
+def test_produce_tells_how_much_is_stored(paceline: BlockingPaceline, tmp_path: Path) -> None:
+    """It said 'interrupted', and nobody knew where to go on."""
+    paceline.create_topic("orders", partitions=1)
+    [address] = paceline.addresses("native")
+    acked = tmp_path / "acked"
+    with started(
+        "produce", "orders", "--bootstrap", address, "--acked-file", str(acked)
+    ) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write(b"a\nb\nc\n")
+        paceline.wait_for_high_watermark("orders", offset=3)
+        while acked.read_bytes().count(b"\n") < 3:
+            time.sleep(0.02)  # the acknowledgement is on its way
+        producer.send_signal(signal.SIGINT)
+        _, said = producer.communicate(timeout=HANG_S)
+    assert producer.returncode == Exit.INTERRUPTED
+    assert said.splitlines()[-1] == b"paceline: interrupted: 3 records are stored"
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "g")])
+def test_consume_ends_alike_with_and_without_a_group(
+    paceline: BlockingPaceline, group: tuple[str, ...]
+) -> None:
+    paceline.create_topic("orders", partitions=1)
+    with paceline.connect() as client, client.producer() as producer:
+        producer.send("orders", b"a")
+    [address] = paceline.addresses("native")
+    with started("consume", "orders", *group, "--bootstrap", address) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stdout.read(2) == b"a\n"
+        consumer.send_signal(signal.SIGINT)
+        _, said = consumer.communicate(timeout=HANG_S)
+    assert consumer.returncode == Exit.OK, said
+    assert b"interrupted" not in said
+
+
+@pytest.mark.parametrize("group", [(), ("--group", "g")])
+def test_a_reader_that_has_seen_enough_is_no_failure(
+    paceline: BlockingPaceline, group: tuple[str, ...]
+) -> None:
+    """As in 'paceline consume orders | head'."""
+    paceline.create_topic("orders", partitions=1)
+    with paceline.connect() as client, client.producer() as producer:
+        producer.send("orders", b"a")
+        [address] = paceline.addresses("native")
+        with started("consume", "orders", *group, "--bootstrap", address) as consumer:
+            assert consumer.stdout is not None
+            assert consumer.stdout.read(2) == b"a\n"
+            consumer.stdout.close()
+            producer.send("orders", b"b")
+            _, said = consumer.communicate(timeout=HANG_S)
+    assert (consumer.returncode, b"rror" in said) == (Exit.OK, False), said
