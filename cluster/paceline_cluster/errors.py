@@ -44,6 +44,12 @@ class NoSuchCluster(ClusterError):
     exit_code = Exit.DATA
 
 
+class NoSuchSegment(ClusterError):
+    """The cluster has no segment of that name."""
+
+    exit_code = Exit.DATA
+
+
 class NoSuchNode(ClusterError):
     """The cluster has no node of that number."""
 

@@ -22,7 +22,9 @@ from paceline_cluster.cli.terminal import escaped
 from paceline_cluster.errors import ClusterError, Exit
 
 _HINTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "'paceline topic list' shows which topics there are",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
+        "'paceline topic list' and 'paceline topic describe NAME' show what there is"
+    ),
     ErrorCode.GROUP_ID_NOT_FOUND: "'paceline group list' shows which groups there are",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "'paceline transaction list' shows which there are",
 }

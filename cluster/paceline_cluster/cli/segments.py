@@ -20,7 +20,6 @@ from paceline.client import (
     SegmentWriter,
     SegmentWriterSettings,
 )
-from paceline.errors import UnknownTopicOrPartition
 from paceline.wire.segment.messages import HEADER_BYTES
 from paceline_cluster.cli.envelope import BadLine, to_json_value
 from paceline_cluster.cli.find import Address, client_options, find
@@ -28,7 +27,7 @@ from paceline_cluster.cli.lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.terminal import write_all
-from paceline_cluster.errors import BadInput
+from paceline_cluster.errors import BadInput, NoSuchSegment
 
 T = TypeVar("T")
 Place = tuple[Path | None, tuple[Address, ...]]
@@ -47,6 +46,12 @@ def _with_segments(place: Place, work: Callable[[Segments], Awaitable[T]]) -> T:
             return await work(segments)
 
     return with_client(find(*place), run)
+
+
+def _missing(name: str) -> NoSuchSegment:
+    return NoSuchSegment(
+        f"there is no segment {name!r}", hint=f"'paceline segment create {name}' makes one"
+    )
 
 
 def _done(name: str, what: str, printer: Printer) -> None:
@@ -119,7 +124,7 @@ def info(
     """Show where a segment begins and ends, and whether it is sealed."""
     found = _with_segments((directory, bootstrap), lambda segments: segments.info(name))
     if found is None:
-        raise UnknownTopicOrPartition(f"there is no segment {name!r}")
+        raise _missing(name)
     data: dict[str, Any] = {
         "name": found.name,
         "start": found.start,
@@ -252,7 +257,7 @@ def read(
         if start is None:
             found = await segments.info(name)
             if found is None:
-                raise UnknownTopicOrPartition(f"there is no segment {name!r}")
+                raise _missing(name)
             start = found.start
         await _print(segments.reader(name, start), shape, follow=follow)
 

@@ -98,6 +98,8 @@ def dump(path: Path, records: bool, printer: Printer) -> int:
     for segment in segments:
         output.begin(segment)
         stopped = trio.run(_dump, segment.resolve(), output)
+        if stopped is not None and not output.has_read and parse_name(segment.name) is None:
+            raise BadInput(f"{segment} is no segment file: {stopped}")
         if stopped is not None:
             output.sound = False
             printer.say(f"{segment}: {stopped}")
@@ -136,6 +138,7 @@ class Dump:
 
     def __init__(self, printer: Printer, records: bool) -> None:
         self.sound = True
+        self.has_read = False
         self._printer = printer
         self._records = records
         self._segment = Path()
@@ -149,6 +152,7 @@ class Dump:
 
     def batch(self, batch: DumpedBatch) -> None:
         """One batch; called for each in order."""
+        self.has_read = True
         self.sound &= batch.checksum_holds
         header = batch.header
         if self._printer.is_json:

@@ -8,6 +8,7 @@ field's own (Kafka's) where it has the key; defaults: storage/DESIGN 7.1.
 
 from __future__ import annotations
 
+import difflib
 import enum
 import re
 from collections.abc import Mapping
@@ -254,10 +255,17 @@ def problems(configs: Mapping[str, str]) -> list[str]:
     found = []
     for name, value in sorted(configs.items()):
         key = KEYS.get(name)
-        problem = f"{name}: unknown topic configuration" if key is None else key.check(value)
+        problem = unknown(name) if key is None else key.check(value)
         if problem is not None:
             found.append(problem)
     return found
+
+
+def unknown(name: str) -> str:
+    """One sentence about a key that there is not, with the one that may be meant."""
+    close = difflib.get_close_matches(name, KEYS, n=1)
+    suggestion = f", did you mean {close[0]}?" if close else ""
+    return f"{name}: unknown topic configuration{suggestion}"
 
 
 def validate(configs: Mapping[str, str], *, replication_factor: int) -> None:

@@ -289,7 +289,7 @@ def alter_topic(request: AlterTopic, context: Context) -> Outcome:
     configs = dict(topic.configs)
     for key, value in sorted(request.configs.items()):
         if key not in topic_config.KEYS:
-            raise InvalidConfig(f"{key}: unknown topic configuration")
+            raise InvalidConfig(topic_config.unknown(key))
         if value is None:
             configs.pop(key, None)
         else:

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from paceline_cluster import create, ports, state
+from paceline_cluster.cli import main as cli
 from paceline_cluster.cli.storage import segments_in
-from paceline_cluster.errors import BadInput, BadSetting, Refused
+from paceline_cluster.errors import BadInput, BadSetting, Exit, Refused
 from paceline_node.storage import layout
 from paceline_node.storage.disk import RealDisk
 
@@ -211,3 +212,16 @@ async def test_a_directory_above_is_told_where_segment_files_lie(tmp_path: Path)
     segment = node / "topics" / "orders-3.22222222" / f"{17:020d}.log"
     segment.touch()
     assert segments_in(segment.parent) == [segment]
+
+
+def test_a_file_of_something_else_is_no_segment_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes.log"
+    file.write_text("2026-01-01 something else altogether, longer than any header of a batch is\n")
+    assert cli.main(["log", "dump", str(file)]) == Exit.DATA
+    assert f"paceline: {file} is no segment file: byte 0: magic" in capsys.readouterr().err
+    segment = tmp_path / f"{0:020d}.log"
+    segment.write_bytes(file.read_bytes())
+    assert cli.main(["log", "dump", str(segment)]) == Exit.DATA
+    assert f"{segment}: byte 0: magic" in capsys.readouterr().err

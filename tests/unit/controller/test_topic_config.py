@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.errors import InvalidConfig
+from paceline_node.controller import topic_config
 from paceline_node.controller.topic_config import (
     KEYS,
     CleanupPolicy,
@@ -119,3 +120,10 @@ def test_min_isr_against_the_factor() -> None:
     ):
         validate({"min.insync.replicas": "4"}, replication_factor=3)
     assert min_insync_replicas({}) == 1
+
+
+def test_a_key_that_there_is_not_is_told_with_the_one_that_may_be_meant() -> None:
+    assert topic_config.problems({"retention.mss": "1"}) == [
+        "retention.mss: unknown topic configuration, did you mean retention.ms?"
+    ]
+    assert topic_config.problems({"foo.bar": "1"}) == ["foo.bar: unknown topic configuration"]
