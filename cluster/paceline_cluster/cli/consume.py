@@ -18,9 +18,9 @@ from paceline.client.scope import open_scope
 from paceline.types import OffsetSpec, TopicPartition
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
-from paceline_cluster.cli.envelope import BadLine, compile_format, dump
+from paceline_cluster.cli.envelope import BadLine, compile_format, to_data
 from paceline_cluster.cli.find import Address, client_options, find
-from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.cli.output import OutputFormat, Printer, output_option
 from paceline_cluster.cli.places import FORMS, parse_place
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.shape import parse_delimiter
@@ -121,9 +121,13 @@ def consume(
     with --group or without. JSON lines hold whole
     records, and 'produce --json' reads them.
     """
-    forms = [is_json or printer.is_json, format_ is not None, key_delimiter is not None]
+    if is_json:
+        printer = Printer(OutputFormat.JSON)
+    forms = [printer.is_data, format_ is not None, key_delimiter is not None]
     if sum(forms) > 1:
-        raise click.UsageError("--output json, --format and --key-delimiter exclude each other")
+        raise click.UsageError(
+            "--output json or yaml, --format and --key-delimiter exclude each other"
+        )
     if group is None and (protocol is not None or session_timeout is not None):
         raise click.UsageError("--protocol and --session-timeout need --group")
     reading = Reading(
@@ -132,7 +136,7 @@ def consume(
         start=start,
         stop=Position.LATEST if exit_at_end else None,
         count=count,
-        render=_choose(is_json or printer.is_json, format_, key_delimiter),
+        render=_choose(printer, format_, key_delimiter),
         raw=raw,
     )
     if count == 0:
@@ -212,9 +216,9 @@ async def _require_within(client: Client, reading: Reading, offset: int) -> None
         )
 
 
-def _choose(is_json: bool, format_: str | None, key_delimiter: str | None) -> Render:
-    if is_json:
-        return _each_consumed(lambda record: dump(record).encode() + b"\n")
+def _choose(printer: Printer, format_: str | None, key_delimiter: str | None) -> Render:
+    if printer.is_data:
+        return _each_consumed(lambda record: printer.item_text(to_data(record)).encode() + b"\n")
     if format_ is not None:
         try:
             return _each_consumed(compile_format(format_))

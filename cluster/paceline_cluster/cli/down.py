@@ -28,7 +28,7 @@ def down(
     found = find(directory, bootstrap).require_dir("down")
     current = trio.run(_down, found, timeout)
     printer.say(f"the cluster in {found} is stopped")
-    if printer.is_json:
+    if printer.is_data:
         printer.result(current.to_json())
 
 
@@ -57,5 +57,5 @@ def purge(
     shutil.rmtree(found)
     profiles.forget(found)
     printer.say(f"removed {found}")
-    if printer.is_json:
+    if printer.is_data:
         printer.result({"removed": str(found)})

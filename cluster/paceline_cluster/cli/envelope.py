@@ -71,20 +71,22 @@ def from_json_value(value: Any, name: str) -> bytes | None:
     raise BadLine(f'{name} must be a string, null or {{"base64": "..."}}')
 
 
+def to_data(record: ConsumedRecord) -> dict[str, Any]:
+    """One record as JSON can hold it."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": to_json_value(record.key),
+        "value": to_json_value(record.value),
+        "headers": [[_name(name), to_json_value(value)] for name, value in record.headers],
+    }
+
+
 def dump(record: ConsumedRecord) -> str:
     """One record as one JSON line, without the line end."""
-    return json.dumps(
-        {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp_ms,
-            "key": to_json_value(record.key),
-            "value": to_json_value(record.value),
-            "headers": [[_name(name), to_json_value(value)] for name, value in record.headers],
-        },
-        ensure_ascii=False,
-    )
+    return json.dumps(to_data(record), ensure_ascii=False)
 
 
 def _name(name: str) -> Any:

@@ -1,23 +1,25 @@
 """How a command that fails says so: one sentence for a person, a document for a program.
 
-With ``--output json`` the last line of stderr is ``{"error": {"code", "message", "hint"}}``. The
+With ``--output json`` the last line of stderr is ``{"error": {"code", "message", "hint"}}``, with
+``yaml`` the last document. The
 ``code`` is the broker's own name of the error where it is a broker's, otherwise the kind of trouble
 here; the ``hint``, null where there is none, says what to do next.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import click
 
 from paceline.errors import ErrorCode, PacelineError
 from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.output import OutputFormat, Printer
 from paceline_cluster.cli.terminal import escaped
 from paceline_cluster.errors import ClusterError, Exit
 
@@ -47,10 +49,11 @@ class Failure:
         lines = [self.usage] if self.usage else []
         return "\n".join([*lines, f"paceline: {self.message}", *([self.hint] if self.hint else [])])
 
-    def document(self) -> str:
-        """For a program, in one line."""
-        told = {"code": self.code, "message": self.message, "hint": self.hint or None}
-        return json.dumps({"error": told}, ensure_ascii=False)
+    def to_json(self) -> dict[str, Any]:
+        """For a program."""
+        return {
+            "error": {"code": self.code, "message": self.message, "hint": self.hint or None},
+        }
 
 
 INTERRUPTED = Failure("INTERRUPTED", "interrupted", Exit.INTERRUPTED)
@@ -82,23 +85,25 @@ def usage_failure(error: click.ClickException) -> Failure:
 
 def report(failure: Failure, arguments: Sequence[str]) -> Exit:
     """Print it as the command line wants results, and return the exit code."""
-    if wants_document(arguments):
-        text = failure.document()
-    else:
+    format_ = asked_format(arguments)
+    if format_ is OutputFormat.TABLE:
         text = escaped(failure.text()) if sys.stderr.isatty() else failure.text()
+    else:
+        text = Printer(format_).item_text(failure.to_json())
     print(text, file=sys.stderr)  # noqa: T201 - the process edge
     return failure.exit_code
 
 
-def wants_document(arguments: Sequence[str]) -> bool:
-    """Whether a program reads what is printed. Asked of the words themselves, because those that
-    are wrong were never parsed."""
+def asked_format(arguments: Sequence[str]) -> OutputFormat:
+    """How the command line wants results. Asked of the words themselves, because those that are
+    wrong were never parsed."""
     words = list(arguments)
     if "--" in words:
         words = words[: words.index("--")]
     asked = [word.removeprefix("--output=") for word in words if word.startswith("--output=")]
     asked += [after for word, after in pairwise(words) if word == "--output"]
-    return "json" in asked
+    known = {format_.value: format_ for format_ in OutputFormat}
+    return next((known[word] for word in asked if word in known), OutputFormat.TABLE)
 
 
 def _said(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import deque
 from pathlib import Path
@@ -12,6 +11,7 @@ import trio
 
 from paceline_cluster import state
 from paceline_cluster.cli.find import Address, cluster_options, find
+from paceline_cluster.cli.log_lines import parsed
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.state import NodeEntry
 
@@ -93,9 +93,7 @@ async def _follow(tails: list[tuple[NodeEntry, LogTail]], printer: Printer) -> N
 
 def _print(entry: NodeEntry, lines: list[str], printer: Printer) -> None:
     for line in lines:
-        text = (
-            json.dumps({"node": entry.id, "line": line}, ensure_ascii=False)
-            if printer.is_json
-            else f"node-{entry.id} | {line}"
-        )
-        printer.line(text)
+        if printer.is_data:
+            printer.item({"node": entry.id, **parsed(line)})
+        else:
+            printer.line(f"node-{entry.id} | {line}")

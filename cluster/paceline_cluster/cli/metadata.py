@@ -61,7 +61,7 @@ def force_quorum(
         if execute:
             check_lost(forced, lost)
     except (PacelineError, ClusterError):
-        if not printer.is_json:
+        if not printer.is_data:
             printer.result({}, *tables)
         raise
     moved = trio.run(forced_quorum.force, found, forced) if execute else None

@@ -1,6 +1,7 @@
 """The one printer of all commands.
 
-Data go to stdout, talk to stderr. ``--output json`` prints one JSON document; ``--output table``
+Data go to stdout, talk to stderr. ``--output json`` and ``yaml`` print one document, or one for
+each item of a stream (JSON: a line); ``--output table``
 prints tables (``tables.py``), whole on a terminal of any width (which honours NO_COLOR) and as
 plain aligned columns otherwise, so that a pipe never sees control characters. Progress is drawn
 only when both streams are terminals.
@@ -19,6 +20,7 @@ import click
 
 from paceline_cluster.cli.tables import Table, draw, print_plain
 from paceline_cluster.cli.terminal import escaped
+from paceline_cluster.cli.yaml_text import to_yaml
 
 __all__ = ["OutputFormat", "Printer", "Table", "Update", "output_option"]
 
@@ -29,6 +31,7 @@ Update = Callable[[int], None]
 class OutputFormat(enum.StrEnum):
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
 
 
 class Printer:
@@ -46,13 +49,17 @@ class Printer:
         self._stderr = stderr if stderr is not None else sys.stderr
 
     @property
-    def is_json(self) -> bool:
-        return self.format is OutputFormat.JSON
+    def is_data(self) -> bool:
+        """Whether a program reads the result, not a person."""
+        return self.format is not OutputFormat.TABLE
 
     def result(self, data: Any, *tables: Table) -> None:
-        """Print a command's result: ``data`` as JSON, or the tables."""
-        if self.is_json:
+        """Print a command's result: ``data`` as a document, or the tables."""
+        if self.format is OutputFormat.JSON:
             self.line(json.dumps(data, indent=2, ensure_ascii=False))
+            return
+        if self.format is OutputFormat.YAML:
+            self.line(to_yaml(data).removesuffix("\n"))
             return
         for position, table in enumerate(tables):
             if position:
@@ -62,6 +69,16 @@ class Printer:
     def say(self, sentence: str) -> None:
         """Tell the person something that is not data."""
         print(escaped(sentence) if self._stderr.isatty() else sentence, file=self._stderr)
+
+    def item(self, data: Any) -> None:
+        """Print the next of many results: a JSON line, or a YAML document."""
+        self.line(self.item_text(data))
+
+    def item_text(self, data: Any) -> str:
+        """What :meth:`item` prints, without the line end."""
+        if self.format is OutputFormat.YAML:
+            return "---\n" + to_yaml(data).removesuffix("\n")
+        return json.dumps(data, ensure_ascii=False)
 
     def line(self, text: str) -> None:
         """Print a line of data that is no table."""

@@ -166,7 +166,7 @@ def _size_of(paths: Sequence[Path]) -> int | None:
 
 
 def _report(job: Job, tally: Tally, printer: Printer) -> int:
-    if printer.is_json:
+    if printer.is_data:
         printer.result({"topic": job.topic, "acked": tally.acked, "failed": tally.failed})
     else:
         printer.say(f"{tally.acked} records acknowledged")

@@ -24,8 +24,11 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
             for view in seen.nodes
         ]
     states = {view.id: view.state for view in seen.nodes}
+    leading = {view.id: view.status.leading_count for view in seen.nodes if view.status}
     for node in data["nodes"]:
         node["state"] = states[node["id"]]
+        node["role"] = "controller" if node["id"] == seen.controller else None
+        node["leads"] = leading.get(node["id"])
     data["controller"] = seen.controller
     data["topics"] = None if newest is None else newest.topic_count
     data["partitions"] = None if newest is None else newest.partition_count
@@ -39,19 +42,10 @@ def status_data(current: ClusterState | None, seen: Survey) -> dict[str, Any]:
 def status_tables(current: ClusterState | None, seen: Survey) -> list[Table]:
     """The same for people: a table of nodes, one of addresses, one of the cluster."""
     data = status_data(current, seen)
-    leading = {view.id: view.status.leading_count for view in seen.nodes if view.status}
+    columns = ("state", "role", "leads", "pid")
     nodes = Table(
-        ("node", "state", "role", "leads", "pid"),
-        [
-            (
-                node["id"],
-                node["state"],
-                "controller" if node["id"] == seen.controller else "",
-                leading.get(node["id"]),
-                node["pid"],
-            )
-            for node in data["nodes"]
-        ],
+        ("node", *columns),
+        [(node["id"], *(node[column] for column in columns)) for node in data["nodes"]],
     )
     counts = (
         *("topics", "partitions", "leaderless_partitions", "under_replicated_partitions"),

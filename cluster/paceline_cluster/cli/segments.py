@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -55,7 +54,7 @@ def _missing(name: str) -> NoSuchSegment:
 
 
 def _done(name: str, what: str, printer: Printer) -> None:
-    if printer.is_json:
+    if printer.is_data:
         printer.result({"name": name, what: True})
     else:
         printer.say(f"{name} {what}")
@@ -177,7 +176,7 @@ def append(
         return appender.level
 
     level = _with_segments((directory, bootstrap), work)
-    if printer.is_json:
+    if printer.is_data:
         data = {"name": name, "writer": str(identity), "appended": feed.appended, "level": level}
         printer.result(data)
     else:
@@ -248,9 +247,9 @@ def read(
 
     With --output json one JSON line an Event: the position at which it begins, and its value.
     """
-    if raw and printer.is_json:
+    if raw and printer.is_data:
         raise click.UsageError("--raw and --output json exclude each other")
-    shape = _raw if raw else _json_lines if printer.is_json else _lines
+    shape = _raw if raw else _items(printer) if printer.is_data else _lines
 
     async def work(segments: Segments) -> None:
         start = position
@@ -280,11 +279,14 @@ async def _lines(reader: SegmentReader) -> bytes:
     return b"".join([event + b"\n" for event in await reader.events()])
 
 
-async def _json_lines(reader: SegmentReader) -> bytes:
-    lines = []
-    position = reader.event_position
-    for event in await reader.events():
-        line = {"position": position, "value": to_json_value(event)}
-        lines.append(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-        position += HEADER_BYTES + len(event)
-    return b"".join(lines)
+def _items(printer: Printer) -> Shape:
+    async def items(reader: SegmentReader) -> bytes:
+        lines = []
+        position = reader.event_position
+        for event in await reader.events():
+            line = printer.item_text({"position": position, "value": to_json_value(event)})
+            lines.append(line.encode() + b"\n")
+            position += HEADER_BYTES + len(event)
+        return b"".join(lines)
+
+    return items

@@ -146,7 +146,7 @@ class Dump:
     def begin(self, segment: Path) -> None:
         """A new segment file."""
         self._segment = segment
-        if not self._printer.is_json:
+        if not self._printer.is_data:
             click.echo(segment)
             click.echo(_row(_COLUMNS))
 
@@ -155,8 +155,8 @@ class Dump:
         self.has_read = True
         self.sound &= batch.checksum_holds
         header = batch.header
-        if self._printer.is_json:
-            self._printer.line(json.dumps(self._data(batch), ensure_ascii=False))
+        if self._printer.is_data:
+            self._printer.item(self._data(batch))
             return
         crc = "ok" if batch.checksum_holds else "BAD"
         cells = (batch.position, header.base_offset, header.last_offset, header.record_count)
