@@ -49,6 +49,14 @@ def process_state(entry: NodeEntry) -> ProcessState:
     return processes.state_of(entry.pid, entry.pid_started)
 
 
+def is_running(directory: Path) -> bool:
+    """Whether the directory holds a cluster of which a node runs. Raises BadState."""
+    if not state.exists(directory):
+        return False
+    nodes = state.load(directory).nodes
+    return any(process_state(entry) is not ProcessState.STOPPED for entry in nodes)
+
+
 def start_nodes(directory: Path, node_ids: Iterable[int], children: Children) -> ClusterState:
     """Start those of the nodes that do not run; each pid is written down at once."""
     current = state.load(directory)

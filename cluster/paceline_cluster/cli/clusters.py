@@ -1,16 +1,19 @@
-"""``cluster``: prepares directories of a cluster whose nodes something else starts."""
+"""``cluster``: which clusters there are here; the directories of one whose nodes others start."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 import trio
 
-from paceline_cluster import create, ports
+from paceline_cluster import create, launch, ports, profiles, state
+from paceline_cluster.cli.complete import complete_clusters
 from paceline_cluster.cli.options import parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.report import address_table
+from paceline_cluster.processes import ProcessState
 from paceline_cluster.state import ClusterState
 
 MANY = click.IntRange(1, 9)
@@ -19,7 +22,57 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - of a machine that serves others; --bind n
 
 @click.group()
 def cluster() -> None:
-    """Prepare the directories of a new cluster."""
+    """List, choose and forget clusters on this machine; prepare a new one's directories."""
+
+
+@cluster.command("list")
+@output_option
+def list_(printer: Printer) -> None:
+    """List the clusters that were up on this machine, the last used first. Commands find the
+    selected one by themselves."""
+    profile = profiles.selected()
+    rows = [_row(each, None if profile is None else profile.dir) for each in profiles.known()]
+    columns = ("name", "selected", "state", "running", "nodes", "dir")
+    table = Table(columns, [[row[column] for column in columns] for row in rows])
+    printer.result({"clusters": rows}, table)
+
+
+def _row(directory: Path, selected: Path | None) -> dict[str, Any]:
+    nodes = state.load(directory).nodes if state.exists(directory) else ()
+    running = [each for each in nodes if launch.process_state(each) is not ProcessState.STOPPED]
+    return {
+        "name": directory.name,
+        "selected": directory == selected,
+        "state": "running" if running else "stopped" if nodes else "gone",
+        "running": len(running),
+        "nodes": len(nodes),
+        "dir": str(directory),
+    }
+
+
+@cluster.command()
+@click.argument("name", shell_complete=complete_clusters)
+@output_option
+def use(name: str, printer: Printer) -> None:
+    """Have commands find the cluster NAME, which is one of 'cluster list' or a directory."""
+    directory = profiles.named(name) if not state.exists(Path(name)) else Path(name).resolve()
+    state.load(directory)
+    profiles.select(directory)
+    _told(_row(directory, directory), printer)
+
+
+@cluster.command()
+@click.argument("name", shell_complete=complete_clusters)
+@output_option
+def forget(name: str, printer: Printer) -> None:
+    """List the cluster NAME no more. Its nodes and files stay; 'paceline purge' removes those."""
+    directory = profiles.named(name)
+    profiles.forget(directory)
+    _told({"name": directory.name, "forgotten": True, "dir": str(directory)}, printer)
+
+
+def _told(data: dict[str, Any], printer: Printer) -> None:
+    printer.result(data, Table(tuple(data), [tuple(data.values())]))
 
 
 @cluster.command()

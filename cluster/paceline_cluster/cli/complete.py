@@ -8,6 +8,7 @@ from click.shell_completion import CompletionItem
 
 from paceline.errors import PacelineError
 from paceline.wire.native.data import MetadataReply
+from paceline_cluster import profiles
 from paceline_cluster.cli.find import find
 from paceline_cluster.errors import ClusterError
 from paceline_cluster.nodecalls import ask_metadata
@@ -22,6 +23,17 @@ def complete_topics(
     reply = _metadata(ctx)
     names = [] if reply is None else [topic.name for topic in reply.topics]
     return _items(sorted(names), incomplete)
+
+
+def complete_clusters(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of the clusters that are known on this machine."""
+    try:
+        names = [each.name for each in profiles.known()]
+    except ClusterError:
+        names = []
+    return _items(names, incomplete)
 
 
 def complete_targets(

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import trio
 
-from paceline_cluster import profiles, state
+from paceline_cluster import launch, profiles, state
 from paceline_cluster.cli.find import Address, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, output_option
@@ -55,7 +55,22 @@ def purge(
         click.confirm(f"Remove {found} with all records?", abort=True, err=True)
     trio.run(_down, found, STOP_TIMEOUT_S)
     shutil.rmtree(found)
-    profiles.forget(found)
+    instead = _forget(found)
     printer.say(f"removed {found}")
+    if instead is not None:
+        printer.say(f"commands find the cluster in {instead} now, which runs")
     if printer.is_data:
         printer.result({"removed": str(found)})
+
+
+def _forget(directory: Path) -> Path | None:
+    """Forget a purged cluster; if it was the selected one, the last used of those that run is
+    selected and returned."""
+    selected = profiles.selected()
+    if selected is None or selected.dir != directory:
+        profiles.forget(directory)
+        return None
+    running = (each for each in profiles.known() if each != directory and launch.is_running(each))
+    instead = next(running, None)
+    profiles.forget(directory, instead=instead)
+    return instead

@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "segment": ("segments:segment", "Create, append to, read and end segments."),
     "role": ("roles:role", "Move leadership of a partition."),
     "node": ("nodes:node", "Format, run, kill, stop, restart, suspend, resume, remove a node."),
-    "cluster": ("clusters:cluster", "Prepare the directories of a new cluster."),
+    "cluster": ("clusters:cluster", "List, choose and forget clusters here; prepare a new one."),
     "quorum": ("quorum:quorum", "Show the metadata quorum; add and remove voters."),
     "metadata": ("metadata:metadata", "Go on when most voters' disks are lost, offline."),
     "limits": ("limits:limits", "Show of what there may be how many, and what becomes of more."),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -128,10 +129,21 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await _stop_children(options.directory, children)
             raise
-    profiles.select(options.directory)
+    _select(options.directory, printer)
     from paceline_cluster.cli.report import status_data, status_tables
 
     printer.result(status_data(current, seen), *status_tables(current, seen))
+
+
+def _select(directory: Path, printer: Printer) -> None:
+    """Have commands find the cluster; say so where they found another one before."""
+    before = profiles.selected()
+    profiles.select(directory)
+    if before is not None and before.dir != directory and state.exists(before.dir):
+        printer.say(
+            f"commands find the cluster in {directory} now; 'paceline cluster use "
+            f"{shlex.quote(str(before.dir))}' goes back to the other"
+        )
 
 
 @contextlib.asynccontextmanager
