@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -14,12 +16,15 @@ from paceline_cluster.survey import Survey, survey
 
 _CONFIGURATION_EXIT = 78
 _CONNECT_S = 1.0
+PATIENCE_S = 10.0
+"""How long replicas may make no progress on their way into sync."""
 
 
 async def wait_until_ready(
-    current: ClusterState, children: Children, *, timeout_s: float
+    current: ClusterState, children: Children, *, timeout_s: float, in_sync: bool = False
 ) -> Survey:
-    """Wait until every node answers and the quorum and all partitions have leaders.
+    """Wait until every node answers and the quorum and all partitions have leaders; ``in_sync``:
+    and then, as long as that comes nearer, until all replicas are in sync (:func:`wait_in_sync`).
 
     Raises NodeEnded or NodeMisconfigured with the end of the node's log when a process ends, and
     TooLate naming what was still missing.
@@ -30,11 +35,29 @@ async def wait_until_ready(
         _require_running(current, children)
         seen = await survey(current)
         if seen.is_ready():
-            return seen
+            return await wait_in_sync(partial(survey, current), seen) if in_sync else seen
         if trio.current_time() > deadline:
             missing = "; ".join(seen.reasons())
             raise TooLate(f"the cluster is not ready after {timeout_s:.0f} s: {missing}")
         await trio.sleep(POLL_S)
+
+
+async def wait_in_sync(look: Callable[[], Awaitable[Survey]], seen: Survey) -> Survey:
+    """Survey again until no partition lacks replicas in sync, or for :data:`PATIENCE_S` none has
+    got them: replicas that were down fetch what they missed, and one that cannot keeps nobody
+    waiting. Returns the last survey."""
+    least, since = _lacking(seen), trio.current_time()
+    while least and trio.current_time() - since < PATIENCE_S:
+        await trio.sleep(POLL_S)
+        seen = await look()
+        if _lacking(seen) < least:
+            least, since = _lacking(seen), trio.current_time()
+    return seen
+
+
+def _lacking(seen: Survey) -> int:
+    newest = seen.newest()
+    return 0 if newest is None else newest.under_replicated_count
 
 
 async def _until_all_listen(current: ClusterState, children: Children, deadline: float) -> None:

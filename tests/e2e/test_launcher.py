@@ -78,3 +78,21 @@ def test_recorded_pid_of_another_process_is_left_alone(stray: Cluster) -> None:
     stray.run("node", "kill", "0", exit_code=69)
     stray.run("down")
     stray.run("up", "--detach", "--dir", str(stray.dir))
+
+
+def test_all_that_were_killed_are_started_at_once_and_up_ends_in_sync(stray: Cluster) -> None:
+    """Nodes that need each other to serve must not be waited for one by one."""
+    words = ("--any-port", "--nodes", "3", "--dir", str(stray.dir))
+    stray.run("up", "--detach", *words)
+    stray.run("topic", "create", "orders", "--partitions", "2")
+    for node in ("0", "1", "2"):
+        stray.run("node", "kill", node)
+    started = stray.json("node", "restart", "--stopped")["nodes"]
+    assert [(each["node"], each["state"]) for each in started] == [
+        (node, "running") for node in range(3)
+    ]
+    assert stray.json("node", "restart", "--stopped") == {"nodes": []}
+    for node in ("0", "1", "2"):
+        stray.run("node", "kill", node)
+    status = stray.json("up", "--detach", *words)
+    assert (status["under_replicated_partitions"], status["healthy"]) == (0, True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from uuid import UUID
@@ -34,7 +34,9 @@ START_TIMEOUT_S = 30.0
 POLL_S = 0.02
 
 
-def _parse_target(_ctx: click.Context, _param: click.Parameter, value: str) -> Target:
+def _parse_target(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Target | None:
+    if value is None:
+        return None
     try:
         return parse_target(value)
     except ValueError as error:
@@ -82,12 +84,15 @@ async def _stop(directory: Path, entry: NodeEntry) -> None:
     await launch.stop_node(directory, entry, timeout_s=STOP_TIMEOUT_S)
 
 
-async def _restart(directory: Path, entry: NodeEntry) -> None:
-    if launch.process_state(entry) is not ProcessState.STOPPED:
-        await launch.stop_node(directory, entry, timeout_s=STOP_TIMEOUT_S)
+async def _restart(directory: Path, entries: Sequence[NodeEntry]) -> None:
+    """All are started before any is waited for: they may need each other to serve."""
+    for entry in entries:
+        if launch.process_state(entry) is not ProcessState.STOPPED:
+            await launch.stop_node(directory, entry, timeout_s=STOP_TIMEOUT_S)
     children = Children()
-    current = launch.start_nodes(directory, [entry.id], children)
-    await _wait_running(current.node(entry.id), children)
+    current = launch.start_nodes(directory, [entry.id for entry in entries], children)
+    for entry in entries:
+        await _wait_running(current.node(entry.id), children)
 
 
 async def _wait_running(entry: NodeEntry, children: Children) -> None:
@@ -133,9 +138,48 @@ async def _wait_state(entry: NodeEntry, wanted: ProcessState) -> None:
 
 _act("kill", _kill, "End a node at once (SIGKILL), as a crash would.")
 _act("stop", _stop, "Stop a node in order: it hands its leaderships over first (SIGTERM).")
-_act("restart", _restart, "Stop a node if it runs, start it, and wait until it serves.")
 _act("suspend", _suspend, "Freeze a node (SIGSTOP), as a stalled machine would.")
 _act("resume", _resume, "Let a frozen node go on (SIGCONT).")
+
+
+@node.command()
+@click.argument("target", required=False, callback=_parse_target, shell_complete=complete_targets)
+@click.option("--stopped", is_flag=True, help="In place of TARGET: every node that does not run.")
+@cluster_options
+@output_option
+def restart(
+    target: Target | None,
+    stopped: bool,
+    directory: Path | None,
+    bootstrap: tuple[Address, ...],
+    printer: Printer,
+) -> None:
+    """Stop a node if it runs, start it, and wait until it serves."""
+    if (target is None) != stopped:
+        raise click.UsageError("give a TARGET, or --stopped for every node that does not run")
+    ref = find(directory, bootstrap)
+    local = ref.require_dir("node restart")
+
+    async def run() -> list[int]:
+        if target is None:
+            numbers = [
+                entry.id
+                for entry in state.load(local).nodes
+                if launch.process_state(entry) is ProcessState.STOPPED
+            ]
+        else:
+            numbers = [await resolve(ref, target)]
+        await _restart(local, [state.load(local).node(number) for number in numbers])
+        return numbers
+
+    done = trio.run(run)
+    columns = ("node", "action", "state", "pid")
+    entries = [state.load(local).node(number) for number in done]
+    rows = [(each.id, "restart", str(launch.process_state(each)), each.pid) for each in entries]
+    if not rows:
+        printer.say("every node runs")
+    data = [dict(zip(columns, row, strict=True)) for row in rows]
+    printer.result({"nodes": data} if stopped else data[0], Table(columns, rows))
 
 
 @node.command()

@@ -124,7 +124,9 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
             current = launch.start_nodes(options.directory, node_ids, children)
             from paceline_cluster.readiness import wait_until_ready
 
-            seen = await wait_until_ready(current, children, timeout_s=options.timeout_s)
+            seen = await wait_until_ready(
+                current, children, timeout_s=options.timeout_s, in_sync=True
+            )
         except BaseException:  # Ctrl-C as well
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await _stop_children(options.directory, children)

@@ -5,10 +5,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import trio
 
 from paceline.types import NodeId
 from paceline.wire.native.data import BrokerInfo, RangeStanding, StatusReply
 from paceline_cluster.processes import ProcessState
+from paceline_cluster.readiness import PATIENCE_S, wait_in_sync
 from paceline_cluster.survey import NodeView, Survey
 
 ALL_WELL = StatusReply(
@@ -132,3 +134,31 @@ def test_state_of_the_process_comes_first(process: ProcessState) -> None:
     view = NodeView(0, "h:0", process, None)
     assert view.state == str(process)
     assert view.problems() == [f"node 0 is {process}"]
+
+
+async def test_replicas_that_come_nearer_to_sync_are_waited_for(autojump_clock: object) -> None:
+    """'up' of a cluster that had been killed ended with UNDER-REPLICATED 17."""
+    lacking = [17, 17, 5, 5, 0]
+    began = trio.current_time()
+
+    async def look() -> Survey:
+        await trio.sleep(4)
+        return _survey(replace(ALL_WELL, image_offset=11, under_replicated_count=lacking.pop(0)))
+
+    seen = await wait_in_sync(look, _survey(replace(ALL_WELL, under_replicated_count=17)))
+    assert seen.is_healthy()
+    assert trio.current_time() - began == pytest.approx(20, abs=1)
+    assert await wait_in_sync(look, seen) is seen
+
+
+async def test_a_replica_that_cannot_come_into_sync_keeps_nobody_waiting(
+    autojump_clock: object,
+) -> None:
+    damaged = _survey(replace(ALL_WELL, image_offset=11, under_replicated_count=3))
+
+    async def look() -> Survey:
+        return damaged
+
+    began = trio.current_time()
+    assert await wait_in_sync(look, damaged) is damaged
+    assert trio.current_time() - began == pytest.approx(PATIENCE_S, abs=0.1)
