@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from paceline.client import Client
-from paceline.errors import UnknownTopicOrPartition, error_for
+from paceline.errors import PacelineError, UnknownTopicOrPartition, error_for
 from paceline.types import TopicPartition, is_internal_topic
 from paceline.wire.native.data import PartitionDescription, TopicDescription, TopicInfo
 from paceline_cluster.cli.complete import complete_topics
@@ -16,6 +18,7 @@ from paceline_cluster.cli.confirming import confirm
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
+from paceline_cluster.cli.topic_names import expanded, is_pattern
 
 CLUSTER_DEFAULT = -1
 
@@ -42,13 +45,18 @@ _config_option = click.option(
 )
 
 
+_names_argument = click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics
+)
+
+
 @click.group()
 def topic() -> None:
     """Create, list, describe, alter and delete topics."""
 
 
 @topic.command()
-@click.argument("name")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @client_options
 @click.option("--partitions", type=click.IntRange(1))
 @click.option("--replication-factor", type=click.IntRange(1))
@@ -56,7 +64,7 @@ def topic() -> None:
 @click.option("--if-not-exists", is_flag=True, help="The same topic being there is success.")
 @output_option
 def create(
-    name: str,
+    names: tuple[str, ...],
     directory: Path | None,
     bootstrap: tuple[Address, ...],
     partitions: int | None,
@@ -65,9 +73,9 @@ def create(
     if_not_exists: bool,
     printer: Printer,
 ) -> None:
-    """Create a topic; what is not said is the cluster's default."""
+    """Create topics, all alike; what is not said is the cluster's default."""
 
-    async def work(client: Client) -> dict[str, Any]:
+    async def make(client: Client, name: str) -> dict[str, Any]:
         created = await client.admin.create_topic(
             name,
             partitions=partitions or CLUSTER_DEFAULT,
@@ -83,7 +91,10 @@ def create(
             "existed": created.existed,
         }
 
-    _show(with_client(find(directory, bootstrap), work), printer)
+    async def work(client: Client) -> list[dict[str, Any]]:
+        return await _each(names, partial(make, client), "created", printer)
+
+    _show_each(with_client(find(directory, bootstrap), work), printer)
 
 
 @topic.command("list")
@@ -121,18 +132,27 @@ def _summary(info: TopicInfo) -> dict[str, Any]:
 
 
 @topic.command()
-@click.argument("name", shell_complete=complete_topics)
+@_names_argument
 @client_options
 @output_option
 def describe(
-    name: str, directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
+    names: tuple[str, ...], directory: Path | None, bootstrap: tuple[Address, ...], printer: Printer
 ) -> None:
-    """Show each partition's leader, replicas and offsets."""
+    """Show each partition's leader, replicas and offsets. NAME may be a pattern such as 'orders-*',
+    which all matching topics are."""
 
-    async def work(client: Client) -> TopicDescription:
-        return await client.admin.describe_topic(name)
+    async def work(client: Client) -> list[TopicDescription]:
+        wanted = await expanded(client, names)
+        return [await client.admin.describe_topic(name) for name in wanted]
 
-    found = with_client(find(directory, bootstrap), work)
+    described = [_described(found) for found in with_client(find(directory, bootstrap), work)]
+    data = [each for each, _ in described]
+    is_one = len(names) == 1 and not is_pattern(names[0])
+    tables = [table for _, tables in described for table in tables]
+    printer.result(data[0] if is_one else {"topics": data}, *tables)
+
+
+def _described(found: TopicDescription) -> tuple[dict[str, Any], list[Table]]:
     partitions = [_partition(each) for each in found.partitions]
     configs = found.configs or {}
     data = {
@@ -150,7 +170,7 @@ def describe(
     tables = [Table(columns, rows, title=f"{found.name} ({found.topic_id})")]
     if configs:
         tables.append(Table(("config", "value"), sorted(configs.items())))
-    printer.result(data, *tables)
+    return data, tables
 
 
 def _partition(found: PartitionDescription) -> dict[str, Any]:
@@ -276,28 +296,64 @@ def trim(
 
 
 @topic.command()
-@click.argument("name", shell_complete=complete_topics)
+@_names_argument
 @client_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 def delete(
-    name: str,
+    names: tuple[str, ...],
     directory: Path | None,
     bootstrap: tuple[Address, ...],
     yes: bool,
     printer: Printer,
 ) -> None:
-    """Delete a topic with all its records."""
+    """Delete topics with all their records. NAME may be a pattern such as 'orders-*'; which topics
+    that means is asked before, and told with --yes."""
+    ref = find(directory, bootstrap)
+    wanted = with_client(ref, lambda client: expanded(client, names))
     confirm(
-        f"Delete {name} with all its records?", "delete removes all records of the topic", yes=yes
+        f"Delete {', '.join(wanted)} with all records?",
+        f"delete removes all records of {', '.join(wanted)}",
+        yes=yes,
     )
 
-    async def work(client: Client) -> dict[str, Any]:
+    async def remove(client: Client, name: str) -> dict[str, Any]:
         await client.admin.delete_topic(name)
         return {"name": name, "deleted": True}
 
-    _show(with_client(find(directory, bootstrap), work), printer)
+    async def work(client: Client) -> list[dict[str, Any]]:
+        return await _each(wanted, partial(remove, client), "deleted", printer)
+
+    is_one = len(names) == 1 and not is_pattern(names[0])
+    _show_each(with_client(ref, work), printer, is_one=is_one)
+
+
+async def _each(
+    names: Sequence[str],
+    work: Callable[[str], Awaitable[dict[str, Any]]],
+    done: str,
+    printer: Printer,
+) -> list[dict[str, Any]]:
+    """What ``work`` makes of each topic in order. Where one fails, those before it are named."""
+    made: list[dict[str, Any]] = []
+    try:
+        for name in names:
+            made.append(await work(name))
+    except PacelineError:
+        if made:
+            printer.say(f"{done} before it: {', '.join(each['name'] for each in made)}")
+        raise
+    return made
 
 
 def _show(data: dict[str, Any], printer: Printer) -> None:
-    printer.result(data, Table(tuple(data), [tuple(data.values())]))
+    _show_each([data], printer)
+
+
+def _show_each(
+    found: Sequence[dict[str, Any]], printer: Printer, *, is_one: bool | None = None
+) -> None:
+    """A row for each; as data the one that was named, or a list of several."""
+    table = Table(tuple(found[0]), [tuple(each.values()) for each in found])
+    alone = len(found) == 1 if is_one is None else is_one
+    printer.result(found[0] if alone else {"topics": list(found)}, table)

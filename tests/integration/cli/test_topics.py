@@ -1,0 +1,53 @@
+"""Several topics at once, by name and by pattern."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from paceline_cluster.cli import main as cli
+from paceline_cluster.errors import Exit
+from paceline_cluster.testing import BlockingPaceline
+
+pytestmark = pytest.mark.paceline(nodes=1)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+
+
+def test_topics_are_made_described_and_deleted_together(
+    paceline: BlockingPaceline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [address] = paceline.addresses("native")
+
+    def run(*words: str, code: Exit = Exit.OK) -> str:
+        assert cli.main(["topic", *words, "--bootstrap", address]) == code
+        said = capsys.readouterr()
+        return said.out if code is Exit.OK else said.err
+
+    def data(*words: str) -> Any:
+        return json.loads(run(*words, "--output", "json"))
+
+    made = data("create", "orders-1", "orders-2", "bills", "--partitions", "1")
+    assert [each["name"] for each in made["topics"]] == ["orders-1", "orders-2", "bills"]
+    assert data("create", "alone", "--partitions", "1")["name"] == "alone"
+    assert data("describe", "bills")["name"] == "bills"
+    found = data("describe", "bills", "orders-*", "bills")
+    assert [each["name"] for each in found["topics"]] == ["bills", "orders-1", "orders-2"]
+    assert [each["name"] for each in data("describe", "b*")["topics"]] == ["bills"]
+    assert "__groups" not in run("describe", "*")
+    assert "__groups" in run("describe", "__*")
+    assert "nothing-*: no topic has such a name" in run("describe", "nothing-*", code=Exit.DATA)
+    half = run("create", "new", "bills", "newer", "--partitions", "1", code=Exit.DATA)
+    assert "created before it: new\n" in half
+    refused = run("delete", "orders-*", code=Exit.USAGE)
+    assert "removes all records of orders-1, orders-2; confirm" in refused
+    deleted = data("delete", "orders-*", "new", "--yes")
+    assert [each["name"] for each in deleted["topics"]] == ["orders-1", "orders-2", "new"]
+    assert [each["name"] for each in data("list")["topics"]] == ["alone", "bills"]
+    assert data("delete", "alone", "--yes") == {"name": "alone", "deleted": True}
