@@ -19,6 +19,7 @@ from paceline.types import OffsetSpec, TopicPartition
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.consume_group import PROTOCOLS, GroupReading, Show, read_group
 from paceline_cluster.cli.envelope import BadLine, compile_format, to_data
+from paceline_cluster.cli.filters import Filter, wanted
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.output import OutputFormat, Printer, output_option
 from paceline_cluster.cli.places import FORMS, parse_place
@@ -26,6 +27,7 @@ from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.shape import parse_delimiter
 from paceline_cluster.cli.signals import on_signals
 from paceline_cluster.cli.terminal import write_all
+from paceline_cluster.cli.topic_names import expanded, is_pattern
 from paceline_cluster.errors import BadInput
 
 Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
@@ -36,7 +38,7 @@ Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
 class Reading:
     """One call of ``consume``."""
 
-    topic: str
+    topics: tuple[str, ...]
     partitions: tuple[int, ...]
     start: Position
     stop: Position | None
@@ -49,7 +51,9 @@ SESSION_TIMEOUT_S = 10.0
 _GROUP_STARTS = {Position.EARLIEST: OutOfRange.EARLIEST, Position.LATEST: OutOfRange.LATEST}
 
 
-def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position:
+def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Position | None:
+    if value is None:
+        return None
     try:
         return parse_place(value)
     except ValueError as error:
@@ -57,11 +61,18 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position
 
 
 @click.command()
-@click.argument("topic", shell_complete=complete_topics)
+@click.argument(
+    "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics
+)
 @client_options
 @click.option(
     "--from", "start", default="start", show_default=True, callback=_place, help=f"{FORMS}."
 )
+@click.option(
+    "--until", "stop", callback=_place, help="Stop before this place, which may be any of --from."
+)
+@click.option("--key", metavar="TEXT", help="Only records with this key.")
+@click.option("--grep", metavar="REGEX", help="Only records in whose value this is found.")
 @click.option(
     "--group",
     metavar="NAME",
@@ -99,10 +110,13 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str) -> Position
 @click.option("--raw", is_flag=True, help="Show control characters to a terminal unescaped.")
 @output_option
 def consume(
-    topic: str,
+    topics: tuple[str, ...],
     directory: Path | None,
     bootstrap: tuple[Address, ...],
     start: Position,
+    stop: Position | None,
+    key: str | None,
+    grep: str | None,
     group: str | None,
     protocol: str | None,
     session_timeout: float | None,
@@ -115,11 +129,11 @@ def consume(
     raw: bool,
     printer: Printer,
 ) -> None:
-    """Print the records of TOPIC, one value a line.
+    """Print the records of TOPICs, one value a line. TOPIC may be a pattern such as 'orders-*'.
 
-    Without --exit-at-end or --count it goes on with new records until Ctrl-C, which is no failure,
-    with --group or without. JSON lines hold whole
-    records, and 'produce --json' reads them.
+    Without --exit-at-end, --until or --count it goes on with new records until Ctrl-C, which is no
+    failure, with --group or without. JSON lines hold whole records, and 'produce --json' reads
+    them.
     """
     if is_json:
         printer = Printer(OutputFormat.JSON)
@@ -130,13 +144,17 @@ def consume(
         )
     if group is None and (protocol is not None or session_timeout is not None):
         raise click.UsageError("--protocol and --session-timeout need --group")
+    if exit_at_end and stop is not None:
+        raise click.UsageError("--exit-at-end and --until exclude each other")
+    if partitions and (len(topics) > 1 or is_pattern(topics[0])):
+        raise click.UsageError("--partition is of one topic")
     reading = Reading(
-        topic=topic,
+        topics=topics,
         partitions=partitions,
         start=start,
-        stop=Position.LATEST if exit_at_end else None,
+        stop=Position.LATEST if exit_at_end else stop,
         count=count,
-        render=_choose(printer, format_, key_delimiter),
+        render=_choose(printer, format_, key_delimiter, wanted(key, grep)),
         raw=raw,
     )
     if count == 0:
@@ -144,12 +162,13 @@ def consume(
     if group is None:
         with_client(find(directory, bootstrap), lambda client: _read(client, reading))
         return
-    if partitions or exit_at_end or start not in _GROUP_STARTS:
+    if partitions or reading.stop or key or grep or start not in _GROUP_STARTS:
         raise click.UsageError(
-            "--group excludes --partition, --exit-at-end and other --from than start and end"
+            "--group excludes --partition, --exit-at-end, --until, --key, --grep and other --from "
+            "than start and end"
         )
     shared = GroupReading(
-        topic,
+        topics,
         group,
         _GROUP_STARTS[start],
         session_timeout or SESSION_TIMEOUT_S,
@@ -172,13 +191,15 @@ def _shown_by(render: Render, *, raw: bool) -> Show:
 
 
 async def _read(client: Client, reading: Reading) -> None:
-    wanted: str | Sequence[TopicPartition] = reading.topic
+    topics = await expanded(client, reading.topics)
+    sources: list[str | TopicPartition] = list(topics)
     if reading.partitions:
-        wanted = [TopicPartition(reading.topic, number) for number in reading.partitions]
+        sources = [TopicPartition(topics[0], number) for number in reading.partitions]
     if reading.start.offset is not None:
-        await _require_within(client, reading, reading.start.offset)
+        for topic in topics:
+            await _require_within(client, topic, reading.partitions, reading.start.offset)
     async with (
-        client.consumer(wanted, start=reading.start, stop=reading.stop) as consumer,
+        client.consumer(sources, start=reading.start, stop=reading.stop) as consumer,
         open_scope() as nursery,
     ):
         stop = nursery.cancel_scope.cancel
@@ -198,13 +219,15 @@ async def _show(consumer: Consumer, reading: Reading) -> None:
                 return
 
 
-async def _require_within(client: Client, reading: Reading, offset: int) -> None:
+async def _require_within(
+    client: Client, topic: str, partitions: Sequence[int], offset: int
+) -> None:
     """Raises BadInput where a partition ends before the offset: nothing would be read of it, which
     looks as if there were nothing."""
-    there = [each.partition for each in (await client.admin.topic(reading.topic)).partitions]
-    numbers = set(there).intersection(reading.partitions or there)
+    there = [each.partition for each in (await client.admin.topic(topic)).partitions]
+    numbers = set(there).intersection(partitions or there)
     ends = await client.admin.find_offsets(
-        {TopicPartition(reading.topic, number): OffsetSpec.LATEST for number in numbers}
+        {TopicPartition(topic, number): OffsetSpec.LATEST for number in numbers}
     )
     beyond = [
         f"{at} ({found.offset})" for at, found in sorted(ends.items()) if found.offset < offset
@@ -216,17 +239,20 @@ async def _require_within(client: Client, reading: Reading, offset: int) -> None
         )
 
 
-def _choose(printer: Printer, format_: str | None, key_delimiter: str | None) -> Render:
+def _choose(
+    printer: Printer, format_: str | None, key_delimiter: str | None, only: Filter | None
+) -> Render:
     if printer.is_data:
-        return _each_consumed(lambda record: printer.item_text(to_data(record)).encode() + b"\n")
+        return _each_consumed(lambda each: printer.item_text(to_data(each)).encode() + b"\n", only)
     if format_ is not None:
         try:
-            return _each_consumed(compile_format(format_))
+            return _each_consumed(compile_format(format_), only)
         except BadLine as error:
             raise click.UsageError(str(error)) from None
-    if key_delimiter is not None:
-        return _keyed_lines(parse_delimiter(key_delimiter))
-    return _value_lines
+    delimiter = None if key_delimiter is None else parse_delimiter(key_delimiter)
+    if only is not None:
+        return _each_consumed(lambda each: _line(each, delimiter), only)
+    return _value_lines if delimiter is None else _keyed_lines(delimiter)
 
 
 def _value_lines(batch: ConsumedBatch, most: int | None) -> tuple[bytes, int]:
@@ -251,9 +277,14 @@ def _lines(items: Iterable[bytes]) -> bytes:
     return b"".join([item + b"\n" for item in items])
 
 
-def _each_consumed(form: Callable[[ConsumedRecord], bytes]) -> Render:
+def _line(record: ConsumedRecord, delimiter: bytes | None) -> bytes:
+    key = b"" if record.key is None or delimiter is None else record.key + delimiter
+    return key + (record.value or b"") + b"\n"
+
+
+def _each_consumed(form: Callable[[ConsumedRecord], bytes], only: Filter | None) -> Render:
     def render(batch: ConsumedBatch, most: int | None) -> tuple[bytes, int]:
-        records = batch.consumed()[:most]
+        records = [each for each in batch.consumed() if only is None or only(each)][:most]
         return b"".join([form(record) for record in records]), len(records)
 
     return render

@@ -20,6 +20,7 @@ from paceline.client.scope import open_scope
 from paceline.types import TopicPartition
 from paceline_cluster.cli.output import Printer
 from paceline_cluster.cli.signals import on_signals
+from paceline_cluster.cli.topic_names import expanded
 
 AUTO_COMMIT_S = 1.0
 COORDINATOR = "coordinator"
@@ -34,7 +35,7 @@ Show = Callable[[ConsumedBatch, int | None], int]
 class GroupReading:
     """One call of ``consume --group``."""
 
-    topic: str
+    topics: Sequence[str]
     group: str
     out_of_range: OutOfRange
     session_timeout_s: float
@@ -61,8 +62,9 @@ async def read_group(client: Client, reading: GroupReading, printer: Printer) ->
     """Print records until the count is reached, or SIGINT or SIGTERM comes; then commit what was
     printed and leave the group."""
     member = _driven if reading.protocol == COORDINATOR else _member
+    topics = await expanded(client, reading.topics)
     async with (
-        member(client, reading, _Teller(printer)) as consumer,
+        member(client, reading, topics, _Teller(printer)) as consumer,
         open_scope() as nursery,
     ):
         stop = nursery.cancel_scope.cancel
@@ -71,10 +73,10 @@ async def read_group(client: Client, reading: GroupReading, printer: Printer) ->
 
 
 def _member(
-    client: Client, reading: GroupReading, listener: RebalanceListener
+    client: Client, reading: GroupReading, topics: Sequence[str], listener: RebalanceListener
 ) -> AbstractAsyncContextManager[Consumer]:
     return client.consumer(
-        reading.topic,
+        topics,
         group=reading.group,
         membership=GroupSettings(
             session_timeout_s=reading.session_timeout_s,
@@ -87,12 +89,12 @@ def _member(
 
 
 def _driven(
-    client: Client, reading: GroupReading, listener: RebalanceListener
+    client: Client, reading: GroupReading, topics: Sequence[str], listener: RebalanceListener
 ) -> AbstractAsyncContextManager[Consumer]:
     """The session's time is the consumer's fence: an interval and its retries."""
     interval_ms = int(reading.session_timeout_s * 1000 / (RETRIES + 1))
     return client.coordinated_consumer(
-        reading.topic,
+        topics,
         group=reading.group,
         driven=DrivenSettings(
             heartbeat_interval_ms=interval_ms,

@@ -51,3 +51,38 @@ def test_topics_are_made_described_and_deleted_together(
     assert [each["name"] for each in deleted["topics"]] == ["orders-1", "orders-2", "new"]
     assert [each["name"] for each in data("list")["topics"]] == ["alone", "bills"]
     assert data("delete", "alone", "--yes") == {"name": "alone", "deleted": True}
+
+
+def test_consume_reads_several_topics_between_places_and_only_what_is_asked_for(
+    paceline: BlockingPaceline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    [address] = paceline.addresses("native")
+    for topic in ("orders-1", "orders-2", "bills"):
+        paceline.create_topic(topic, partitions=1)
+    with paceline.connect() as client, client.producer() as producer:
+        for number in range(5):
+            producer.send("orders-1", b"one %d" % number, key=b"k%d" % (number % 2))
+        producer.send("orders-2", b"two\n0", key=b"k0")
+        producer.send("bills", b"bill")
+
+    def read(*words: str, code: Exit = Exit.OK) -> list[str]:
+        assert cli.main(["consume", *words, "--bootstrap", address]) == code
+        said = capfd.readouterr()
+        return sorted((said.out if code is Exit.OK else said.err).splitlines())
+
+    end = "--exit-at-end"
+    assert read("orders-*", end, "--format", "%t %o\\n") == [
+        *(f"orders-1 {offset}" for offset in range(5)),
+        "orders-2 0",
+    ]
+    assert read("orders-2", "bills", end) == ["0", "bill", "two"]
+    assert read("orders-1", "--from", "1", "--until", "3") == ["one 1", "one 2"]
+    assert read("orders-1", "--until", "-4") == ["one 0"]
+    assert read("orders-1", end, "--grep", "[34]$") == ["one 3", "one 4"]
+    assert read("orders-1", end, "--key", "k0", "--count", "2") == ["one 0", "one 2"]
+    keyed = read("orders-*", end, "--key", "k0", "--grep", "^two", "--key-delimiter", "=")
+    assert keyed == ["0", "k0=two"]
+    said = " ".join(read("bills", "--grep", "(", code=Exit.USAGE))
+    assert "--grep: '(' is no regular expression" in said
+    refused = read("nothing-*", end, code=Exit.DATA)
+    assert "paceline: nothing-*: no topic has such a name" in refused
