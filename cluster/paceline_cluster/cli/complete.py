@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import click
 import trio
 from click.shell_completion import CompletionItem
 
 from paceline.errors import PacelineError
+from paceline.types import is_internal_topic
 from paceline.wire.native.data import MetadataReply
 from paceline_cluster import profiles
 from paceline_cluster.cli.find import find
 from paceline_cluster.errors import ClusterError
 from paceline_cluster.nodecalls import ask_metadata
 
+T = TypeVar("T")
 LIMIT_S = 1.0
 
 
 def complete_topics(
     ctx: click.Context, _param: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Names of topics that begin with what was typed."""
+    """Names of topics that begin with what was typed; the cluster's own ones only if that begins
+    as they do."""
     reply = _metadata(ctx)
     names = [] if reply is None else [topic.name for topic in reply.topics]
-    return _items(sorted(names), incomplete)
+    asked = is_internal_topic(incomplete)
+    return _items(sorted(n for n in names if asked or not is_internal_topic(n)), incomplete)
+
+
+def complete_groups(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Names of groups, of the family that the line so far names if it does."""
+    family = ctx.params.get("family")
+    found = _asked(ctx, lambda addresses: _groups(addresses, family)) or []
+    return _items(sorted(set(found)), incomplete)
 
 
 def complete_clusters(
@@ -58,12 +74,29 @@ def _items(names: list[str], incomplete: str) -> list[CompletionItem]:
 
 def _metadata(ctx: click.Context) -> MetadataReply | None:
     """What the cluster that the line so far means knows; None when it does not say in time."""
+    return _asked(ctx, _first_answer)
+
+
+def _asked(ctx: click.Context, ask: Callable[[tuple[str, ...]], Awaitable[T | None]]) -> T | None:
+    """None also at Ctrl-C: whatever is said would stand in the middle of the line."""
     try:
         ref = find(ctx.params.get("directory"), ctx.params.get("bootstrap") or ())
-        addresses = ref.bootstrap()
-    except ClusterError:
+        return trio.run(ask, ref.bootstrap())
+    except (ClusterError, KeyboardInterrupt):
         return None
-    return trio.run(_first_answer, addresses)
+
+
+async def _groups(addresses: tuple[str, ...], family: str | None) -> list[str] | None:
+    from paceline.client import connect  # the rest of completion does without
+
+    with trio.move_on_after(LIMIT_S):
+        try:
+            async with connect(addresses) as client:
+                listed = await client.admin.groups.list(families=[family] if family else ())
+                return [each.group for each in listed]
+        except PacelineError:
+            return None
+    return None
 
 
 async def _first_answer(addresses: tuple[str, ...]) -> MetadataReply | None:

@@ -12,6 +12,7 @@ import click
 from paceline.client import Client, Position
 from paceline.errors import GroupNotFound
 from paceline.types import TopicPartition, is_valid_topic_name
+from paceline_cluster.cli.complete import complete_groups
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import GroupName, family_options
 from paceline_cluster.cli.group_plan import (
@@ -35,7 +36,7 @@ def offsets() -> None:
 
 
 @offsets.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_groups)
 @client_options
 @family_options
 @output_option
@@ -67,7 +68,7 @@ class Target:
 
 
 @offsets.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_groups)
 @client_options
 @family_options
 @click.option(

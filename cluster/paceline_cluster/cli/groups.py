@@ -16,6 +16,7 @@ from paceline.client import Client, Position
 from paceline.errors import GroupNotFound, UnknownTopicOrPartition
 from paceline.types import TopicPartition
 from paceline.wire.native.groups import CommittedOffset, GroupDescription, GroupMember
+from paceline_cluster.cli.complete import complete_groups
 from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.group_family import FAMILIES, family_options
 from paceline_cluster.cli.group_offsets import offsets
@@ -57,7 +58,7 @@ def list_(
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_groups)
 @client_options
 @family_options
 @output_option
@@ -173,7 +174,7 @@ def _member(found: GroupMember, leader: str) -> dict[str, Any]:
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_groups)
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @click.option("--all", "reads_all", is_flag=True, help="All topics again, as without a list.")
 @client_options
@@ -204,7 +205,7 @@ def topics(
 
 
 @group.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_groups)
 @client_options
 @family_options
 @click.option("--yes", is_flag=True, help="Do not ask.")

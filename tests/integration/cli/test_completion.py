@@ -1,0 +1,50 @@
+"""What Tab offers of a cluster that runs."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from click.shell_completion import ShellComplete
+
+from paceline_cluster.cli import complete, main
+from paceline_cluster.testing import Paceline
+
+pytestmark = pytest.mark.paceline(nodes=1)
+
+
+def offered(*words: str) -> list[str]:
+    *before, incomplete = words
+    completion = ShellComplete(main.paceline, {}, "paceline", "_PACELINE_COMPLETE")
+    return [item.value for item in completion.get_completions(list(before), incomplete)]
+
+
+async def test_groups_and_the_users_own_topics(paceline: Paceline) -> None:
+    await paceline.create_topic("orders", partitions=1)
+    [address] = paceline.addresses("native")
+    there = ("--bootstrap", address)
+    async with paceline.connect() as client:
+        async with client.producer() as producer:
+            await producer.send("orders", b"a")
+        async with client.consumer("orders", group="readers") as consumer:
+            await anext(consumer)
+
+    async def tab(*words: str) -> list[str]:
+        return await trio.to_thread.run_sync(lambda: offered(*words))
+
+    assert await tab("topic", "describe", *there, "") == ["orders"]
+    assert "__groups" in await tab("topic", "describe", *there, "__")
+    assert await tab("group", "describe", *there, "") == ["readers"]
+    assert await tab("group", "offsets", "reset", *there, "read") == ["readers"]
+    assert await tab("group", "describe", "--family", "v1", *there, "") == []
+
+
+def test_nothing_is_said_in_the_middle_of_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def interrupted(_addresses: tuple[str, ...]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(complete, "_first_answer", interrupted)
+    assert offered("topic", "describe", "--bootstrap", "127.0.0.1:1", "") == []
+    assert offered("group", "describe", "--bootstrap", "127.0.0.1:1", "") == []
+    assert capsys.readouterr() == ("", "")
