@@ -70,6 +70,15 @@ def require_free(ports: Mapping[int, NodePorts], *, remedy: str = CHOOSE_OTHERS)
                 )
 
 
+def are_free(ports: Mapping[int, NodePorts]) -> bool:
+    """Whether every one of them can be bound now."""
+    try:
+        require_free(ports)
+    except BadSetting:
+        return False
+    return True
+
+
 def _bind_problem(port: int) -> str | None:
     try:
         _bind(port).close()

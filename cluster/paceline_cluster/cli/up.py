@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import trio
 
-from paceline_cluster import create, launch, ports, profiles, state
+from paceline_cluster import create, later_listeners, launch, ports, profiles, state
 from paceline_cluster.cli.find import DIRECTORY_VARIABLE
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
@@ -192,6 +192,10 @@ def _existing(options: UpOptions, printer: Printer) -> ClusterState:
         current = create.change_settings(directory, changed)
     if not stopped:
         printer.say(f"the cluster in {directory} runs already")
+    if len(stopped) == len(current.nodes) and (added := later_listeners.add(directory)):
+        printer.say(f"added listeners that are installed now: {', '.join(added)}")
+        current = state.load(directory)
+        stopped = list(current.nodes)
     needed = {entry.id: _port_numbers(entry.listeners) for entry in stopped}
     ports.require_free(needed, remedy="run 'paceline purge' and 'up' with other ports")
     if stopped:

@@ -116,11 +116,11 @@ def test_no_answer_of_a_broker_is_taken_for_success(code: ErrorCode) -> None:
 
 def test_who_complains_is_always_named(capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong command line said 'Error:', everything else 'paceline:'."""
-    assert cli.main(["topic", "create"]) == Exit.USAGE
+    assert cli.main(["topic", "alter"]) == Exit.USAGE
     assert capsys.readouterr().err.splitlines() == [
-        "Usage: paceline topic create [OPTIONS] NAME",
+        "Usage: paceline topic alter [OPTIONS] NAME",
         "paceline: Missing argument 'NAME'.",
-        "'paceline topic create --help' explains it",
+        "'paceline topic alter --help' explains it",
     ]
     assert cli.main(["topic", "list"]) == Exit.DATA
     assert capsys.readouterr().err.splitlines() == [
@@ -152,7 +152,7 @@ def test_programs_get_errors_as_json(
 
 
 def test_what_stands_behind_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["topic", "create", "--", "--output", "json"]) == Exit.USAGE
+    assert cli.main(["topic", "alter", "--", "--output", "json"]) == Exit.USAGE
     assert capsys.readouterr().err.startswith("Usage: ")
 
 
