@@ -85,7 +85,11 @@ def usage_failure(error: click.ClickException) -> Failure:
 
 def report(failure: Failure, arguments: Sequence[str]) -> Exit:
     """Print it as the command line wants results, and return the exit code."""
-    format_ = asked_format(arguments)
+    return show(failure, asked_format(arguments))
+
+
+def show(failure: Failure, format_: OutputFormat) -> Exit:
+    """Print it in that format, and return the exit code."""
     if format_ is OutputFormat.TABLE:
         text = escaped(failure.text()) if sys.stderr.isatty() else failure.text()
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -23,7 +23,7 @@ from paceline.types import Acks, Compression
 from paceline_cluster.cli.acked import AckedFile
 from paceline_cluster.cli.complete import complete_topics
 from paceline_cluster.cli.envelope import BadLine, parse_header_option
-from paceline_cluster.cli.exits import exit_code_for
+from paceline_cluster.cli.failures import INTERRUPTED, Failure, failure_of, show
 from paceline_cluster.cli.find import Address, ClusterRef, client_options, find
 from paceline_cluster.cli.lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, output_option
@@ -168,40 +168,49 @@ def _size_of(paths: Sequence[Path]) -> int | None:
 def _report(job: Job, tally: Tally, printer: Printer) -> int:
     if printer.is_data:
         printer.result({"topic": job.topic, "acked": tally.acked, "failed": tally.failed})
-    else:
-        printer.say(f"{tally.acked} records acknowledged")
+    elif not tally.is_stopped:
+        printer.say(f"{_records(tally.acked)} acknowledged")
+    failure = _failure(job, tally)
+    return Exit.OK if failure is None else show(failure, printer.format)
+
+
+def _failure(job: Job, tally: Tally) -> Failure | None:
     if tally.is_stopped:
-        return _interrupted(tally, printer)
+        left = tally.handed - tally.acked
+        told = f"; {left} more were sent and may be stored all the same" if left else ""
+        stored = f"{_records(tally.acked)} {'is' if tally.acked == 1 else 'are'} stored"
+        return replace(INTERRUPTED, message=f"interrupted: {stored}{told}")
     if tally.error is None:
-        return Exit.OK
-    printer.say(
-        f"paceline: {job.topic}: {tally.failed} records were not acknowledged, the first is that "
-        f"of line {tally.first_failed_line}: {tally.error} ({tally.outcome()})"
+        return None
+    failed = f"{_records(tally.failed)} {'was' if tally.failed == 1 else 'were'} not acknowledged"
+    why = failure_of(tally.error)
+    message = (
+        f"{job.topic}: {failed}, the first is that of line {tally.first_failed_line}: "
+        f"{why.message} ({tally.outcome()})"
     )
-    return exit_code_for(tally.error)
+    return replace(why, message=message)
 
 
-def _interrupted(tally: Tally, printer: Printer) -> int:
-    left = tally.handed - tally.acked
-    told = f"; {left} more were sent and may be stored all the same" if left else ""
-    printer.say(f"paceline: interrupted: {tally.acked} records are stored{told}")
-    return Exit.INTERRUPTED
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
 
 
 async def _produce(job: Job, tally: Tally, printer: Printer) -> None:
     def stop() -> None:
         tally.stop()
         if tally.open:
-            printer.say(f"waiting for {tally.open} records; Ctrl-C again gives them up")
+            printer.say(f"waiting for {_records(tally.open)}; Ctrl-C again gives up")
+        elif not tally.is_reading:
+            nursery.cancel_scope.cancel()  # no node was reached yet
 
+    async with open_scope() as nursery:
+        nursery.start_soon(on_signals, stop, nursery.cancel_scope.cancel)
+        await _produce_all(job, tally)
+
+
+async def _produce_all(job: Job, tally: Tally) -> None:
     bad_line: BadLine | None = None
-    async with (
-        client_of(job.cluster) as client,
-        client.producer(job.settings) as producer,
-        open_scope() as nursery,
-    ):
-        give_up = nursery.cancel_scope.cancel
-        nursery.start_soon(on_signals, stop, give_up)
+    async with client_of(job.cluster) as client, client.producer(job.settings) as producer:
         try:
             async with contextlib.aclosing(read_lines(job.paths)) as chunks:
                 while (chunk := await _next(chunks, tally)) is not None:
@@ -213,7 +222,7 @@ async def _produce(job: Job, tally: Tally, printer: Printer) -> None:
         with contextlib.suppress(PacelineError):
             await producer.flush()
     if bad_line is not None:
-        raise BadInput(f"{bad_line} ({tally.acked} records before it are stored)")
+        raise BadInput(f"{bad_line} ({_records(tally.acked)} before it stored)")
 
 
 async def _next(chunks: AsyncGenerator[Lines, None], tally: Tally) -> Lines | None:

@@ -34,6 +34,11 @@ class Tally:
         self._in_bytes = in_bytes
 
     @property
+    def is_reading(self) -> bool:
+        """Whether lines are taken already."""
+        return self.on_failure is not None
+
+    @property
     def open(self) -> int:
         """Records of which it is not known yet what becomes of them."""
         return self.handed - self.acked - self.failed

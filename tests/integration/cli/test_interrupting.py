@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -15,6 +19,13 @@ from paceline_cluster.testing import BlockingPaceline
 
 pytestmark = pytest.mark.paceline(nodes=1)
 HANG_S = 120
+
+
+def wait_until_read(producer: subprocess.Popen[bytes]) -> None:
+    """Until what was written has been taken out of the pipe."""
+    assert producer.stdin is not None
+    while struct.unpack("i", fcntl.ioctl(producer.stdin, termios.FIONREAD, b"    "))[0]:
+        time.sleep(0.02)
 
 
 def started(*words: str) -> subprocess.Popen[bytes]:
@@ -40,6 +51,29 @@ def test_produce_tells_how_much_is_stored(paceline: BlockingPaceline, tmp_path: 
         _, said = producer.communicate(timeout=HANG_S)
     assert producer.returncode == Exit.INTERRUPTED
     assert said.splitlines()[-1] == b"paceline: interrupted: 3 records are stored"
+
+
+def test_a_second_one_gives_up_what_no_node_acknowledges(paceline: BlockingPaceline) -> None:
+    """Records are tried for two minutes."""
+    paceline.create_topic("orders", partitions=1)
+    [address] = paceline.addresses("native")
+    with started("produce", "orders", "--bootstrap", address) as producer:
+        assert producer.stdin is not None
+        assert producer.stderr is not None
+        producer.stdin.write(b"a\n")
+        paceline.wait_for_high_watermark("orders", offset=1)
+        paceline.kill(0)
+        for line in (b"b\n", b"c\n"):  # when the second is read, the first was sent
+            producer.stdin.write(line)
+            wait_until_read(producer)
+        producer.send_signal(signal.SIGINT)
+        waiting = producer.stderr.readline()
+        assert re.fullmatch(rb"waiting for (1 record|2 records); Ctrl-C again gives up\n", waiting)
+        producer.send_signal(signal.SIGINT)
+        _, said = producer.communicate(timeout=60)
+    assert producer.returncode == Exit.INTERRUPTED
+    told = rb"paceline: interrupted: 1 record is stored; [12] more were sent and may be stored .*"
+    assert re.fullmatch(told, said.splitlines()[-1])
 
 
 @pytest.mark.parametrize("group", [(), ("--group", "g")])
