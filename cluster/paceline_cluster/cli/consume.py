@@ -162,7 +162,8 @@ def consume(
     if group is None:
         with_client(find(directory, bootstrap), lambda client: _read(client, reading))
         return
-    if partitions or reading.stop or key or grep or start not in _GROUP_STARTS:
+    chosen = (reading.stop, key, grep)
+    if partitions or any(each is not None for each in chosen) or start not in _GROUP_STARTS:
         raise click.UsageError(
             "--group excludes --partition, --exit-at-end, --until, --key, --grep and other --from "
             "than start and end"

@@ -84,11 +84,6 @@ def to_data(record: ConsumedRecord) -> dict[str, Any]:
     }
 
 
-def dump(record: ConsumedRecord) -> str:
-    """One record as one JSON line, without the line end."""
-    return json.dumps(to_data(record), ensure_ascii=False)
-
-
 def _name(name: str) -> Any:
     # Bytes that are not UTF-8 stand in header names as surrogate escapes.
     return to_json_value(name.encode("utf-8", "surrogateescape"))

@@ -1,10 +1,9 @@
 """The one printer of all commands.
 
 Data go to stdout, talk to stderr. ``--output json`` and ``yaml`` print one document, or one for
-each item of a stream (JSON: a line); ``--output table``
-prints tables (``tables.py``), whole on a terminal of any width (which honours NO_COLOR) and as
-plain aligned columns otherwise, so that a pipe never sees control characters. Progress is drawn
-only when both streams are terminals.
+each item of a stream (JSON: a line); ``--output table`` prints tables (``tables.py``), whole on a
+terminal of any width (which honours NO_COLOR) and as plain aligned columns otherwise, so that a
+pipe never sees control characters. Progress is drawn only when both streams are terminals.
 """
 
 from __future__ import annotations

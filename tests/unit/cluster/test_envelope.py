@@ -22,7 +22,9 @@ def test_what_consume_prints_produce_reads(
     headers: list[tuple[str, bytes | None]],
     timestamp_ms: int,
 ) -> None:
-    line = envelope.dump(ConsumedRecord("t", 3, 17, timestamp_ms, key, value, tuple(headers)))
+    line = json.dumps(
+        envelope.to_data(ConsumedRecord("t", 3, 17, timestamp_ms, key, value, tuple(headers)))
+    )
     assert "\n" not in line
     record = envelope.parse(line.encode())
     assert (record.key, record.value) == (key, value)
@@ -31,9 +33,8 @@ def test_what_consume_prints_produce_reads(
 
 
 def test_text_stays_readable_and_bytes_are_base64() -> None:
-    line = envelope.dump(ConsumedRecord("t", 0, 1, 2, "é".encode(), b"\xff\x00", ()))
-    assert json.loads(line)["key"] == "é"
-    assert json.loads(line)["value"] == {"base64": "/wA="}
+    data = envelope.to_data(ConsumedRecord("t", 0, 1, 2, "é".encode(), b"\xff\x00", ()))
+    assert (data["key"], data["value"]) == ("é", {"base64": "/wA="})
 
 
 @pytest.mark.parametrize(
