@@ -222,7 +222,8 @@ async def _produce_all(job: Job, tally: Tally) -> None:
         with contextlib.suppress(PacelineError):
             await producer.flush()
     if bad_line is not None:
-        raise BadInput(f"{bad_line} ({_records(tally.acked)} before it stored)")
+        are = "is" if tally.acked == 1 else "are"
+        raise BadInput(f"{bad_line} ({_records(tally.acked)} before it {are} stored)")
 
 
 async def _next(chunks: AsyncGenerator[Lines, None], tally: Tally) -> Lines | None:

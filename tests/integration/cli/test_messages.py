@@ -52,7 +52,7 @@ def test_a_line_without_its_key_is_refused_and_what_stands_before_it_stored(
     words = ["orders", "--bootstrap", address]
     assert cli.main(["produce", *words, str(file), "--key-delimiter", ":"]) == Exit.DATA
     assert "line 3: no ':' behind a key" in (said := capfd.readouterr().err)
-    assert "(2 records before it stored)" in said
+    assert "(2 records before it are stored)" in said
     assert cli.main(["consume", *words, "--exit-at-end", "--key-delimiter", "="]) == Exit.OK
     assert sorted(capfd.readouterr().out.split()) == ["a=1", "b=2"]
 
