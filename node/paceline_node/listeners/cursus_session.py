@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
@@ -15,6 +15,7 @@ from paceline_node.listeners.serving import send_to
 from paceline_node.memory import Holding, Portion
 from paceline_node.peers.server import Slot
 from paceline_node.security.principals import Principal
+from paceline_node.transactions.acting import ActedIn
 
 Reply = Sequence[bytes]
 """The bodies of the frames that answer a request, in order; hardly ever more than one."""
@@ -39,11 +40,12 @@ def text(line: str) -> Reply:
 @dataclass(slots=True)
 class CursusSession:
     """What one connection's requests are judged by. ``features`` are those it has negotiated,
-    ``account`` is whom quotas count them for."""
+    ``account`` is whom quotas count them for, ``acted`` which transactions they were of."""
 
     principal: Principal
     features: frozenset[str] = frozenset()
     account: str = ""
+    acted: ActedIn = field(default_factory=ActedIn)
 
     @property
     def classed(self) -> bool:

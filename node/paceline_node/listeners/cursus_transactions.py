@@ -31,7 +31,7 @@ from paceline.errors import (
 )
 from paceline.wire.cursus import replies, requests
 from paceline.wire.cursus.batch import CursusRecord
-from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted
+from paceline.wire.cursus.errors import CursusError, invalid, partition_not_found, quoted
 from paceline.wire.mapping import record_of
 from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
@@ -60,6 +60,7 @@ from paceline_node.transactions.records import (
     State,
     Transaction,
 )
+from paceline_node.transactions.staging import SequenceReused
 
 R = TypeVar("R")
 _PAUSE_S = 0.02
@@ -149,7 +150,10 @@ class CursusTransactions:
         async def here() -> Reply:
             opened = await self._ended_before(
                 lambda: self._transactions.begin_staged(
-                    call.principal, key_of(fence.transactional_id), fence.epoch
+                    call.principal,
+                    key_of(fence.transactional_id),
+                    fence.epoch,
+                    acted=call.session.acted,
                 ),
                 call,
             )
@@ -165,33 +169,54 @@ class CursusTransactions:
         self, published: Sequence[requests.TransactionPublish], call: CursusCall
     ) -> list[Outcome]:
         """Stage records for one topic in one transaction, by one write; those whose numbers are
-        staged already are passed over. Without its partition one is refused alone, for all else
-        all are. The answers say how many are staged by now, not how many were when it was one's
-        turn."""
+        staged already are passed over. One whose partition does not exist, or whose number is
+        another record's, is refused alone, for all else all are. The answers say how many are
+        staged by now, not how many were when it was one's turn."""
         fence, name = published[0].fence, published[0].topic
         opened = self._topics.open(call.principal, name)
         topic = await self._places.topic(name)
-        refusals = [_misplaced(each, topic) for each in published]
-        records = [
-            self._staged(each, topic)
-            for each, refusal in zip(published, refusals, strict=True)
-            if refusal is None
-        ]
+        misplaced = {
+            place: refusal
+            for place, each in enumerate(published)
+            if (refusal := _misplaced(each, topic)) is not None
+        }
+        records = {
+            place: self._staged(each, topic)
+            for place, each in enumerate(published)
+            if place not in misplaced
+        }
+        reused: dict[int, CursusError] = {}
 
         async def here() -> Reply:
-            grown = await self._transactions.stage(
-                call.principal, key_of(fence.transactional_id), fence.epoch, opened, records
-            )
-            fields = {"staged_messages": grown.staged, "topic": name}
-            return [
-                replies.ok(
-                    transactional_id=fence.transactional_id, **fields, partition=each.partition
-                ).encode()
-                for each in records
-            ]
+            reused.clear()
+            while left := [place for place in records if place not in reused]:
+                try:
+                    grown = await self._transactions.stage(
+                        call.principal,
+                        key_of(fence.transactional_id),
+                        fence.epoch,
+                        opened,
+                        [records[place] for place in left],
+                        chosen=[at for at, n in enumerate(left) if published[n].partition is None],
+                        acted=call.session.acted,
+                    )
+                except SequenceReused as error:
+                    reused.update({left[at]: _reused(published[left[at]]) for at in error.places})
+                    continue
+                fields = {"staged_messages": grown.staged, "topic": name}
+                return [
+                    replies.ok(
+                        transactional_id=fence.transactional_id,
+                        **fields,
+                        partition=records[place].partition,
+                    ).encode()
+                    for place in left
+                ]
+            return ()
 
         answers = iter(await self._fenced(fence, call, here) if records else ())
-        return [(next(answers),) if refusal is None else refusal for refusal in refusals]
+        refused = misplaced | reused
+        return [refused.get(place) or (next(answers),) for place in range(len(published))]
 
     def _staged(self, request: requests.TransactionPublish, topic: TopicImage) -> Staged:
         key = request.key.encode()
@@ -244,7 +269,7 @@ class CursusTransactions:
             opened = self._groups.open_to_commit(group, call)
             await self._groups.check_owner(offsets, call)
             grown = await self._transactions.stage_offsets(
-                call.principal, key, fence.epoch, opened, offsets
+                call.principal, key, fence.epoch, opened, offsets, acted=call.session.acted
             )
             return text(
                 replies.ok(
@@ -319,7 +344,13 @@ class CursusTransactions:
         key, wait_s = key_of(fence.transactional_id), self._coordinators.left_s(call)
         try:
             return await self._transactions.end_staged(
-                call.principal, key, fence.epoch, groups, commits=commits, wait_s=wait_s
+                call.principal,
+                key,
+                fence.epoch,
+                groups,
+                commits=commits,
+                wait_s=wait_s,
+                acted=call.session.acted,
             )
         except (GroupNotFound, UnknownMember, IllegalGeneration, PartitionNotOwned) as error:
             reason = quoted(str(error))
@@ -367,8 +398,10 @@ class CursusTransactions:
             known = await self._known(name, call)
             if isinstance(refused, InvalidTransactionState):
                 raise _wrong_state(name, known, ends=ends) from refused
-            epochs = f"current_epoch={known.wire_epoch} requested_epoch={fence.epoch}"
-            raise CursusError("producer_fenced", f"transactional_id={name} {epochs}") from refused
+            detail = f"current_epoch={known.wire_epoch} requested_epoch={fence.epoch}"
+            if known.wire_epoch == fence.epoch:
+                detail += f" reason={quoted(str(refused))}"
+            raise CursusError("producer_fenced", f"transactional_id={name} {detail}") from refused
 
         return await self._at_coordinator(name, call, judged)
 
@@ -391,6 +424,11 @@ def _misplaced(request: requests.TransactionPublish, topic: TopicImage) -> Cursu
     if partition is None or partition in topic.partitions:
         return None
     return partition_not_found(partition)
+
+
+def _reused(request: requests.TransactionPublish) -> CursusError:
+    reason = f"seqNum {request.sequence} is that of another record of the transaction"
+    return invalid("seq_num", "TXN_PUBLISH", reason)
 
 
 def _of(offset: StagedOffset) -> tuple[GroupRef, str, str, int]:

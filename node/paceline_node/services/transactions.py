@@ -12,7 +12,7 @@ being ended; ask again. Cancelling does not undo what was written.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -41,6 +41,7 @@ from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_partners import topics_of
 from paceline_node.stretches import Work
+from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.inspection import Listed
 from paceline_node.transactions.keys import (
@@ -210,12 +211,17 @@ class TransactionService:
     # --- staged transactions ----------------------------------------------------------------------
 
     async def begin_staged(
-        self, principal: Principal, key: TransactionKey, wire_epoch: int
+        self,
+        principal: Principal,
+        key: TransactionKey,
+        wire_epoch: int,
+        *,
+        acted: ActedIn | None = None,
     ) -> Transaction:
         """See :meth:`StagedTransactions.begin`; the id exists once it was :meth:`init`."""
         self.permit(principal, Operation.TRANSACT, key.name)
         return await self._with_spare(
-            lambda engine, spare: engine.staging.begin(key, wire_epoch, spare=spare)
+            lambda engine, spare: engine.staging.begin(key, wire_epoch, spare=spare, acted=acted)
         )
 
     async def stage(
@@ -225,6 +231,9 @@ class TransactionService:
         wire_epoch: int,
         topic: OpenTopic,
         records: Sequence[Staged],
+        *,
+        chosen: Collection[int] = (),
+        acted: ActedIn | None = None,
     ) -> Transaction:
         """See :meth:`StagedTransactions.stage`; all records are for ``topic``. Raises
         UnknownTopicOrPartition and PolicyViolation too."""
@@ -240,6 +249,8 @@ class TransactionService:
                 records,
                 image.offset,
                 topics_of(image, [topic.name] if records else []),
+                chosen=chosen,
+                acted=acted,
             )
         )
 
@@ -250,6 +261,8 @@ class TransactionService:
         wire_epoch: int,
         group: OpenGroup,
         offsets: Sequence[StagedOffset],
+        *,
+        acted: ActedIn | None = None,
     ) -> Transaction:
         """See :meth:`StagedTransactions.stage_offsets`; all are of ``group``, which was opened to
         commit offsets. Whether the member may commit them is asked by the caller, of the group."""
@@ -257,7 +270,7 @@ class TransactionService:
         own = _reference(group)
         assert all(each.group == own for each in offsets), f"offsets of another group than {own}"
         return await self._perform(
-            lambda engine: engine.staging.stage_offsets(key, wire_epoch, offsets)
+            lambda engine: engine.staging.stage_offsets(key, wire_epoch, offsets, acted=acted)
         )
 
     async def end_staged(
@@ -269,6 +282,7 @@ class TransactionService:
         *,
         commits: bool,
         wait_s: float,
+        acted: ActedIn | None = None,
     ) -> Ended:
         """See :meth:`StagedTransactions.end`, and :meth:`end` for ``wait_s``. Before a commit its
         offsets are made pending in their group: raises as
@@ -277,11 +291,11 @@ class TransactionService:
         offsets of another one by now."""
         self.permit(principal, Operation.TRANSACT, key.name)
         until = self._env.now() + wait_s
-        pending = await self._pending(key, wire_epoch, groups) if commits else None
+        pending = await self._pending(key, wire_epoch, groups, acted) if commits else None
 
         def command(engine: TransactionEngine, spare: int | None) -> Ended | None:
             ended = engine.staging.end(
-                key, wire_epoch, commits=commits, pending=pending, spare=spare
+                key, wire_epoch, commits=commits, pending=pending, spare=spare, acted=acted
             )
             self._env.host.buggify("transaction.deciding")
             return ended
@@ -290,11 +304,17 @@ class TransactionService:
         return await self._awaited(key, ended, max(0.0, until - self._env.now()))
 
     async def _pending(
-        self, key: TransactionKey, wire_epoch: int, opened: Sequence[OpenGroup]
+        self,
+        key: TransactionKey,
+        wire_epoch: int,
+        opened: Sequence[OpenGroup],
+        acted: ActedIn | None,
     ) -> Transaction | None:
         """The open transaction of ``key``, once its offsets are pending; None where there is no
         such one: what that means is for the decision to say."""
-        found = await self._perform(lambda engine: engine.staging.identified(key, wire_epoch))
+        found = await self._perform(
+            lambda engine: engine.staging.identified(key, wire_epoch, acted)
+        )
         if found.state is not State.ONGOING:
             return None
         groups = {each.group for each in found.offsets}

@@ -7,16 +7,18 @@ identity of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from paceline.errors import (
     ConcurrentTransactions,
+    DuplicateSequence,
     InvalidTransactionState,
     ProducerFenced,
     TransactionNotFound,
     TransactionTooLarge,
 )
+from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.keys import LAST_EPOCH, TransactionKey
 from paceline_node.transactions.producers import (
@@ -37,20 +39,37 @@ from paceline_node.transactions.records import (
 )
 
 
+class SequenceReused(DuplicateSequence):
+    """Records have numbers under which the transaction has others. Nothing was staged.
+    ``places``: which of those given."""
+
+    def __init__(self, text: str, places: Sequence[int]) -> None:
+        super().__init__(text)
+        self.places = tuple(places)
+
+
 class StagedTransactions:
-    """Commands of clients whose records are staged. INIT is :meth:`ProducerTransactions.init`."""
+    """Commands of clients whose records are staged. INIT is :meth:`ProducerTransactions.init`.
+
+    ``acted``: what the client's connection has acted in before (DESIGN 1.3); where another
+    transaction is open by now, all raise ProducerFenced."""
 
     def __init__(self, context: TransactionContext, producers: ProducerTransactions) -> None:
         self._context = context
         self._producers = producers
 
     def begin(
-        self, key: TransactionKey, wire_epoch: int, *, spare: int | None = None
+        self,
+        key: TransactionKey,
+        wire_epoch: int,
+        *,
+        spare: int | None = None,
+        acted: ActedIn | None = None,
     ) -> Transaction | None:
         """Open a transaction; one that is open already stays. ``spare`` as in
         :class:`ProducerTransactions`, for time-outs may have used up the epochs. Raises
         TransactionNotFound, ProducerFenced, ConcurrentTransactions."""
-        found = self.identified(key, wire_epoch)
+        found = self.identified(key, wire_epoch, acted)
         if found.state.is_prepared:
             raise ConcurrentTransactions(f"{key}: the transaction before is still being ended")
         if found.state is not State.ONGOING:
@@ -58,8 +77,11 @@ class StagedTransactions:
                 if spare is None:
                     return None
                 found = replace(found, producer_id=spare, producer_epoch=0)
-            self._context.put(key, begun(found, self._context.wall_ms()))
-        return self._context.store.transactions[key]
+            found = begun(found, self._context.wall_ms())
+            self._context.put(key, found)
+            if acted is not None:
+                acted.begin(key, found)
+        return found
 
     def stage(
         self,
@@ -68,30 +90,29 @@ class StagedTransactions:
         records: Sequence[Staged],
         metadata_offset: int = 0,
         topics: Sequence[KnownTopic] = (),
+        *,
+        chosen: Collection[int] = (),
+        acted: ActedIn | None = None,
     ) -> Transaction:
-        """Add records to the open transaction; those whose sequence is staged already are passed
-        over. Metadata of that offset show their partitions, in these ``topics``. Raises
-        InvalidTransactionState, TransactionTooLarge too."""
-        found = self._open(key, wire_epoch)
+        """Add records to the open transaction; those that are staged already, under the same
+        sequence, are passed over. Metadata of that offset show their partitions, in these
+        ``topics``; those of the records at the places ``chosen`` were not named by the client, so
+        may be others when it repeats them. Raises InvalidTransactionState, TransactionTooLarge,
+        SequenceReused too."""
+        found = self._open(key, wire_epoch, acted)
         known = known_topics(topics, found.topics)
         if anew := [each.name for each in topics if each not in known]:
             raise InvalidTransactionState(
                 f"{key}: {anew[0]} was deleted and made anew, and what the transaction has staged "
                 "for it went with it: abort it"
             )
-        stored = self._context.store.sequences.get(key, set())
-        new: dict[int, Staged] = {}
-        for number, record in enumerate(records):
-            if record.sequence < 0:
-                new[-1 - number] = record
-            elif (found.serial, record.sequence) not in stored:
-                new.setdefault(record.sequence, record)
+        new = self._not_staged(key, found.serial, records, chosen)
         if not new:
             return found
-        self._check_room(key, sum(each.size_bytes for each in new.values()))
+        self._check_room(key, sum(each.size_bytes for each in new))
         entries = [
             staged_entry(key, found.serial, found.staged + number, record)
-            for number, record in enumerate(new.values())
+            for number, record in enumerate(new)
         ]
         grown = replace(
             found,
@@ -103,11 +124,16 @@ class StagedTransactions:
         return grown
 
     def stage_offsets(
-        self, key: TransactionKey, wire_epoch: int, offsets: Sequence[StagedOffset]
+        self,
+        key: TransactionKey,
+        wire_epoch: int,
+        offsets: Sequence[StagedOffset],
+        *,
+        acted: ActedIn | None = None,
     ) -> Transaction:
         """Commit ``offsets`` with the transaction, the last of each partition. Raises as
         :meth:`stage`."""
-        found = self._open(key, wire_epoch)
+        found = self._open(key, wire_epoch, acted)
         merged = {(each.group, each.topic, each.partition): each for each in found.offsets}
         merged.update({(each.group, each.topic, each.partition): each for each in offsets})
         if len(merged) > self._context.limits.partitions_max:
@@ -128,6 +154,7 @@ class StagedTransactions:
         commits: bool,
         pending: Transaction | None = None,
         spare: int | None = None,
+        acted: ActedIn | None = None,
     ) -> Ended | None:
         """As :meth:`ProducerTransactions.end`; repeated with the same result: the same answer.
         An end without a transaction is InvalidTransactionState.
@@ -136,7 +163,7 @@ class StagedTransactions:
         others is ConcurrentTransactions: between its decision and the group's hearing of it, who
         takes a partition over would begin at the offset of before, and do again what is committed.
         """
-        found = self.identified(key, wire_epoch)
+        found = self.identified(key, wire_epoch, acted)
         if found.state is State.ONGOING:
             if commits and found.offsets and not _is_same(found, pending):
                 raise ConcurrentTransactions(f"{key}: its offsets are not pending in their group")
@@ -158,15 +185,49 @@ class StagedTransactions:
             raise TransactionNotFound(f"{key}: {SET_BACK}, initialise the producer anew")
         return found
 
-    def identified(self, key: TransactionKey, wire_epoch: int) -> Transaction:
-        """The id, if its client is the newest. Raises TransactionNotFound, ProducerFenced."""
+    def identified(
+        self, key: TransactionKey, wire_epoch: int, acted: ActedIn | None = None
+    ) -> Transaction:
+        """The id, if its client is the newest, and means the transaction that is open, if one is.
+        Raises TransactionNotFound, ProducerFenced."""
         found = self.known(key)
         if found.wire_epoch != wire_epoch:
             raise ProducerFenced(f"{key}: epoch {wire_epoch}, the newest is {found.wire_epoch}")
+        if acted is not None and found.state is State.ONGOING:
+            acted.act(key, found)
         return found
 
-    def _open(self, key: TransactionKey, wire_epoch: int) -> Transaction:
-        found = self.identified(key, wire_epoch)
+    def _not_staged(
+        self,
+        key: TransactionKey,
+        serial: int,
+        records: Sequence[Staged],
+        chosen: Collection[int],
+    ) -> list[Staged]:
+        """Those that the transaction does not have yet, each once. Raises SequenceReused."""
+        new: list[Staged] = []
+        by_sequence: dict[int, Staged] = {}
+        reused: list[int] = []
+        for place, record in enumerate(records):
+            before = None
+            if record.sequence >= 0:
+                before = by_sequence.get(record.sequence) or self._context.store.staged_as(
+                    key, serial, record.sequence
+                )
+                by_sequence.setdefault(record.sequence, record)
+            if before is None:
+                new.append(record)
+            elif not _repeats(record, before, elsewhere=place in chosen):
+                reused.append(place)
+        if reused:
+            numbers = sorted({records[place].sequence for place in reused})
+            raise SequenceReused(
+                f"{key}: the transaction has other records of the numbers {numbers}", reused
+            )
+        return new
+
+    def _open(self, key: TransactionKey, wire_epoch: int, acted: ActedIn | None) -> Transaction:
+        found = self.identified(key, wire_epoch, acted)
         if found.state is not State.ONGOING:
             raise InvalidTransactionState(f"{key}: the transaction is {found.state.name}")
         return found
@@ -183,6 +244,14 @@ class StagedTransactions:
                 f"{limits.staged_total_bytes_max} bytes are staged already "
                 "(transactions.staged_total_bytes_max)"
             )
+
+
+def _repeats(record: Staged, before: Staged, *, elsewhere: bool) -> bool:
+    """Whether the client says ``before`` again, whenever that is; for another partition, too, if
+    it named none."""
+    partition = before.partition if elsewhere else record.partition
+    again = replace(record, timestamp_ms=before.timestamp_ms, partition=partition)
+    return again == before
 
 
 def _is_same(found: Transaction, pending: Transaction | None) -> bool:

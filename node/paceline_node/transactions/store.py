@@ -44,8 +44,8 @@ class TransactionStore:
         self.unused_sinks: dict[str, None] = {}
         self.staged: dict[TransactionKey, dict[tuple[int, int], Staged]] = {}
         self.staged_bytes: dict[TransactionKey, int] = {}
-        self.sequences: dict[TransactionKey, set[tuple[int, int]]] = {}
-        """Of each id: serial and client's number of what is staged."""
+        self._numbers: dict[TransactionKey, dict[tuple[int, int], int]] = {}
+        """Of each id, by serial and client's number: under which number it is staged."""
         self.marked: dict[TransactionKey, Marked] = {}
         self.ongoing: dict[TransactionKey, None] = {}
         self._began: list[tuple[int, str, str]] = []  # sorted: when each ongoing one began, its key
@@ -155,12 +155,12 @@ class TransactionStore:
         of_id = self.staged.setdefault(key.transaction, {})
         before = of_id.pop((key.serial, key.number), None)
         growth = 0
-        numbers = self.sequences.setdefault(key.transaction, set())
+        numbers = self._numbers.setdefault(key.transaction, {})
         if before is not None:
             growth -= before.size_bytes
-            numbers.discard((key.serial, before.sequence))
+            numbers.pop((key.serial, before.sequence), None)
         if value is not None:
-            numbers.add((key.serial, value.sequence))
+            numbers[key.serial, value.sequence] = key.number
             of_id[key.serial, key.number] = value
             growth += value.size_bytes
         self.total_staged_bytes += growth
@@ -170,7 +170,7 @@ class TransactionStore:
         else:
             del self.staged[key.transaction]
             self.staged_bytes.pop(key.transaction, None)
-            self.sequences.pop(key.transaction, None)
+            self._numbers.pop(key.transaction, None)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -179,7 +179,7 @@ class TransactionStore:
         self.unused_sinks.clear()
         self.staged.clear()
         self.staged_bytes.clear()
-        self.sequences.clear()
+        self._numbers.clear()
         self.marked.clear()
         self.ongoing.clear()
         self._began.clear()
@@ -201,6 +201,11 @@ class TransactionStore:
             return []
         of_id = self.staged.get(key, {})
         return [each for (serial, _), each in sorted(of_id.items()) if serial == found.serial]
+
+    def staged_as(self, key: TransactionKey, serial: int, sequence: int) -> Staged | None:
+        """What is staged in that transaction of the id under the client's number."""
+        number = self._numbers.get(key, {}).get((serial, sequence))
+        return None if number is None else self.staged[key][serial, number]
 
     def marked_in(self, key: TransactionKey) -> frozenset[TopicPartition]:
         """Where the id's decided transaction has all that was staged, and its marker."""

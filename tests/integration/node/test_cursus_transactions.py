@@ -215,6 +215,85 @@ async def test_records_published_without_waiting_are_refused_one_by_one(
     ]
 
 
+async def test_what_is_left_of_a_connection_is_of_no_later_transaction(
+    client: CursusClient,
+) -> None:
+    """A client gave a connection up that the node took for alive, aborted on another one, and was
+    told so: what was still to be read of the first was committed with the next transaction, and
+    its END ended that."""
+    member = (await client.say("JOIN_GROUP topic=t group=g member=a")).split()[2]
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    who = await begin(client)
+    publish = f"TXN_PUBLISH {who} topic=t partition=0 key=k"
+    await client.ok(f"{publish} seqNum=1 message=old")
+    async with CursusClient(client.address) as second, CursusClient(client.address) as third:
+        await second.ok(f"END_TXN {who} result=abort")
+        await begin(second)
+        left = [
+            f"BEGIN_TXN {who}",
+            *(f"{publish} seqNum={number} message=old" for number in range(2, 200)),
+            f"SEND_OFFSETS_TO_TXN {who} topic=t group=g {member} generation=1 P0:5",
+            f"END_TXN {who} result=abort",
+            f"END_TXN {who} result=commit",
+        ]
+        await client.stream.send_all(b"".join(framed(line.encode()) for line in left))
+        fenced = "ERROR: producer_fenced transactional_id=x current_epoch=0 requested_epoch=0 "
+        for _ in left:
+            assert (await client.receive()).decode().startswith(f'{fenced}reason="')
+        told = await second.ok(f"{publish} seqNum=2 message=new")
+        assert told["staged_messages"] == "1"
+        # One that has acted in none goes on with what is open, and may end it.
+        await third.ok(f"{publish} seqNum=3 message=new")
+        done = await third.ok(f"END_TXN {who} result=commit")
+        assert (done["messages"], done["offsets"]) == ("2", "0")
+        assert await second.ok(f"END_TXN {who} result=commit") == done, "an answer that was lost"
+    assert payloads(await client.read(COMMITTED)) == [b"new"] * 2
+    # And who begins is in what it has begun, as is who takes the id over.
+    await begin(client)
+    await client.ok(f"{publish} seqNum=4 message=begun")
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    async with CursusClient(client.address) as second:
+        who = await begin(second, 1)
+        await client.ok(f"TXN_PUBLISH {who} topic=t partition=0 seqNum=1 message=taken")
+        await client.ok(f"END_TXN {who} result=commit")
+    assert payloads(await client.read(COMMITTED)) == [b"new", b"new", b"taken"]
+
+
+async def test_a_number_is_of_one_record(client: CursusClient) -> None:
+    """Another record under the number of one that was staged was answered OK, and not stored."""
+    await client.ok("INIT_PRODUCER_ID transactional_id=x")
+    await client.create("topic=other partitions=1")
+    who = await begin(client)
+    publish = f"TXN_PUBLISH {who} topic=t"
+    first = f"{publish} partition=0 seqNum=1 key=k message=one"
+    staged = await client.ok(first)
+    assert await client.ok(first) == staged
+    refused = (
+        "ERROR: invalid_seq_num command=TXN_PUBLISH "
+        'reason="seqNum 1 is that of another record of the transaction"'
+    )
+    for other in (
+        first.replace("partition=0", "partition=1"),
+        first.replace("topic=t ", "topic=other "),
+        first.replace("message=one", "message=two"),
+        first.replace("key=k", "key=l"),
+    ):
+        assert await client.say(other) == refused
+    for _ in range(4):  # in turn among three partitions, where it names none
+        await client.ok(f"{publish} seqNum=2 message=two")
+    numbers = (3, 1, 4, 4, 5)
+    lines = [f"{publish} partition=0 seqNum={n} message=m{at}" for at, n in enumerate(numbers)]
+    await client.stream.send_all(b"".join(framed(line.encode()) for line in lines))
+    answers = [(await client.receive()).decode() for _ in lines]
+    assert [answer.startswith("OK") for answer in answers] == [True, False, True, False, True]
+    assert answers[1] == refused
+    assert answers[3] == refused.replace("seqNum 1", "seqNum 4")
+    done = await client.ok(f"END_TXN {who} result=commit")
+    assert done["messages"] == "5"
+    found = await client.read(COMMITTED)
+    assert [each for each in payloads(found) if each != b"two"] == [b"one", b"m0", b"m2", b"m4"]
+
+
 async def test_offsets_go_with_the_transaction(client: CursusClient) -> None:
     join = await client.say("JOIN_GROUP topic=t group=g member=a")
     member = join.split()[2]

@@ -36,6 +36,7 @@ from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.storage import compaction
 from paceline_node.transactions import context as transactions
 from paceline_node.transactions import staging
+from paceline_node.transactions.acting import ActedIn
 from tests.unit.groups import (
     test_kafka_groups,
     test_offset_order,
@@ -254,6 +255,18 @@ RULES = (
         "what holds back an older offset makes no room",
         test_offset_order.test_what_holds_an_older_offset_back_does_not_make_room,
         _set(OffsetBook, "_first", lambda self, key, _: list(self._context.store.offsets[key])[:1]),
+    ),
+    Rule(
+        20,
+        "a connection acts in no transaction that another one began",
+        test_staging.test_a_connection_acts_in_no_transaction_that_another_one_began,
+        _set(ActedIn, "act", lambda *_: None),
+    ),
+    Rule(
+        20,
+        "a number that is staged is of no other record",
+        test_staging.test_a_number_that_is_staged_is_of_no_other_record,
+        _set(staging, "_repeats", lambda *_, **__: True),
     ),
 )
 

@@ -9,11 +9,13 @@ import pytest
 from paceline.errors import (
     ConcurrentTransactions,
     CoordinatorNotAvailable,
+    DuplicateSequence,
     InvalidTransactionState,
     ProducerFenced,
     TransactionNotFound,
     TransactionTooLarge,
 )
+from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.keys import LAST_EPOCH, Family, TransactionKey
 from paceline_node.transactions.limits import TransactionLimits
 from paceline_node.transactions.records import (
@@ -24,6 +26,7 @@ from paceline_node.transactions.records import (
     State,
     TopicPartition,
 )
+from paceline_node.transactions.staging import SequenceReused
 from tests.unit.transactions.desk import Desk
 
 KEY = TransactionKey(Family.CURSUS, "orders-worker")
@@ -81,6 +84,102 @@ def test_a_commit_has_the_records_in_order_each_number_once() -> None:
     assert desk.engine.store.total_staged_bytes == 0
     assert desk.engine.store.transactions[KEY].staged == 3
     desk.check_fold()
+
+
+def test_a_number_that_is_staged_is_of_no_other_record() -> None:
+    desk = opened()
+    desk.engine.staging.stage(KEY, 0, [record(1)])
+    for _ in range(2):
+        for other in (
+            record(1, partition=1),
+            record(1, value=b"w"),
+            replace(record(1), topic="payments"),
+            replace(record(1), headers=()),
+        ):
+            with pytest.raises(DuplicateSequence):
+                desk.engine.staging.stage(KEY, 0, [record(2), other])
+        assert desk.engine.store.transactions[KEY].staged == 1
+        repeated = replace(record(1), timestamp_ms=9)
+        assert desk.engine.staging.stage(KEY, 0, [repeated]).staged == 1
+        elsewhere = replace(repeated, partition=1)
+        assert desk.engine.staging.stage(KEY, 0, [elsewhere], chosen=[0]).staged == 1
+        desk.fail_over()
+    again = [record(2), record(1, 1), record(2, 1), record(2)]
+    with pytest.raises(SequenceReused) as caught:
+        desk.engine.staging.stage(KEY, 0, again)
+    assert caught.value.places == (1, 2)
+    desk.engine.staging.end(KEY, 0, commits=False)
+    desk.finish(KEY)
+    desk.engine.staging.begin(KEY, 0)
+    assert desk.engine.staging.stage(KEY, 0, [record(1, 1)]).staged == 1, "another transaction"
+    desk.check_fold()
+
+
+def test_a_connection_acts_in_no_transaction_that_another_one_began() -> None:
+    desk = opened()
+    staging, old, new = desk.engine.staging, ActedIn(), ActedIn()
+    staging.stage(KEY, 0, [record(1)], acted=old)
+    staging.end(KEY, 0, commits=False, acted=new)
+    desk.finish(KEY)
+    staging.begin(KEY, 0, acted=new)
+    for command in (
+        lambda: staging.begin(KEY, 0, acted=old),
+        lambda: staging.stage(KEY, 0, [record(2)], acted=old),
+        lambda: staging.stage_offsets(KEY, 0, [offset(5)], acted=old),
+        lambda: staging.end(KEY, 0, commits=True, acted=old),
+        lambda: staging.end(KEY, 0, commits=False, acted=old),
+    ):
+        with pytest.raises(ProducerFenced, match="another connection"):
+            command()
+    found = desk.engine.store.transactions[KEY]
+    assert (found.state, found.staged, found.offsets) == (State.ONGOING, 0, ())
+    staging.begin(KEY, 0, acted=new)
+    staging.stage(KEY, 0, [record(2)], acted=ActedIn())
+    staging.end(KEY, 0, commits=True, acted=new)
+    staging.end(KEY, 0, commits=True, acted=old)  # says how the last one ended, and does nothing
+    desk.finish(KEY)
+    staging.begin(KEY, 0, acted=old)
+    staging.stage(KEY, 0, [record(3)], acted=old)
+    with pytest.raises(ProducerFenced):
+        staging.stage(KEY, 0, [record(3)], acted=new)
+
+
+def test_a_begin_that_was_not_committed_is_not_the_next_one() -> None:
+    """It may be asked again on its connection, and what another one begins has its number."""
+    desk = opened()
+    acted = ActedIn()
+    desk.engine.staging.end(KEY, 0, commits=True)
+    desk.finish(KEY)
+    batches = len(desk.batches)
+    desk.engine.staging.begin(KEY, 0, acted=acted)
+    desk.engine.staging.begin(KEY, 0, acted=acted)
+    del desk.batches[batches:]
+    desk.fail_over()
+    desk.advance(1)
+    desk.engine.staging.begin(KEY, 0, acted=ActedIn())
+    with pytest.raises(ProducerFenced):
+        desk.engine.staging.stage(KEY, 0, [record(1)], acted=acted)
+
+
+def test_a_new_client_of_the_id_may_use_any_connection() -> None:
+    desk = opened()
+    old = ActedIn()
+    desk.engine.staging.stage(KEY, 0, [record(1)], acted=old)
+    desk.engine.staging.end(KEY, 0, commits=True)
+    desk.finish(KEY)
+    desk.init(KEY)
+    desk.engine.staging.begin(KEY, 1, acted=ActedIn())
+    assert desk.engine.staging.stage(KEY, 1, [record(1)], acted=old).staged == 1
+
+
+def test_a_connection_is_remembered_for_so_many_ids_only() -> None:
+    found, acted = opened().engine.store.transactions[KEY], ActedIn()
+    for number in range(1000):
+        acted.act(TransactionKey(Family.CURSUS, f"id-{number}"), found)
+    later = replace(found, serial=found.serial + 1)
+    acted.act(TransactionKey(Family.CURSUS, "id-0"), later)
+    with pytest.raises(ProducerFenced):
+        acted.act(TransactionKey(Family.CURSUS, "id-999"), later)
 
 
 @pytest.mark.parametrize("later", ["offsets", "transaction"])
