@@ -18,7 +18,7 @@ _LOOK_AGAIN_S = 0.2
 
 class Copier:
     """One process after another with the same journal, until one is done. ``problems``: what no
-    copier should do."""
+    copier should do; ``hangs``: in ``hangs_in``, where its client library is known to."""
 
     def __init__(
         self,
@@ -27,12 +27,15 @@ class Copier:
         dump: signal.Signals,
         journal: Path,
         errors: Path,
+        hangs_in: str = "",
     ) -> None:
         self.name = name
+        self._hangs_in = hangs_in
         self._dump = dump
         self.has_ended = False
         self.kills = 0
         self.problems: list[str] = []
+        self.hangs: list[str] = []
         self._command = command
         self._journal = journal
         self._errors = errors
@@ -86,9 +89,15 @@ class Copier:
 
     async def _hangs(self) -> None:
         assert self._process is not None
-        self.problems.append(f"{self.name} hung for {HANG_S:.0f} s: {self._errors} shows where")
+        told = self._errors.stat().st_size
         self._process.send_signal(self._dump)
         await trio.sleep(_DUMP_S)
+        with self._errors.open(encoding="utf-8", errors="replace") as errors:
+            errors.seek(told)
+            dump = errors.read()
+        is_known = bool(self._hangs_in) and self._hangs_in in dump
+        found = self.hangs if is_known else self.problems
+        found.append(f"{self.name} hung for {HANG_S:.0f} s: {self._errors} shows where")
         self.kill()
         await trio.to_thread.run_sync(self._process.wait)
 

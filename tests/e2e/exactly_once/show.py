@@ -78,6 +78,7 @@ class Outcome:
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    hangs: list[str] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
     never_struck: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -147,7 +148,7 @@ class Run:
             command = await trio.to_thread.run_sync(kind.command, saved)
             errors = self._plan.folder / f"{course.name}.err"
             self._copiers[course.name] = Copier(
-                course.name, command, kind.dump, Path(course.journal), errors
+                course.name, command, kind.dump, Path(course.journal), errors, kind.hangs_in
             )
         self._courses[name] = courses
 
@@ -171,6 +172,7 @@ class Run:
             problems += [f"the cluster did not recover: {each}" for each in errors.exceptions]
         for copier in self._copiers.values():
             problems += copier.problems
+            self._outcome.hangs += copier.hangs
         self._outcome.struck = nemesis.struck
         self._outcome.never_struck = sorted(set(nemesis.kinds) - set(nemesis.struck))
         fleet.heal()
@@ -258,6 +260,8 @@ def tell(outcome: Outcome) -> None:
             say(f"  {line}")
     for problem in outcome.problems:
         say(f"problem: {problem}")
+    for hang in outcome.hangs:
+        say(f"a fault of the client: {hang}")
     say("blows: " + ", ".join(f"{count} x {kind}" for kind, count in outcome.struck.items()))
     if outcome.never_struck:
         say(f"never struck while a copier worked: {', '.join(outcome.never_struck)}")
