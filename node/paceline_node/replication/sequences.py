@@ -80,6 +80,10 @@ class SequenceFence:
                 f"{lowest.sequence} was sent before and is not stored"
             )
 
+    def stored(self, producer_id: int) -> None:
+        """The log was found to hold what an unknown producer sent first."""
+        self._lowest.pop(producer_id, None)
+
     def clear(self) -> None:
         """The leadership is over."""
         self._lowest.clear()

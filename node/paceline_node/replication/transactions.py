@@ -27,12 +27,14 @@ from paceline_node.storage.producers import ProducerTable
 
 class Ticket:
     """Says that the coordinator knows of the transaction, if it was asked after this was made and
-    has said so, in ``coordinator_epoch``. ``begins_at_0``: the producer has a new epoch for each
-    transaction, so its first batch has sequence 0. ``is_lost``: the leadership that it was taken
-    in is over, so another is to be taken; nothing is known against the transaction."""
+    has said so, in ``coordinator_epoch``. ``begins_at``: the sequence of the first batch of a
+    producer that is unknown: 0 if it has a new epoch for each transaction, above it where the log
+    was found to hold others (``services/forgotten_writers.py``), None for any. ``is_lost``: the
+    leadership that it was taken in is over, so another is to be taken; nothing is known against the
+    transaction."""
 
     __slots__ = (
-        "begins_at_0",
+        "begins_at",
         "coordinator_epoch",
         "is_lost",
         "is_valid",
@@ -40,10 +42,10 @@ class Ticket:
         "producer_id",
     )
 
-    def __init__(self, producer_id: int, producer_epoch: int, *, begins_at_0: bool) -> None:
+    def __init__(self, producer_id: int, producer_epoch: int, *, begins_at: int | None) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.begins_at_0 = begins_at_0
+        self.begins_at = begins_at
         self.coordinator_epoch = -1
         self.is_valid = True
         self.is_lost = False
@@ -86,9 +88,11 @@ class TransactionGate:
         self._tickets: dict[int, list[Ticket]] = {}
         self._marked: dict[int, tuple[MarkerOrder, int]] = {}
 
-    def ticket(self, producer_id: int, producer_epoch: int, *, begins_at_0: bool = False) -> Ticket:
+    def ticket(
+        self, producer_id: int, producer_epoch: int, *, begins_at: int | None = None
+    ) -> Ticket:
         """Take one, before the coordinator is asked; give it back with :meth:`drop`."""
-        ticket = Ticket(producer_id, producer_epoch, begins_at_0=begins_at_0)
+        ticket = Ticket(producer_id, producer_epoch, begins_at=begins_at)
         self._tickets.setdefault(producer_id, []).append(ticket)
         return ticket
 
@@ -155,10 +159,10 @@ class TransactionGate:
                 f"producer {header.producer_id}: its transaction is confirmed by coordinator epoch "
                 f"{ticket.coordinator_epoch}, the last one was ended by {state.coordinator_epoch}"
             )
-        if ticket.begins_at_0 and state is None and header.base_sequence != 0:
+        if state is None and ticket.begins_at not in (None, header.base_sequence):
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} epoch {header.producer_epoch}: its first batch "
-                f"here has sequence {header.base_sequence}, expected 0"
+                f"here has sequence {header.base_sequence}, expected {ticket.begins_at}"
             )
 
     def is_open(self, producers: ProducerTable, header: BatchHeader) -> bool:

@@ -381,7 +381,7 @@ class TransactionEndings:
             coordinator_epoch,
             int(_WORK_S * 1000),
             ending.topic_ids.get(where.topic),
-            ending.began_ms if ending.may_be_forgotten else -1,
+            ending.began_ms if ending.may_be_forgotten(self._env.cluster_ms()) else -1,
         )
         # Stored, and so long ago that the log forgot where; or before the coordinator forgot that.
         forgotten = (InvalidProducerEpoch,) if ending.set_back else ()

@@ -413,12 +413,13 @@ class TransactionPartners:
         if order.topic_id not in (None, found.topic_id):
             raise NotLeader(f"{order.topic}/{order.partition}: another topic has the name now")
         headers = [header for _, header in iter_batches(batches)]
+        producer_id, stored = headers[0].producer_id, 0
         if order.began_ms >= 0:
-            await self._forgotten.check(found, headers[0], order.began_ms)
+            stored = await self._forgotten.check(found, headers[0], order.began_ms)
+        if stored:
+            found.fence.stored(producer_id)
         # The coordinator itself asks: nobody else has to confirm the transaction.
-        ticket = found.gate.ticket(
-            headers[0].producer_id, headers[0].producer_epoch, begins_at_0=True
-        )
+        ticket = found.gate.ticket(producer_id, headers[0].producer_epoch, begins_at=stored)
         ticket.confirm(order.coordinator_epoch)
         answer: Answer[ProduceResult] = Answer()
         try:

@@ -119,7 +119,7 @@ class TransactionalProduce:
         partition, producer_id, epoch = place
         who = ProducerIdentity(producer_id, epoch)
         where = TopicPartition(partition.topic, partition.partition)
-        ticket = partition.gate.ticket(producer_id, epoch, begins_at_0=adds)
+        ticket = partition.gate.ticket(producer_id, epoch, begins_at=0 if adds else None)
         refusal: PacelineError | None = None
         try:
             while True:
@@ -128,7 +128,7 @@ class TransactionalProduce:
                 if not (ticket.is_lost and partition.is_leader):
                     break
                 # This node leads again, in a new epoch: nobody need be told that it was otherwise.
-                ticket = partition.gate.ticket(producer_id, epoch, begins_at_0=adds)
+                ticket = partition.gate.ticket(producer_id, epoch, begins_at=0 if adds else None)
         except PacelineError as error:
             refusal = error
         finally:

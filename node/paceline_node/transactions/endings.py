@@ -25,6 +25,10 @@ from paceline_node.transactions.store import TransactionStore
 
 NOBODY = ProducerIdentity(-1, -1)
 
+_REMEMBERED_MS = 30_000
+"""Half of the time for which each partition surely knows the producer of a marker, if
+``log.producer_ttl_ms`` is no shorter."""
+
 
 class Ending(NamedTuple):
     """What is left to do for a prepared transaction, in this order: append ``staged`` (commits
@@ -44,9 +48,14 @@ class Ending(NamedTuple):
     set_back: bool = False
     """It may have been told everywhere before, and others of the id after it: that is forgotten. A
     log that refuses it then knows better."""
-    may_be_forgotten: bool = False
-    """It may have been told in partitions that have forgotten its producer since."""
     began_ms: int = -1
+    decided_ms: int = 0
+
+    def may_be_forgotten(self, wall_ms: int) -> bool:
+        """Whether, at ``wall_ms`` by the cluster's clock (as ``decided_ms``), it may have been told
+        in partitions that have forgotten its producer since. To be asked each time that one is
+        told: a coordinator may try for longer than partitions remember (DESIGN 2.7)."""
+        return self.set_back or wall_ms - self.decided_ms >= _REMEMBERED_MS
 
     @property
     def topic_ids(self) -> dict[str, UUID]:
@@ -162,4 +171,5 @@ def ending_of(store: TransactionStore, key: TransactionKey) -> Ending | None:
         found.metadata_offset,
         found.topics,
         began_ms=found.began_ms,
+        decided_ms=found.changed_ms,
     )

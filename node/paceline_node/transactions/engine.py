@@ -28,9 +28,6 @@ from paceline_node.transactions.store import TransactionStore
 
 _ALARMS_AT_ONCE = 20
 _RETRY_S = 1.0
-_REMEMBERED_MS = 30_000
-"""Half of the time for which each partition surely knows the producer of a marker, if
-``log.producer_ttl_ms`` is no shorter."""
 
 
 class TransactionEngine:
@@ -78,9 +75,7 @@ class TransactionEngine:
         if ending is None or not self.leads:
             return ending
         found = self.store.transactions[key]
-        set_back = self._context.was_set_back(found)
-        is_old = self._context.wall_ms() - found.changed_ms >= _REMEMBERED_MS
-        return ending._replace(set_back=set_back, may_be_forgotten=set_back or is_old)
+        return ending._replace(set_back=self._context.was_set_back(found))
 
     def find_hanging(self, asked: Collection[OpenHere]) -> list[bool]:
         """See :func:`find_hanging`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,16 @@ import trio
 from paceline.client import connect
 from paceline.errors import DuplicateSequence, InvalidProducerEpoch, NotEnoughReplicas
 from paceline.types import LeaderEpoch, NodeId
+from paceline.wire.batch_header import read_header
 from paceline.wire.peer.transactions import AppendStaged, MarkedPartition, WriteMarkers
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.pending import PendingOffsets
-from paceline_node.services import forgotten_writers
-from paceline_node.services.staged_batches import staged_batches
+from paceline_node.replication.partition import Partition
+from paceline_node.services import forgotten_writers, staged_batches
+from paceline_node.services.forgotten_writers import ForgottenWriters
+from paceline_node.storage.producers import FrozenTable
 from paceline_node.transactions.keys import ProducerIdentity
 from paceline_node.transactions.records import Staged, TopicPartition
 from tests.integration.client.test_transactional import ONE, seen
@@ -42,7 +46,7 @@ async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
         async def store(producer_id: int, value: bytes) -> None:
             who = ProducerIdentity(producer_id, 3)
             staged = [Staged("out", 0, -1, began_ms, None, value)]
-            (batch,) = staged_batches(staged, TopicPartition("out", 0), who)
+            (batch,) = staged_batches.staged_batches(staged, TopicPartition("out", 0), who)
             order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000, None, began_ms)
             await partners.append_staged(NodeId(0), order, batch)
 
@@ -56,7 +60,9 @@ async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
         with trio.fail_after(60):
             while len(partition.log.producers):  # noqa: ASYNC110  no event tells
                 await trio.sleep(0.05)
-        with pytest.raises(DuplicateSequence, match="epoch 3 at offset 0, which was forgotten"):
+        with pytest.raises(
+            DuplicateSequence, match=r"sequences 0\.\.0 in epoch 3, which was forgotten"
+        ):
             await store(10**9, b"once")
         await store(10**9 + 1, b"another's")
         await mark(10**9 + 1)
@@ -78,6 +84,83 @@ async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
         assert await seen(client, "out") == [b"a third one's", b"another's", b"once"]
 
 
+def forget_producers(partition: Partition) -> None:
+    """As a table that was made anew behind damage."""
+    log = partition.log
+    aborted = tuple(log.producers.transactions.aborted)
+    log.producers.load(FrozenTable(log.log_end_offset, aborted=aborted))
+    partition.gate.clear()
+
+
+async def test_batches_that_a_log_lacks_are_stored_where_it_has_the_first_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One batch of the producer was taken as proof that all of its transaction were stored; where
+    it was ended, by a producer that is forgotten or not, it is."""
+    monkeypatch.setattr(staged_batches, "_BATCH_BYTES", 1)
+    # Nobody aborts meanwhile what the coordinator does not know.
+    flags = {**ONE, "log.producer_check_ms": "600000"}
+    async with lone_node(tmp_path, flags) as node, connect(node.native) as client:
+        await client.admin.create_topic("out", partitions=1)
+        broker = node.node.broker
+        with trio.fail_after(60):
+            while (partition := broker.replicas.table.get("out", 0)) is None:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        partners, log = broker.transactions.partners, partition.log
+        epoch = LeaderEpoch(partition.replica.leader_epoch)
+        began_ms, producer_id = int(time.time() * 1000), 10**9
+        staged = [Staged("out", 0, -1, began_ms, None, value) for value in (b"1st", b"2nd", b"3rd")]
+        who, where = ProducerIdentity(producer_id, 3), TopicPartition("out", 0)
+        batches = [bytes(each) for each in staged_batches.staged_batches(staged, where, who)]
+
+        async def store(number: int, *, asks_log: bool = True) -> None:
+            began = began_ms if asks_log else -1
+            order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000, None, began)
+            await partners.append_staged(NodeId(0), order, bytearray(batches[number]))
+
+        async def mark(*, commits: bool = True) -> None:
+            there = (MarkedPartition("out", 0, epoch),)
+            order = WriteMarkers(producer_id, 3, 1, commits, LeaderEpoch(0), 30_000, there)
+            assert (await partners.write_markers(NodeId(0), order)).errors == (0,)
+
+        await store(0, asks_log=False)
+        await mark(commits=False)  # a coordinator did not know of it
+        forget_producers(partition)
+        await store(0)
+        forget_producers(partition)
+        second = read_header(batches[1])
+        with monkeypatch.context() as compacted:  # the marker, and other batches, may be gone there
+            state = replace(log.compaction, cleaned_offset=log.log_end_offset)
+            compacted.setattr(log, "compaction", state)
+            with pytest.raises(DuplicateSequence):
+                await ForgottenWriters(partners._env).check(partition, second, began_ms)
+        assert await ForgottenWriters(partners._env).check(partition, second, began_ms) == 1
+        partition.fence.seen(log.producers, [read_header(batches[0])])  # it was refused meanwhile
+        with pytest.raises(DuplicateSequence):
+            await store(0)
+        for number in (1, 2):
+            await store(number)
+        end = log.log_end_offset
+        assert end == len(["aborted", "its marker"]) + 3
+        for number in (2, 1):
+            await store(number)  # the producer is known by these
+        with pytest.raises(DuplicateSequence):
+            await store(0)  # the next coordinator begins there
+        assert log.log_end_offset == end
+
+        await mark()
+        forget_producers(partition)
+        await mark()
+        for number in (0, 1, 2, 0):  # known by its marker, and forgotten
+            with pytest.raises(DuplicateSequence):
+                await store(number)
+        forget_producers(partition)
+        for number in (2, 0, 1):
+            with pytest.raises(DuplicateSequence):
+                await store(number)
+        assert await seen(client, "out") == [b"1st", b"2nd", b"3rd"]
+
+
 async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
     """Committed records behind it were never shown; nothing ever ended it."""
     flags = {**ONE, "log.producer_check_ms": "100"}
@@ -93,7 +176,7 @@ async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
         partition = broker.replicas.table.get("out", 0)
         assert partition is not None
         forgotten = ProducerIdentity(10**9, 0)
-        (batch,) = staged_batches(
+        (batch,) = staged_batches.staged_batches(
             [Staged("out", 0, -1, 0, None, b"forgotten")], TopicPartition("out", 0), forgotten
         )
         epoch = LeaderEpoch(partition.replica.leader_epoch)
@@ -153,7 +236,7 @@ async def test_a_log_that_knows_a_higher_epoch_refuses_an_id_once(tmp_path: Path
         partition = broker.replicas.table.get("out", 0)
         assert partition is not None
         (producer_id,) = [int.from_bytes(key[1]) for key, _ in partition.log.producers]
-        (batch,) = staged_batches(
+        (batch,) = staged_batches.staged_batches(
             [Staged("out", 0, -1, 0, None, b"forgotten")],
             TopicPartition("out", 0),
             ProducerIdentity(producer_id, 100),

@@ -78,7 +78,7 @@ def test_a_ticket_opens_a_transaction_and_an_open_one_needs_none() -> None:
 def test_with_an_epoch_for_each_transaction_the_first_sequence_is_0() -> None:
     """As Kafka has it for transactions of version 2: a later batch would leave a gap for ever."""
     gate = TransactionGate()
-    ticket = gate.ticket(7, 0, begins_at_0=True)
+    ticket = gate.ticket(7, 0, begins_at=0)
     with pytest.raises(OutOfOrderSequence):
         gate.check(ProducerTable(), header(sequence=3), ticket)
     gate.check(ProducerTable(), header(), ticket)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import trio
 
-from paceline.errors import DuplicateSequence, NotLeader
+from paceline.errors import DuplicateSequence, NotEnoughReplicas, NotLeader
 from paceline.types import LeaderEpoch
 from paceline.wire.batch_header import read_header
 from paceline.wire.end_marker import is_end_marker
@@ -34,7 +34,8 @@ KEY = TransactionKey(Family.CURSUS, "t")
 
 class Cluster:
     """Two partitions with their real producer tables, of which P1 has no leader at first, and the
-    coordinator's real engine. ``sent``: the partitions that were asked to store something."""
+    coordinator's real engine. ``sent``: the partitions that were asked to store something;
+    ``refuses``: those that have too few replicas."""
 
     def __init__(self) -> None:
         self.desk = Desk()
@@ -44,6 +45,7 @@ class Cluster:
         self.sent: list[TopicPartition] = []
         self.began_ms: list[int] = []
         self.groups_answer = True
+        self.refuses: set[TopicPartition] = set()
         self.image = self
 
     # --- metadata ---------------------------------------------------------------------------------
@@ -85,7 +87,8 @@ class Cluster:
         """A coordinator that knows nothing but the log works for so long."""
         self.desk.fail_over()
         self.led_epoch += 2
-        env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
+        host = SimpleNamespace(buggify=lambda _: False)
+        env = SimpleNamespace(host=host, cluster_ms=self.desk.wall_ms)
         ends = TransactionEndings(cast(Any, env), cast(Any, self))
         ends.attach(cast(Any, self), cast(Any, self))
         with trio.move_on_after(seconds):
@@ -98,12 +101,14 @@ class Cluster:
         where = TopicPartition(order.topic, order.partition)
         self.sent.append(where)
         self.began_ms.append(order.began_ms)
+        if where in self.refuses:
+            raise NotEnoughReplicas("one in-sync replica, 2 required")
         place, header = self.places[where], read_header(batch)
         if order.began_ms >= 0 and place.table.producer(header.producer_id) is None:
             for _, data in place.batches:
                 if read_header(data).producer_id == header.producer_id:
                     raise DuplicateSequence("forgotten")
-        ticket = place.gate.ticket(header.producer_id, header.producer_epoch, begins_at_0=True)
+        ticket = place.gate.ticket(header.producer_id, header.producer_epoch, begins_at=0)
         ticket.confirm(order.coordinator_epoch)
         place.produce(batch, ticket)
 
@@ -228,6 +233,27 @@ async def test_nothing_is_stored_twice_that_nobody_had_noted_yet(autojump_clock:
     cluster.desk.time += 60
     cluster.leaders[P1] = 1
     await cluster.coordinate(5)
+    assert not cluster.desk.engine.store.prepared
+    assert [cluster.values(where) for where in (P0, P1)] == [[b"v1"], [b"v2"]]
+
+
+async def test_nothing_is_stored_twice_by_a_coordinator_that_is_refused_for_long(
+    autojump_clock: object,
+) -> None:
+    """It took over at once, and asked no log for as long as it tried: what it goes by is the
+    partition's memory at each try, not at its first one."""
+    cluster = Cluster()
+    cluster.decide(record(P0, 1), record(P1, 2))
+    await cluster.coordinate(0.5)
+    cluster.refuses.add(P0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cluster.coordinate, 10)
+        await trio.sleep(5)
+        assert P0 in cluster.sent[2:]
+        cluster.desk.time += 66
+        cluster.forget_producers(P0)
+        cluster.refuses.clear()
+        cluster.leaders[P1] = 1
     assert not cluster.desk.engine.store.prepared
     assert [cluster.values(where) for where in (P0, P1)] == [[b"v1"], [b"v2"]]
 

@@ -27,6 +27,11 @@ from paceline_node.transactions.records import GroupRef, Staged, StagedOffset, T
 from tests.unit.transactions.desk import P0, P1, Desk
 
 
+def coordinating_env() -> Any:
+    """The world of a coordinator to which nothing happens."""
+    return SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False), cluster_ms=lambda: 0)
+
+
 class Stuck:
     """The machines, of which one leads, and nothing that is asked of it is ever committed."""
 
@@ -146,8 +151,8 @@ async def test_what_is_stored_is_not_sent_again_behind_a_partition_that_takes_no
 ) -> None:
     """But for the one batch that is refused there, once a second."""
     nodes = Nodes()
-    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
-    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    env = coordinating_env()
+    ends = TransactionEndings(env, cast(Any, nodes))
     ends.attach(cast(Any, Agreeing()), cast(Any, nodes))
     staged = tuple(
         Staged(where.topic, where.partition, -1, 5, None, bytes(500_000))
@@ -189,8 +194,8 @@ async def test_what_an_unclean_election_took_is_stored_again(autojump_clock: obj
         log.append(sequence)
 
     nodes.append_staged = append_staged  # type: ignore[method-assign]
-    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
-    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    env = coordinating_env()
+    ends = TransactionEndings(env, cast(Any, nodes))
     ends.attach(cast(Any, Agreeing()), cast(Any, nodes))
     staged = tuple(Staged(P1.topic, P1.partition, -1, 5, None, bytes(500_000)) for _ in range(4))
     key = TransactionKey(Family.CURSUS, "t")
@@ -242,8 +247,8 @@ async def check_order(*, coordinates_anew: bool) -> None:
         order.append(read_header(batch).producer_id)
 
     nodes.append_staged = append_staged  # type: ignore[method-assign]
-    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
-    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    env = coordinating_env()
+    ends = TransactionEndings(env, cast(Any, nodes))
     leading = Leading(desk.engine)
     ends.attach(cast(Any, leading), cast(Any, nodes))
     decided: list[int] = []
@@ -280,12 +285,12 @@ async def test_offsets_wait_for_no_partition(autojump_clock: object) -> None:
         settled.append(order.group.group)
 
     nodes.settle_offsets = settle_offsets  # type: ignore[attr-defined]
-    env = SimpleNamespace(host=SimpleNamespace(buggify=lambda _: False))
+    env = coordinating_env()
     where = GroupRef("cursus", "readers", "in")
     offset = StagedOffset(where, "in", 0, 7)
     key = TransactionKey(Family.CURSUS, "t")
     ending = Ending(key, 1, ProducerIdentity(7, 0), True, (), (P0,), (), (offset,), 0)
-    ends = TransactionEndings(cast(Any, env), cast(Any, nodes))
+    ends = TransactionEndings(env, cast(Any, nodes))
     ends.attach(cast(Any, Deciding(ending)), cast(Any, nodes))
     with trio.move_on_after(60):
         await ends._attempt(key)
