@@ -233,12 +233,21 @@ def _open_ones_go() -> Iterator[None]:
 @pytest.mark.parametrize(
     "away",
     [
-        lambda: mock.patch.object(ProducerQuota, "admit"),
-        lambda: mock.patch.object(Partition, "_forget", _forgotten_here_only),
-        lambda: mock.patch.object(ProducerQuota, "_greediest", return_value=[]),
-        _open_ones_go,
+        pytest.param(
+            lambda: mock.patch.object(ProducerQuota, "admit"),
+            id="nobody is asked",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            lambda: mock.patch.object(Partition, "_forget", _forgotten_here_only),
+            id="only the leader forgets",
+        ),
+        pytest.param(
+            lambda: mock.patch.object(ProducerQuota, "_greediest", return_value=[]),
+            id="nobody gives way",
+        ),
+        pytest.param(_open_ones_go, id="open ones go", marks=pytest.mark.slow),
     ],
-    ids=["nobody is asked", "only the leader forgets", "nobody gives way", "open ones go"],
 )
 def test_without_the_rule_it_does(
     away: Callable[[], contextlib.AbstractContextManager[object]],
