@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -123,23 +123,38 @@ class Member(RebalanceListener):
             recorder.say(events.CommitOk(recorder.t, op))
 
 
-async def ask_offsets(client: Client, topic: str, partitions: int, recorder: Teller) -> None:
+class Asking(NamedTuple):
+    """Whose committed offsets are asked for, and what the history says of that."""
+
+    group: str
+    asked: Callable[[float, int, str, str], Event]
+    told: Callable[[float, int, int], Event]
+
+
+AUDITORS = Asking(GROUP, events.AskOffset, events.OffsetTold)
+
+
+async def ask_offsets(
+    client: Client, topic: str, partitions: int, recorder: Teller, asking: Asking = AUDITORS
+) -> None:
     """Ask once what the group has committed. Raises PacelineError."""
     asked = [recorder.next_op() for _ in range(partitions)]
     for partition, op in enumerate(asked):
-        recorder.say(events.AskOffset(recorder.t, op, GROUP, f"{topic}/{partition}"))
-    found = await client.admin.groups.offsets(GROUP)
+        recorder.say(asking.asked(recorder.t, op, asking.group, f"{topic}/{partition}"))
+    found = await client.admin.groups.offsets(asking.group)
     for partition, op in enumerate(asked):
         committed = found.get(TopicPartition(topic, partition))
         offset = -1 if committed is None else committed.offset
-        recorder.say(events.OffsetTold(recorder.t, op, offset))
+        recorder.say(asking.told(recorder.t, op, offset))
 
 
-async def keep_asking(client: Client, topic: str, partitions: int, recorder: Teller) -> None:
+async def keep_asking(
+    client: Client, topic: str, partitions: int, recorder: Teller, asking: Asking = AUDITORS
+) -> None:
     """Ask again and again, until cancelled."""
     while True:
         try:
-            await ask_offsets(client, topic, partitions, recorder)
+            await ask_offsets(client, topic, partitions, recorder, asking)
         except PacelineError:
             # No coordinator at the moment: nothing was told.
             await trio.sleep(_PAUSE_S)

@@ -12,13 +12,13 @@ import trio
 from paceline.client.client import Client
 from paceline.errors import PacelineError
 from paceline.types import TopicPartition
-from paceline_cluster.chaos.member import ask_offsets
+from paceline_cluster.chaos.member import AUDITORS, Asking, ask_offsets
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.copier import SimCopier
 from paceline_cluster.sim.guests.invitation import invited, last_questions
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
-from paceline_cluster.sim.labour import Labourer, Overseer, ask_until_told
+from paceline_cluster.sim.labour import OVERSEERS, Labourer
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember, TroubledMembers
 from paceline_cluster.sim.plan import Plan
@@ -104,7 +104,7 @@ def gather(
             for number in range(plan.troubled)
         ]
     if plan.labourers:
-        others.append(Overseer("overseer", topic, recorder, fork()))
+        others.append(Asker("overseer", topic, recorder, fork(), OVERSEERS))
         others += [
             Labourer(f"lb{number}", topic, recorder, fork()) for number in range(plan.labourers)
         ]
@@ -138,7 +138,7 @@ async def read_everything(
 
     async def read(client: Client) -> None:
         if plan.labourers:
-            await ask_until_told(client, plan.topics[0], recorder)
+            await _ask_until_told(client, plan, recorder, OVERSEERS)
         await read_all(
             client,
             [
@@ -150,7 +150,7 @@ async def read_everything(
             recorder,
         )
         if plan.members:
-            await _ask_until_told(client, plan, recorder)
+            await _ask_until_told(client, plan, recorder, AUDITORS)
         for name in DEEP if plan.streamers else ():
             await read_whole(client, judge, name)
 
@@ -166,11 +166,11 @@ async def read_everything(
     await keepers.last_look(cluster, host)
 
 
-async def _ask_until_told(client: Client, plan: Plan, recorder: Recorder) -> None:
+async def _ask_until_told(client: Client, plan: Plan, recorder: Recorder, asking: Asking) -> None:
     topic = plan.topics[0]
     while True:
         try:
-            await ask_offsets(client, topic.name, topic.partitions, recorder)
+            await ask_offsets(client, topic.name, topic.partitions, recorder, asking)
             return
         except PacelineError:
             await trio.sleep(AGAIN_S)

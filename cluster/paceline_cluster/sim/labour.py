@@ -1,5 +1,5 @@
 """A native group whose programs say what they have worked through, fail in the middle, are long at
-work, and commit by themselves, all that they have read, or by name; and who asks what it is at.
+work, and commit by themselves, all that they have read, or by name.
 
 Nobody goes back on purpose. So no record may be passed over, whoever fails, and nothing that a
 commit has kept may be set back (``checker/working.py``).
@@ -18,6 +18,7 @@ from paceline.client.group_consumer import GroupConsumer
 from paceline.client.group_settings import GroupSettings
 from paceline.errors import IllegalGeneration, PacelineError, RebalanceInProgress, UnknownMember
 from paceline.types import TopicPartition
+from paceline_cluster.chaos.member import Asking
 from paceline_cluster.checker import events
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.history import Recorder
@@ -25,6 +26,7 @@ from paceline_cluster.sim.plan import TopicPlan
 from paceline_cluster.sim.workload import AGAIN_S, while_connected
 
 WORKERS = "workers"
+OVERSEERS = Asking(WORKERS, events.AskKept, events.KeptTold)
 _MOVED = (IllegalGeneration, RebalanceInProgress, UnknownMember)
 """What tells a program that others go on with something that it has worked through."""
 _LIFE_S = (1.0, 8.0)
@@ -33,7 +35,6 @@ _LONG, _LONG_S = 0.04, (0.5, 5.0)
 _COMMITS, _BY_NAME = 0.15, 0.1
 _RESTS, _REST_S = 0.2, (0.2, 1.5)
 """How likely a program does something else before it asks for more, once it has committed."""
-_ASK_S = 0.5
 
 
 class _ProgramError(Exception):
@@ -147,41 +148,3 @@ class Labourer:
     def _keep(self, at: TopicPartition, offset: int) -> None:
         recorder = self._recorder
         recorder.say(events.Kept(recorder.t, WORKERS, str(at), offset))
-
-
-class Overseer:
-    """Asks again and again what the group is at."""
-
-    def __init__(self, name: str, topic: TopicPlan, recorder: Recorder, rng: random.Random) -> None:
-        self.name = name
-        self._topic = topic
-        self._recorder = recorder
-        self._rng = rng
-
-    async def run(self, cluster: SimCluster, host: str) -> None:
-        """Ask until cancelled."""
-
-        async def ask(client: Client) -> None:
-            while True:
-                await ask_until_told(client, self._topic, self._recorder)
-                await trio.sleep(_ASK_S)
-
-        await while_connected(cluster, host, self._rng, ask)
-
-
-async def ask_until_told(client: Client, topic: TopicPlan, recorder: Recorder) -> None:
-    """What the group is at in each partition, told once."""
-    while True:
-        asked = [recorder.next_op() for _ in range(topic.partitions)]
-        for number, op in enumerate(asked):
-            at = str(TopicPartition(topic.name, number))
-            recorder.say(events.AskKept(recorder.t, op, WORKERS, at))
-        try:
-            found = await client.admin.groups.offsets(WORKERS)
-        except PacelineError:
-            await trio.sleep(AGAIN_S)
-            continue
-        for number, op in enumerate(asked):
-            told = found.get(TopicPartition(topic.name, number))
-            recorder.say(events.KeptTold(recorder.t, op, -1 if told is None else told.offset))
-        return

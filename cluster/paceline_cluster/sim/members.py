@@ -17,7 +17,7 @@ from paceline.client.consumed import ConsumedBatch
 from paceline.client.group_settings import GroupSettings
 from paceline.errors import PacelineError
 from paceline.types import TopicPartition
-from paceline_cluster.chaos.member import Member, keep_asking
+from paceline_cluster.chaos.member import AUDITORS, Asking, Member, keep_asking
 from paceline_cluster.sim.cluster import SimCluster
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import TopicPlan
@@ -139,18 +139,27 @@ class GroupMember:
 
 
 class Asker:
-    """Asks for the group's committed offsets, again and again."""
+    """Asks for the committed offsets of a group, again and again."""
 
-    def __init__(self, name: str, topic: TopicPlan, recorder: Recorder, rng: random.Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic: TopicPlan,
+        recorder: Recorder,
+        rng: random.Random,
+        asking: Asking = AUDITORS,
+    ) -> None:
         self.name = name
         self._topic = topic
         self._recorder = recorder
         self._rng = rng
+        self._asking = asking
 
     async def run(self, cluster: SimCluster, host: str) -> None:
         """Ask until cancelled."""
+        topic = self._topic
 
         async def ask(client: Client) -> None:
-            await keep_asking(client, self._topic.name, self._topic.partitions, self._recorder)
+            await keep_asking(client, topic.name, topic.partitions, self._recorder, self._asking)
 
         await while_connected(cluster, host, self._rng, ask)
