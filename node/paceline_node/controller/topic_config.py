@@ -250,8 +250,15 @@ KEYS: Mapping[str, ConfigKey] = {
 }
 
 
+_MEANT_MAX = 2 * max(map(len, KEYS))
+"""Longer names are meant for no key, and comparing them takes time."""
+
+
 def problems(configs: Mapping[str, str]) -> list[str]:
-    """One sentence for each unknown key and bad value, sorted by key."""
+    """One sentence for each unknown key and bad value, sorted by key; one for all where there are
+    more than keys."""
+    if len(configs) > len(KEYS):
+        return [f"{len(configs)} settings, of which a topic has {len(KEYS)}"]
     found = []
     for name, value in sorted(configs.items()):
         key = KEYS.get(name)
@@ -263,7 +270,7 @@ def problems(configs: Mapping[str, str]) -> list[str]:
 
 def unknown(name: str) -> str:
     """One sentence about a key that there is not, with the one that may be meant."""
-    close = difflib.get_close_matches(name, KEYS, n=1)
+    close = difflib.get_close_matches(name, KEYS, n=1) if len(name) <= _MEANT_MAX else []
     suggestion = f", did you mean {close[0]}?" if close else ""
     return f"{name}: unknown topic configuration{suggestion}"
 

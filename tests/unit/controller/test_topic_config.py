@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from paceline.errors import InvalidConfig
@@ -127,3 +129,15 @@ def test_a_key_that_there_is_not_is_told_with_the_one_that_may_be_meant() -> Non
         "retention.mss: unknown topic configuration, did you mean retention.ms?"
     ]
     assert topic_config.problems({"foo.bar": "1"}) == ["foo.bar: unknown topic configuration"]
+
+
+def test_more_settings_than_there_are_keys_are_told_of_at_once() -> None:
+    """Each was compared with all keys, for what may have been meant: minutes for a MB of names."""
+    (said,) = topic_config.problems({f"min.insync.replica{n}": "1" for n in range(40_000)})
+    assert said == f"40000 settings, of which a topic has {len(topic_config.KEYS)}"
+
+
+def test_what_is_far_longer_than_a_key_is_compared_with_none() -> None:
+    assert "did you mean" in topic_config.unknown("min.insync.replica")
+    with mock.patch("difflib.get_close_matches", side_effect=AssertionError):
+        assert "unknown" in topic_config.unknown("m" * 1000)
