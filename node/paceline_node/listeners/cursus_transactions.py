@@ -197,7 +197,7 @@ class CursusTransactions:
                         fence.epoch,
                         opened,
                         [records[place] for place in left],
-                        chosen=[at for at, n in enumerate(left) if published[n].partition is None],
+                        chosen={at for at, n in enumerate(left) if published[n].partition is None},
                         acted=call.session.acted,
                     )
                 except SequenceReused as error:

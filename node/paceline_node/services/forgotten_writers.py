@@ -43,17 +43,25 @@ class _Search(NamedTuple):
 
 class _Progress:
     """A log was read up to ``offset``: sequences below ``stored`` of the transaction are in it, or
-    all of them if ``is_ended``. A transaction's batches are stored in their order."""
+    all of them if ``is_ended``. A transaction's batches are stored in their order. What tells so
+    lies before ``proved_at``."""
 
-    __slots__ = ("is_ended", "offset", "stored")
+    __slots__ = ("is_ended", "offset", "proved_at", "stored")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.stored = 0
+        self.proved_at = 0
         self.is_ended = False
 
     def require_new(self, partition: Partition, header: BatchHeader) -> None:
-        """Raise DuplicateSequence if ``header``'s records are among them."""
+        """Raise DuplicateSequence if ``header``'s records are among them; NotEnoughReplicas where
+        that is not committed, and a leader may yet lose it."""
+        if self.proved_at > partition.high_watermark:
+            raise NotEnoughReplicas(
+                f"{partition}: what producer {header.producer_id} wrote before offset "
+                f"{self.proved_at} is not committed yet"
+            )
         if self.is_ended or header.last_sequence < self.stored:
             raise DuplicateSequence(
                 f"{partition}: producer {header.producer_id} has written sequences "
@@ -66,6 +74,7 @@ class _Progress:
         coordinator went on only when everybody had been told. What lies below ``cleaned`` was
         compacted, so ended; its marker and other batches may be gone. What was aborted, as nobody
         knew of it, counts for nothing."""
+        self.proved_at = each.next_offset
         if each.producer_epoch > epoch or (marker is not None and marker.commits):
             self.is_ended = True
         elif marker is not None:
@@ -88,8 +97,9 @@ class ForgottenWriters:
         The sequence behind those that were found, 0 without any: where a producer that is unknown
         goes on. Raises DuplicateSequence if the batch is stored, or the whole transaction;
         NotEnoughReplicas when there is more to read, to be asked again; what :func:`find_offset`
-        raises. Where the log is damaged it tells nothing: records are rather stored twice than
-        never.
+        raises, and :meth:`Partition.check_epoch` where the leadership has changed meanwhile. Only
+        what is committed tells. Where the log is damaged it tells nothing: records are rather
+        stored twice than never.
         """
         who, epoch = header.producer_id, header.producer_epoch
         if _tells(partition.log.producers.producer(who), header):
@@ -123,6 +133,9 @@ class ForgottenWriters:
             self._read_to[search] = progress
             if len(self._read_to) > _REMEMBERED:
                 self._read_to.popitem(last=False)
+        partition.check_epoch(search.leader_epoch)
+        if _tells(partition.log.producers.producer(who), header):
+            return 0  # another request has stored some since: that is waited for as it is judged
         progress.require_new(partition, header)
         return progress.stored
 

@@ -17,7 +17,7 @@ import trio
 from paceline.errors import PacelineError
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
-from paceline_node.transactions.keys import TransactionKey
+from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import TopicPartition
 
 _PAUSE_S = 1.0
@@ -27,16 +27,22 @@ Perform = Callable[[Callable[[TransactionEngine], None]], Awaitable[None]]
 
 
 class MarkedPlaces:
-    """What is marked of the transactions that this node ends now."""
+    """What is marked of the transactions that this node ends now: of each id one, by the identity
+    that it has for itself."""
 
     def __init__(self) -> None:
-        self._places: dict[TransactionKey, set[TopicPartition]] = {}
+        self._places: dict[TransactionKey, tuple[ProducerIdentity, set[TopicPartition]]] = {}
         self._log = structlog.get_logger(component="transactions")
 
     def add(self, ending: Ending, where: TopicPartition) -> None:
         """All that was staged for ``where``, if anything, and the marker are committed there."""
         if ending.staged:
-            self._places.setdefault(ending.key, set()).add(where)
+            self._places[ending.key] = (ending.identity, {*self._of(ending), where})
+
+    def _of(self, ending: Ending) -> set[TopicPartition]:
+        """Never those of the id's last transaction: who ends that may find the next one decided."""
+        whose, places = self._places.get(ending.key, (None, set[TopicPartition]()))
+        return places if whose == ending.identity else set()
 
     def drop(self, key: TransactionKey) -> None:
         """``key`` is complete, or another node's to end."""
@@ -48,8 +54,8 @@ class MarkedPlaces:
         noted: set[TopicPartition] = set()
         while len(noted) < len(staged):
             await trio.sleep(_PAUSE_S)
-            new = staged & self._places.get(ending.key, noted)
-            if len(new) == len(noted):
+            new = staged & self._of(ending)
+            if new <= noted:
                 continue
 
             def note(engine: TransactionEngine, new: set[TopicPartition] = new) -> None:

@@ -8,7 +8,7 @@ from paceline.errors import ProducerFenced
 from paceline_node.transactions.keys import TransactionKey
 from paceline_node.transactions.records import Transaction
 
-_IDS_MAX = 256
+_IDS_MAX = 16
 """Of one connection; of more, those that it used longest ago are as never acted in."""
 
 

@@ -22,6 +22,7 @@ from paceline_node.replication.partition import Partition
 from paceline_node.services import forgotten_writers, staged_batches
 from paceline_node.services.forgotten_writers import ForgottenWriters
 from paceline_node.storage.producers import FrozenTable
+from paceline_node.storage.reading import LogSlice
 from paceline_node.transactions.keys import ProducerIdentity
 from paceline_node.transactions.records import Staged, TopicPartition
 from tests.integration.client.test_transactional import ONE, seen
@@ -159,6 +160,58 @@ async def test_batches_that_a_log_lacks_are_stored_where_it_has_the_first_one(
             with pytest.raises(DuplicateSequence):
                 await store(number)
         assert await seen(client, "out") == [b"1st", b"2nd", b"3rd"]
+
+
+async def test_what_is_not_committed_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two coordinators sent a batch at once. While one request had the log read, the other's batch
+    came into it, and was taken for stored before it was: its leader may still have lost it."""
+    async with lone_node(tmp_path, ONE) as node, connect(node.native) as client:
+        await client.admin.create_topic("out", partitions=1)
+        broker = node.node.broker
+        with trio.fail_after(60):
+            while (partition := broker.replicas.table.get("out", 0)) is None:  # noqa: ASYNC110
+                await trio.sleep(0.02)
+        partners, began_ms = broker.transactions.partners, int(time.time() * 1000)
+        epoch = LeaderEpoch(partition.replica.leader_epoch)
+        async with client.producer() as producer:
+            await producer.send("out", b"something to read")
+
+        def batch(producer_id: int) -> bytearray:
+            who, staged = (
+                ProducerIdentity(producer_id, 3),
+                Staged("out", 0, -1, began_ms, None, b"x"),
+            )
+            (made,) = staged_batches.staged_batches([staged], TopicPartition("out", 0), who)
+            return bytearray(made)
+
+        async def store(producer_id: int) -> None:
+            order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000)
+            await partners.append_staged(NodeId(0), order, batch(producer_id))
+
+        honest, others = LogSlice.read_async, [10**9]
+
+        async def beside_another(self: LogSlice) -> bytes:
+            while others:
+                await store(others.pop())
+            return bytes(await honest(self))
+
+        forgotten = ForgottenWriters(partners._env)
+        with monkeypatch.context() as busy:
+            busy.setattr(LogSlice, "read_async", beside_another)
+            header = read_header(batch(10**9))
+            assert await forgotten.check(partition, header, began_ms) == 0, "for produce to judge"
+
+        await store(10**9 + 1)
+        end = partition.log.log_end_offset
+        forget_producers(partition)
+        with monkeypatch.context() as behind:
+            behind.setattr(partition.replica, "high_watermark", end - 1)
+            with pytest.raises(NotEnoughReplicas, match="not committed"):
+                await forgotten.check(partition, read_header(batch(10**9 + 1)), began_ms)
+        with pytest.raises(DuplicateSequence):
+            await forgotten.check(partition, read_header(batch(10**9 + 1)), began_ms)
 
 
 async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
