@@ -104,12 +104,12 @@ def select(directory: Path) -> None:
         _write(_Known(directory, (directory, *others)))
 
 
-def forget(directory: Path, *, instead: Path | None = None) -> None:
-    """Know the cluster in ``directory`` no more; if it was selected, ``instead`` is now."""
+def forget(directory: Path) -> None:
+    """Know the cluster in ``directory`` no more; if it was selected, none is now."""
     with _locked():
         before = _read()
         left = tuple(each for each in before.dirs if each != directory)
-        chosen = instead if before.selected == directory else before.selected
+        chosen = None if before.selected == directory else before.selected
         _write(_Known(chosen, left))
 
 

@@ -105,12 +105,12 @@ def load(directory: Path) -> ClusterState:
     """Read ``cluster.json``. Raises NoSuchCluster, or BadState naming what does not fit."""
     path = directory / CLUSTER_FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         raise _nothing_in(directory) from None
     try:
-        return _from_json(json.loads(text))
-    except (ValueError, TypeError, KeyError) as error:
+        return _from_json(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadState(f"{path} cannot be understood: {error!r}") from None
 
 

@@ -13,8 +13,9 @@ from paceline_cluster.cli.complete import complete_clusters
 from paceline_cluster.cli.options import parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.report import address_table
+from paceline_cluster.errors import BadState
 from paceline_cluster.processes import ProcessState
-from paceline_cluster.state import ClusterState
+from paceline_cluster.state import ClusterState, NodeEntry
 
 MANY = click.IntRange(1, 9)
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - of a machine that serves others; --bind narrows it
@@ -38,12 +39,18 @@ def list_(printer: Printer) -> None:
 
 
 def _row(directory: Path, selected: Path | None) -> dict[str, Any]:
-    nodes = state.load(directory).nodes if state.exists(directory) else ()
+    word = "gone"
+    nodes: tuple[NodeEntry, ...] = ()
+    try:
+        if state.exists(directory):
+            nodes, word = state.load(directory).nodes, "stopped"
+    except BadState:
+        word = "damaged"
     running = [each for each in nodes if launch.process_state(each) is not ProcessState.STOPPED]
     return {
         "name": directory.name,
         "selected": directory == selected,
-        "state": "running" if running else "stopped" if nodes else "gone",
+        "state": "running" if running else word,
         "running": len(running),
         "nodes": len(nodes),
         "dir": str(directory),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from paceline_cluster import launch, profiles, state
 from paceline_cluster.cli.find import Address, cluster_options, find
 from paceline_cluster.cli.options import STOP_TIMEOUT_S
 from paceline_cluster.cli.output import Printer, output_option
+from paceline_cluster.errors import BadState
 from paceline_cluster.shutdown import stop_cluster
 from paceline_cluster.state import ClusterState
 
@@ -55,22 +58,23 @@ def purge(
         click.confirm(f"Remove {found} with all records?", abort=True, err=True)
     trio.run(_down, found, STOP_TIMEOUT_S)
     shutil.rmtree(found)
-    instead = _forget(found)
+    was_selected = profiles.selected() == profiles.Profile(found)
+    profiles.forget(found)
     printer.say(f"removed {found}")
-    if instead is not None:
-        printer.say(f"commands find the cluster in {instead} now, which runs")
+    if was_selected and (other := _running()) is not None:
+        printer.say(
+            f"'paceline cluster use {shlex.quote(str(other))}' selects the one in {other}, "
+            "which runs"
+        )
     if printer.is_data:
         printer.result({"removed": str(found)})
 
 
-def _forget(directory: Path) -> Path | None:
-    """Forget a purged cluster; if it was the selected one, the last used of those that run is
-    selected and returned."""
-    selected = profiles.selected()
-    if selected is None or selected.dir != directory:
-        profiles.forget(directory)
-        return None
-    running = (each for each in profiles.known() if each != directory and launch.is_running(each))
-    instead = next(running, None)
-    profiles.forget(directory, instead=instead)
-    return instead
+def _running() -> Path | None:
+    """The last used of the clusters that run. It is only named: if it were selected, the same
+    'purge --yes' again would destroy it."""
+    for each in profiles.known():
+        with contextlib.suppress(BadState):  # damaged: 'cluster list' says so
+            if launch.is_running(each):
+                return each
+    return None

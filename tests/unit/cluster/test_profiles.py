@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline_cluster import launch, processes, profiles, state
+from paceline_cluster import processes, profiles, state
 from paceline_cluster.cli import main as cli
 from paceline_cluster.errors import Exit, NoSuchCluster
 from paceline_cluster.profiles import PROFILE_FILE, Profile
@@ -96,23 +96,48 @@ def test_list_use_and_forget(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert profiles.selected() == Profile(b)
 
 
-def test_a_purge_falls_back_to_a_cluster_that_runs(
+def test_a_purge_selects_no_other_cluster(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Commands said 'no cluster is selected' beside one that ran."""
+    """It selected one that ran, and a second 'purge --yes' destroyed that."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        running = cluster(tmp_path / "running", pid=other.pid)
+        running = cluster(tmp_path / "running one", pid=other.pid)
         stopped, purged = cluster(tmp_path / "stopped"), cluster(tmp_path / "purged")
         for each in (running, stopped, purged):
             profiles.select(each)
-        assert launch.is_running(running)
-        assert not launch.is_running(stopped)
         assert cli.main(["purge", "--yes"]) == Exit.OK
         said = capsys.readouterr().err
-        assert f"commands find the cluster in {running} now, which runs" in said
-        assert profiles.selected() == Profile(running)
+        assert (
+            f"'paceline cluster use '{running}'' selects the one in {running}, which runs" in said
+        )
+        assert (profiles.selected(), profiles.known()) == (None, (stopped, running))
+        assert cli.main(["purge", "--yes"]) == Exit.DATA
+        assert "no cluster is selected" in capsys.readouterr().err
+        assert state.exists(running)
+        profiles.select(running)
         assert cli.main(["purge", "--yes", "--dir", str(stopped)]) == Exit.OK
         assert profiles.selected() == Profile(running)
-        assert "commands find" not in capsys.readouterr().err
+        assert "cluster use" not in capsys.readouterr().err
         other.communicate(b"\n")
     assert not purged.exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"\xff", b"[]", b'{"cluster_id": "c", "nodes": [{"listeners": []}]}', b"{}"]
+)
+def test_a_damaged_neighbour_is_told_and_in_nobodys_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    """'cluster list' failed; a purge removed the directory and did not forget the cluster."""
+    damaged, purged = cluster(tmp_path / "damaged"), cluster(tmp_path / "purged")
+    for each in (damaged, purged):
+        profiles.select(each)
+    (damaged / state.CLUSTER_FILE).write_bytes(content)
+    assert cli.main(["cluster", "list", "--output", "json"]) == Exit.OK
+    rows = json.loads(capsys.readouterr().out)["clusters"]
+    assert [(row["name"], row["state"]) for row in rows] == [
+        ("purged", "stopped"),
+        ("damaged", "damaged"),
+    ]
+    assert cli.main(["purge", "--yes"]) == Exit.OK
+    assert (profiles.selected(), profiles.known()) == (None, (damaged,))
