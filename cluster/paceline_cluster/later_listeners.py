@@ -6,51 +6,92 @@ gets it at its next ``up``. What somebody has configured himself is left alone.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-from paceline_cluster import node_config, ports, state
+from paceline_cluster import create, node_config, ports, state
 from paceline_cluster.state import ClusterState, NodeEntry
+from paceline_node.settings.addresses import Listener
 
 _LISTENERS = "listeners"
 
 
-def add(directory: Path) -> list[str]:
-    """Add what is lacking to the configuration of nodes, none of which may run. Returns the names
-    of the listeners that were added. Raises NoSuchCluster, BadState."""
-    with state.locked(directory):
-        current = state.load(directory)
-        lacking = _lacking(current)
-        if not lacking:
-            return []
-        chosen = _ports(current, lacking)
-        entries = [_with(entry, chosen[entry.id]) for entry in current.nodes]
-        for entry in entries:
-            old = entry.config_path.read_text(encoding="utf-8")
-            new = [f"{name}://{ports.HOST}:{port}" for name, port in chosen[entry.id].items()]
-            there = tomllib.loads(old).get(_LISTENERS, [])
-            text = node_config.with_settings(old, {_LISTENERS: json.dumps([*there, *new])})
-            state.write_file(entry.config_path, text)
-        state.store(directory, dataclasses.replace(current, nodes=tuple(entries)))
+@contextlib.asynccontextmanager
+async def adding(directory: Path) -> AsyncIterator[list[str]]:
+    """Add what is lacking to the configuration of nodes, none of which may run. Yields the names of
+    the listeners that were added; their ports are kept from other launchers until the block ends,
+    in which the nodes are started.
+
+    Raises NoSuchCluster, BadState, or BadSetting where a node would not take its configuration, and
+    then nothing is changed.
+    """
+    if not _lacking(state.load(directory)):
+        yield []
+        return
+    # In this order: who starts nodes while it keeps ports waits for the directory's lock.
+    async with ports.choosing():
+        with state.locked(directory):
+            added = _add(directory)
+        yield added
+
+
+def _add(directory: Path) -> list[str]:
+    current = state.load(directory)
+    lacking = _lacking(current)
+    if not lacking:
+        return []
+    served = [each for entry in current.nodes for each in _served(entry)]
+    chosen = _ports(current, lacking, {each.port for each in served})
+    texts = {entry.config_path: _text(entry, chosen[entry.id]) for entry in current.nodes}
+    for path, text in texts.items():
+        state.write_file(path, text)
+    entries = tuple(_with(entry, chosen[entry.id]) for entry in current.nodes)
+    state.store(directory, dataclasses.replace(current, nodes=entries))
     return lacking
 
 
 def _lacking(current: ClusterState) -> list[str]:
-    """What every node of a cluster on this machine lacks, unless its listeners were chosen."""
+    """What every node of a cluster on this machine lacks, unless its listeners were chosen: for all
+    nodes, or in the file of one. Raises BadSetting."""
     addresses = [address for entry in current.nodes for address in entry.listeners.values()]
     is_local = all(address.startswith(f"{ports.HOST}:") for address in addresses)
     if not is_local or _LISTENERS in current.settings:
         return []
     there = {name for entry in current.nodes for name in entry.listeners}
-    return [name for name in ports.BASE_PORTS if name not in there]
+    lacking = [name for name in ports.BASE_PORTS if name not in there]
+    if not lacking:
+        return []
+    served = {str(each.kind.value) for entry in current.nodes for each in _served(entry)}
+    return [name for name in lacking if name not in served]
 
 
-def _ports(current: ClusterState, names: list[str]) -> dict[int, ports.NodePorts]:
+def _served(entry: NodeEntry) -> tuple[Listener, ...]:
+    """What the node would listen on by its own file, which its owner may have changed."""
+    return create.check_config(entry.config_path).listeners
+
+
+def _text(entry: NodeEntry, added: Mapping[str, int]) -> str:
+    """The node's configuration with the listeners ``added``. Raises BadSetting."""
+    old = entry.config_path.read_text(encoding="utf-8")
+    there = tomllib.loads(old).get(_LISTENERS, [])
+    if isinstance(there, str):
+        there = there.split(",")
+    urls = [*there, *(f"{name}://{ports.HOST}:{port}" for name, port in added.items())]
+    create.check_config(entry.config_path, {_LISTENERS: ",".join(urls)})
+    return node_config.with_settings(old, {_LISTENERS: json.dumps(urls)})
+
+
+def _ports(
+    current: ClusterState, names: list[str], served: AbstractSet[int]
+) -> dict[int, ports.NodePorts]:
     """The documented ports, shifted as the others are; free ones where those were chosen freely or
-    are taken."""
+    are taken, for example by what a node has ``served``. The caller is in a block of
+    :func:`ports.choosing`."""
     shift = _port(current.nodes[0], "native") - ports.BASE_PORTS["native"]
     fixed = ports.fixed_ports([entry.id for entry in current.nodes], offset=shift)
     is_fixed = all(
@@ -59,9 +100,11 @@ def _ports(current: ClusterState, names: list[str]) -> dict[int, ports.NodePorts
         for name in entry.listeners
     )
     wanted = {node: {name: numbers[name] for name in names} for node, numbers in fixed.items()}
-    if is_fixed and ports.are_free(wanted):
+    known = {_port(entry, name) for entry in current.nodes for name in entry.listeners}
+    taken = known.union(served)
+    is_apart = all(taken.isdisjoint(numbers.values()) for numbers in wanted.values())
+    if is_fixed and is_apart and ports.are_free(wanted):
         return wanted
-    taken = {_port(entry, name) for entry in current.nodes for name in entry.listeners}
     free = iter(ports.free_numbers(len(names) * len(current.nodes), besides=taken))
     return {entry.id: {name: next(free) for name in names} for entry in current.nodes}
 

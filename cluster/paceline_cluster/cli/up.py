@@ -153,9 +153,10 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
     """The cluster to start, made if it is not there. Chosen ports are kept from other launchers
     for as long as the block lasts."""
     if state.exists(options.directory):
-        current = _existing(options, printer)
-        create.finish(options.directory)
-        yield current
+        async with contextlib.AsyncExitStack() as stack:
+            current = await _existing(options, printer, stack)
+            create.finish(options.directory)
+            yield current
         return
     count = DEFAULT_NODES if options.nodes is None else options.nodes
     chosen = ports.planned(range(count), any_port=options.any_port, offset=options.port_offset)
@@ -166,9 +167,11 @@ async def _prepared(options: UpOptions, printer: Printer) -> AsyncIterator[Clust
         yield made
 
 
-def _existing(options: UpOptions, printer: Printer) -> ClusterState:
-    """The cluster that is already in the directory. Raises Refused when it is not what was asked
-    for, saying how to change it."""
+async def _existing(
+    options: UpOptions, printer: Printer, stack: contextlib.AsyncExitStack
+) -> ClusterState:
+    """The cluster that is already in the directory; ``stack`` keeps ports that it gets. Raises
+    Refused when it is not what was asked for, saying how to change it."""
     directory = options.directory
     current = launch.adopt_strays(directory)
     asked, found = _differences(current, options)
@@ -192,10 +195,12 @@ def _existing(options: UpOptions, printer: Printer) -> ClusterState:
         current = create.change_settings(directory, changed)
     if not stopped:
         printer.say(f"the cluster in {directory} runs already")
-    if len(stopped) == len(current.nodes) and (added := later_listeners.add(directory)):
-        printer.say(f"added listeners that are installed now: {', '.join(added)}")
-        current = state.load(directory)
-        stopped = list(current.nodes)
+    if len(stopped) == len(current.nodes):
+        added = await stack.enter_async_context(later_listeners.adding(directory))
+        if added:
+            printer.say(f"added listeners that are installed now: {', '.join(added)}")
+            current = state.load(directory)
+            stopped = list(current.nodes)
     needed = {entry.id: _port_numbers(entry.listeners) for entry in stopped}
     ports.require_free(needed, remedy="run 'paceline purge' and 'up' with other ports")
     if stopped:
