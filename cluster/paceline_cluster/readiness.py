@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -32,22 +33,30 @@ async def wait_until_ready(
     deadline = trio.current_time() + timeout_s
     await _until_all_listen(current, children, deadline)
     while True:
-        _require_running(current, children)
-        seen = await survey(current)
+        seen = await _look(current, children)
         if seen.is_ready():
-            return await wait_in_sync(partial(survey, current), seen) if in_sync else seen
+            if not in_sync:
+                return seen
+            return await wait_in_sync(partial(_look, current, children), seen, deadline=deadline)
         if trio.current_time() > deadline:
             missing = "; ".join(seen.reasons())
             raise TooLate(f"the cluster is not ready after {timeout_s:.0f} s: {missing}")
         await trio.sleep(POLL_S)
 
 
-async def wait_in_sync(look: Callable[[], Awaitable[Survey]], seen: Survey) -> Survey:
+async def _look(current: ClusterState, children: Children) -> Survey:
+    _require_running(current, children)
+    return await survey(current)
+
+
+async def wait_in_sync(
+    look: Callable[[], Awaitable[Survey]], seen: Survey, *, deadline: float = math.inf
+) -> Survey:
     """Survey again until no partition lacks replicas in sync, or for :data:`PATIENCE_S` none has
-    got them: replicas that were down fetch what they missed, and one that cannot keeps nobody
-    waiting. Returns the last survey."""
+    got them, at most until ``deadline``: replicas that were down fetch what they missed, and one
+    that cannot keeps nobody waiting. Returns the last survey. Raises what ``look`` raises."""
     least, since = _lacking(seen), trio.current_time()
-    while least and trio.current_time() - since < PATIENCE_S:
+    while least and trio.current_time() < min(deadline, since + PATIENCE_S):
         await trio.sleep(POLL_S)
         seen = await look()
         if _lacking(seen) < least:
@@ -55,9 +64,10 @@ async def wait_in_sync(look: Callable[[], Awaitable[Survey]], seen: Survey) -> S
     return seen
 
 
-def _lacking(seen: Survey) -> int:
+def _lacking(seen: Survey) -> float:
+    """How many partitions lack replicas in sync; all there can be where nobody answers."""
     newest = seen.newest()
-    return 0 if newest is None else newest.under_replicated_count
+    return math.inf if newest is None else newest.under_replicated_count
 
 
 async def _until_all_listen(current: ClusterState, children: Children, deadline: float) -> None:

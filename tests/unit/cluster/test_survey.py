@@ -1,6 +1,9 @@
 """Judging a cluster from its nodes' answers: ready, healthy, and why not."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -9,8 +12,12 @@ import trio
 
 from paceline.types import NodeId
 from paceline.wire.native.data import BrokerInfo, RangeStanding, StatusReply
+from paceline_cluster import processes, readiness
+from paceline_cluster.errors import NodeEnded
+from paceline_cluster.launch import Children
 from paceline_cluster.processes import ProcessState
 from paceline_cluster.readiness import PATIENCE_S, wait_in_sync
+from paceline_cluster.state import ClusterState, NodeEntry
 from paceline_cluster.survey import NodeView, Survey
 
 ALL_WELL = StatusReply(
@@ -162,3 +169,67 @@ async def test_a_replica_that_cannot_come_into_sync_keeps_nobody_waiting(
     began = trio.current_time()
     assert await wait_in_sync(look, damaged) is damaged
     assert trio.current_time() - began == pytest.approx(PATIENCE_S, abs=0.1)
+
+
+async def test_the_time_for_up_is_for_replicas_too(autojump_clock: object) -> None:
+    """'up --timeout 3' went on for 10 s after it."""
+    damaged = _survey(replace(ALL_WELL, image_offset=11, under_replicated_count=3))
+
+    async def look() -> Survey:
+        return damaged
+
+    began = trio.current_time()
+    assert await wait_in_sync(look, damaged, deadline=began + 3) is damaged
+    assert trio.current_time() - began == pytest.approx(3, abs=0.1)
+
+
+async def test_a_cluster_that_does_not_answer_is_not_in_sync(autojump_clock: object) -> None:
+    """That nobody said anything was taken for nothing lacking."""
+    nobody = _survey(None, None, None)
+    views = [nobody, nobody, _survey()]
+
+    async def look() -> Survey:
+        return views.pop(0)
+
+    seen = await wait_in_sync(look, _survey(replace(ALL_WELL, under_replicated_count=3)))
+    assert seen.is_healthy()
+    assert views == []
+
+
+def _process() -> subprocess.Popen[bytes]:
+    """One that runs until it is killed, or its input ends."""
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+async def test_a_node_that_ends_while_replicas_are_waited_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """'up' said that all was well, or waited 10 s."""
+    damaged = _survey(replace(ALL_WELL, image_offset=11, under_replicated_count=3))
+    looks = 0
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    with _process() as child:
+
+        async def look(_current: ClusterState) -> Survey:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                child.kill()
+                child.wait()
+            return damaged
+
+        monkeypatch.setattr(readiness, "survey", look)
+        port = listener.socket.getsockname()[1]
+        entry = NodeEntry(
+            0,
+            tmp_path,
+            {"native": f"127.0.0.1:{port}"},
+            child.pid,
+            processes.start_time(child.pid),
+        )
+        with pytest.raises(NodeEnded, match="node 0"):
+            await readiness.wait_until_ready(
+                ClusterState("c", (entry,)), Children({0: child}), timeout_s=60, in_sync=True
+            )
+    await listener.aclose()
+    assert looks == 2
