@@ -170,23 +170,43 @@ def _report(job: Job, tally: Tally, printer: Printer) -> int:
         printer.result({"topic": job.topic, "acked": tally.acked, "failed": tally.failed})
     elif not tally.is_stopped:
         printer.say(f"{_records(tally.acked)} acknowledged")
-    failure = _failure(job, tally)
+    failure = ending(job.topic, tally)
     return Exit.OK if failure is None else show(failure, printer.format)
 
 
-def _failure(job: Job, tally: Tally) -> Failure | None:
+def ending(topic: str, tally: Tally) -> Failure | None:
+    """What a person has to know of lines that are not stored, or may not be; None where all are."""
     if tally.is_stopped:
-        left = tally.handed - tally.acked
-        told = f"; {left} more were sent and may be stored all the same" if left else ""
-        stored = f"{_records(tally.acked)} {'is' if tally.acked == 1 else 'are'} stored"
-        return replace(INTERRUPTED, message=f"interrupted: {stored}{told}")
+        return _interrupted(topic, tally)
     if tally.error is None:
         return None
     failed = f"{_records(tally.failed)} {'was' if tally.failed == 1 else 'were'} not acknowledged"
     why = failure_of(tally.error)
     message = (
-        f"{job.topic}: {failed}, the first is that of line {tally.first_failed_line}: "
+        f"{topic}: {failed}, the first is that of line {tally.first_failed_line}: "
         f"{why.message} ({tally.outcome()})"
+    )
+    return replace(why, message=message)
+
+
+def _interrupted(topic: str, tally: Tally) -> Failure:
+    """A line that was refused is told all the same: to go on behind those stored leaves it out."""
+    rest = [
+        (tally.unknown, "sent and may be stored all the same"),
+        (tally.given_up, "given up and not stored"),
+    ]
+    told = "".join(
+        f"; {count} more {'was' if count == 1 else 'were'} {what}" for count, what in rest if count
+    )
+    stored = f"{_records(tally.acked)} {'is' if tally.acked == 1 else 'are'} stored"
+    message = f"interrupted: {stored}{told}"
+    if tally.refusal is None:
+        return replace(INTERRUPTED, message=message)
+    refused = f"{_records(tally.refused)} {'was' if tally.refused == 1 else 'were'} refused"
+    why = failure_of(tally.refusal)
+    message += (
+        f"; {topic}: {refused}, the first is that of line {tally.first_refused_line}: "
+        f"{why.message} (they are not stored)"
     )
     return replace(why, message=message)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paceline.client import BatchMetadata, Delivery, Portion
-from paceline.errors import Outcome, PacelineError
+from paceline.errors import Closed, Outcome, PacelineError
 from paceline_cluster.cli.acked import AckedFile
 from paceline_cluster.cli.output import Update
 from paceline_cluster.cli.shape import Keys
 
 
 class Tally:
-    """Counts acknowledgements and failures as they arrive; keeps the acknowledged-file.
+    """Counts acknowledgements and failures as they arrive; keeps the acknowledged-file. Of the
+    failures, ``refused`` records are not stored for sure, and somebody has said why.
 
     ``update`` is told how many records are acknowledged or, ``in_bytes``, to how many of the bytes
     read that comes, by their number.
@@ -28,10 +29,14 @@ class Tally:
         self.is_stopped = False
         self.first_failed_line = 0
         self.error: PacelineError | None = None
+        self.refused = 0
+        self.first_refused_line = 0
+        self.refusal: PacelineError | None = None
         self.on_failure: Callable[[], None] | None = None
         self._file = acked_file
         self._update = update
         self._in_bytes = in_bytes
+        self._uncertain = 0
 
     @property
     def is_reading(self) -> bool:
@@ -42,6 +47,16 @@ class Tally:
     def open(self) -> int:
         """Records of which it is not known yet what becomes of them."""
         return self.handed - self.acked - self.failed
+
+    @property
+    def unknown(self) -> int:
+        """Records that may be stored although nobody acknowledged them."""
+        return self.open + self._uncertain
+
+    @property
+    def given_up(self) -> int:
+        """Records that were never sent, and never will be."""
+        return self.failed - self._uncertain - self.refused
 
     def follow(self, portion: Portion, first: int, keys: Keys) -> None:
         """Count a portion's records when it is resolved; ``first`` is the line of position 0."""
@@ -104,6 +119,12 @@ class Tally:
 
     def _failed(self, error: PacelineError, lines: Sequence[int]) -> None:
         self.failed += len(lines)
+        if error.outcome is Outcome.UNKNOWN:
+            self._uncertain += len(lines)
+        elif not isinstance(error, Closed):  # that is only what becomes of the rest at the end
+            self.refused += len(lines)
+            if self.refusal is None:
+                self.refusal, self.first_refused_line = error, lines[0]
         if self.error is None:
             self.error, self.first_failed_line = error, lines[0]
             if self.on_failure is not None:

@@ -11,6 +11,7 @@ import sys
 import termios
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -24,8 +25,13 @@ HANG_S = 120
 def wait_until_read(producer: subprocess.Popen[bytes]) -> None:
     """Until what was written has been taken out of the pipe."""
     assert producer.stdin is not None
-    while struct.unpack("i", fcntl.ioctl(producer.stdin, termios.FIONREAD, b"    "))[0]:
+    while bytes_in(producer.stdin):
         time.sleep(0.02)
+
+
+def bytes_in(pipe: IO[bytes]) -> int:
+    count: int = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"    "))[0]
+    return count
 
 
 def started(*words: str) -> subprocess.Popen[bytes]:
@@ -72,8 +78,12 @@ def test_a_second_one_gives_up_what_no_node_acknowledges(paceline: BlockingPacel
         producer.send_signal(signal.SIGINT)
         _, said = producer.communicate(timeout=60)
     assert producer.returncode == Exit.INTERRUPTED
-    told = rb"paceline: interrupted: 1 record is stored; [12] more were sent and may be stored .*"
-    assert re.fullmatch(told, said.splitlines()[-1])
+    last = said.splitlines()[-1]
+    assert last.startswith(b"paceline: interrupted: 1 record is stored; ")
+    told = re.findall(
+        rb"; (\d) more (?:was|were) (?:sent and may be|given up and not) stored", last
+    )
+    assert sum(map(int, told)) in (1, 2)  # the node may have gone before either was sent
 
 
 @pytest.mark.parametrize("group", [(), ("--group", "g")])

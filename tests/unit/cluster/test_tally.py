@@ -1,13 +1,20 @@
 """Produce's book-keeping: every line is acknowledged or failed, and the file says which."""
 
+import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import trio
+
 from paceline.client import ProducerSettings
-from paceline.errors import ErrorCode, PolicyViolation, RequestTimedOut
+from paceline.errors import ErrorCode, PacelineError, PolicyViolation, RequestTimedOut
 from paceline.wire.native.api import NativeApi
 from paceline_cluster.cli.acked import AckedFile
+from paceline_cluster.cli.failures import INTERRUPTED
+from paceline_cluster.cli.produce import ending
 from paceline_cluster.cli.tally import Tally
+from paceline_cluster.errors import Exit
 from tests.unit.client.harness import cluster_and_client
 
 
@@ -80,3 +87,55 @@ async def test_progress_is_of_the_bytes_that_are_acknowledged(autojump_clock: ob
             await producer.flush()
     assert done[-1] == 1000
     assert done == sorted(done)
+
+
+async def test_what_was_refused_is_told_at_an_interruption_too(autojump_clock: object) -> None:
+    """Ctrl-C said only that it may be stored all the same."""
+    async with cluster_and_client() as (cluster, client):
+        cluster.create("orders", 1)
+        tally = Tally(None, lambda _done: None)
+        async with client.producer() as producer:
+
+            async def line(number: int) -> None:
+                [portion] = await producer.submit_many("orders", [b"a", b"b"])
+                tally.follow(portion, number, None)
+                with contextlib.suppress(PacelineError):
+                    await producer.flush()
+
+            await line(1)
+            cluster.fault(NativeApi.PRODUCE, error=ErrorCode.POLICY_VIOLATION)
+            await line(3)
+            tally.stop()
+    failure = ending("orders", tally)
+    assert failure is not None
+    assert failure.message.startswith(
+        "interrupted: 2 records are stored; orders: 2 records were refused, the first is that of "
+        "line 3: "
+    )
+    assert failure.message.endswith(" (they are not stored)")
+    assert (failure.code, failure.exit_code) == ("POLICY_VIOLATION", Exit.DATA)
+
+
+async def test_only_what_nobody_knows_is_left_open(autojump_clock: object) -> None:
+    """What had never been sent was counted as sent."""
+    async with cluster_and_client() as (cluster, client):
+        cluster.create("orders", 1)
+        tally = Tally(None, lambda _done: None)
+        cluster.fault(NativeApi.PRODUCE, silent=True)
+        with trio.move_on_after(1):
+            async with client.producer(ProducerSettings(max_in_flight=1)) as producer:
+                for first, values in ((1, [b"a"]), (2, [b"b", b"c"])):
+                    for portion in await producer.submit_many("orders", values):
+                        tally.follow(portion, first, None)
+                    await trio.sleep(0.1)
+                tally.stop()
+                assert tally.unknown == 3
+                await trio.sleep_forever()
+    assert (tally.acked, tally.failed, tally.open, tally.unknown) == (0, 3, 0, 1)
+    failure = ending("orders", tally)
+    assert failure is not None
+    said = (
+        "interrupted: 0 records are stored; 1 more was sent and may be stored all the same; "
+        "2 more were given up and not stored"
+    )
+    assert failure == replace(INTERRUPTED, message=said)
