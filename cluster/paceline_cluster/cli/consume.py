@@ -26,8 +26,8 @@ from paceline_cluster.cli.places import FORMS, parse_place
 from paceline_cluster.cli.session import with_client
 from paceline_cluster.cli.shape import parse_delimiter
 from paceline_cluster.cli.signals import on_signals
-from paceline_cluster.cli.terminal import write_all
 from paceline_cluster.cli.topic_names import expanded, is_pattern
+from paceline_cluster.cli.writing import write_all
 from paceline_cluster.errors import BadInput
 
 Render = Callable[[ConsumedBatch, int | None], tuple[bytes, int]]
@@ -183,9 +183,9 @@ def consume(
 def _shown_by(render: Render, *, raw: bool) -> Show:
     output = sys.stdout.fileno()
 
-    def show(batch: ConsumedBatch, most: int | None) -> int:
+    async def show(batch: ConsumedBatch, most: int | None) -> int:
         text, count = render(batch, most)
-        write_all(output, text, raw=raw)
+        await write_all(output, text, raw=raw)
         return count
 
     return show
@@ -213,7 +213,7 @@ async def _show(consumer: Consumer, reading: Reading) -> None:
     output = sys.stdout.fileno()
     while (batch := await consumer.next_batch()) is not None:
         text, count = reading.render(batch, left)
-        write_all(output, text, raw=reading.raw)
+        await write_all(output, text, raw=reading.raw)
         if left is not None:
             left -= count
             if left == 0:

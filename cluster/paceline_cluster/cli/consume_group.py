@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+
+import trio
 
 from paceline.client import (
     Client,
@@ -27,7 +29,7 @@ COORDINATOR = "coordinator"
 PROTOCOLS = ("kafka", COORDINATOR)
 RETRIES = 3
 REBALANCE_TIMEOUT_S = 60.0
-Show = Callable[[ConsumedBatch, int | None], int]
+Show = Callable[[ConsumedBatch, int | None], Awaitable[int]]
 """Prints a batch's first records (None: all of them); how many these are."""
 
 
@@ -108,7 +110,13 @@ def _driven(
 async def _show(consumer: Consumer, reading: GroupReading) -> None:
     left = reading.count
     while (batch := await consumer.next_batch()) is not None:
-        shown = reading.show(batch, left)
+        try:
+            shown = await reading.show(batch, left)
+        except trio.Cancelled:
+            # It was not printed whole: it is for whoever comes next.
+            with trio.CancelScope(shield=True):
+                await consumer.seek(batch.at, Position.at(batch.first_offset))
+            raise
         if left is None:
             continue
         left -= shown

@@ -25,7 +25,7 @@ from paceline_cluster.cli.find import Address, client_options, find
 from paceline_cluster.cli.lines import STDIN, Lines, read_lines
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.session import with_client
-from paceline_cluster.cli.terminal import write_all
+from paceline_cluster.cli.writing import write_all
 from paceline_cluster.errors import BadInput, NoSuchSegment
 
 T = TypeVar("T")
@@ -266,7 +266,7 @@ def read(
 async def _print(reader: SegmentReader, shape: Shape, *, follow: bool) -> None:
     output = sys.stdout.fileno()
     while not reader.at_end:
-        write_all(output, await shape(reader), raw=shape is _raw)
+        await write_all(output, await shape(reader), raw=shape is _raw)
         if reader.at_tail and not follow:
             return
 

@@ -7,7 +7,6 @@ is, but tables escaped (``output.py``).
 
 from __future__ import annotations
 
-import os
 import re
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -28,12 +27,3 @@ def _escape(found: re.Match[str]) -> str:
 def escaped_bytes(data: bytes) -> bytes:
     """As :func:`escaped`, for UTF-8; bytes that are none become escapes, too."""
     return escaped(data.decode("utf-8", "backslashreplace")).encode()
-
-
-def write_all(descriptor: int, data: bytes, *, raw: bool = False) -> None:
-    """Write all of ``data``: escaped where a terminal would obey it, unless ``raw``."""
-    if not raw and os.isatty(descriptor):
-        data = escaped_bytes(data)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

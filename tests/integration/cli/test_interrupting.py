@@ -119,3 +119,33 @@ def test_a_reader_that_has_seen_enough_is_no_failure(
             producer.send("orders", b"b")
             _, said = consumer.communicate(timeout=HANG_S)
     assert (consumer.returncode, b"rror" in said) == (Exit.OK, False), said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("group", [(), ("--group", "g")])
+def test_consume_ends_while_nobody_reads_what_it_writes(
+    paceline: BlockingPaceline, group: tuple[str, ...], number: signal.Signals
+) -> None:
+    """It stood in a full pipe and heard no signal, as in 'paceline consume orders | less'."""
+    paceline.create_topic("orders", partitions=1)
+    lines = [b"%d" % each * 5000 for each in range(10)]
+    with paceline.connect() as client, client.producer() as producer:
+        producer.send_many("orders", lines)
+    [address] = paceline.addresses("native")
+    words = ("consume", "orders", *group, "--bootstrap", address)
+    with started(*words) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stderr is not None
+        room = fcntl.fcntl(consumer.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        while bytes_in(consumer.stdout) < room:
+            time.sleep(0.02)
+        consumer.send_signal(number)
+        try:
+            assert consumer.wait(timeout=30) == Exit.OK
+        finally:
+            consumer.kill()
+        assert b"interrupted" not in consumer.stderr.read()
+    if group:  # what nobody was shown whole is for whoever comes next
+        with started(*words, "--count", "10") as consumer:
+            shown, _ = consumer.communicate(timeout=HANG_S)
+        assert shown.split() == lines

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from paceline_cluster.cli.output import OutputFormat, Printer, Table
-from paceline_cluster.cli.terminal import escaped_bytes, write_all
+from paceline_cluster.cli.terminal import escaped_bytes
+from paceline_cluster.cli.writing import write_all
 
 TITLE = "\x1b]0;owned\x07"
 """Sets the title of many terminals' windows."""
@@ -23,16 +24,16 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(written)
 
 
-def test_records_are_escaped_on_a_terminal_alone(terminal: tuple[int, int]) -> None:
+async def test_records_are_escaped_on_a_terminal_alone(terminal: tuple[int, int]) -> None:
     shown, written = terminal
     record = f"a\tb{TITLE}\u009b2J\n".encode() + b"\xff\n"
-    write_all(written, record)
+    await write_all(written, record)
     told = os.read(shown, 1000)
     assert told == b"a\tb\\x1b]0;owned\\x07\\x9b2J\r\n\\xff\r\n"
-    write_all(written, b"\x1b[0m", raw=True)
+    await write_all(written, b"\x1b[0m", raw=True)
     assert os.read(shown, 1000) == b"\x1b[0m"
     into, out = os.pipe()
-    write_all(out, record)
+    await write_all(out, record)
     assert os.read(into, 1000) == record
     os.close(into)
     os.close(out)
