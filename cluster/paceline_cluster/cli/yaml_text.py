@@ -46,11 +46,19 @@ def _entry(head: str, value: Any) -> Iterator[str]:
 def _scalar(value: Any) -> str:
     if isinstance(value, tuple):
         value = list(value)
+    if isinstance(value, float):
+        return _float(value)
     if not isinstance(value, str):
         return json.dumps(value)
     if _PLAIN.match(value) and value.lower() not in _WORDS:
         return value
     return _UNPRINTABLE.sub(_escape, json.dumps(value, ensure_ascii=False))
+
+
+def _float(value: float) -> str:
+    """Some readers of YAML take a number for text whose mantissa has no dot, such as 1e-05."""
+    mantissa, exponent, digits = json.dumps(value).partition("e")
+    return mantissa + (".0" if exponent and "." not in mantissa else "") + exponent + digits
 
 
 def _escape(found: re.Match[str]) -> str:

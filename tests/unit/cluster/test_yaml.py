@@ -6,7 +6,8 @@ import io
 from typing import Any
 
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paceline_cluster.cli import main as cli
@@ -14,9 +15,8 @@ from paceline_cluster.cli.output import OutputFormat, Printer, Table
 from paceline_cluster.cli.yaml_text import to_yaml
 from paceline_cluster.errors import Exit
 
-yaml = pytest.importorskip("yaml")
-
-_SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=20)
+_FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+_SCALARS = st.none() | st.booleans() | st.integers() | _FLOATS | st.text(max_size=20)
 _DATA = st.recursive(
     _SCALARS,
     lambda inner: (
@@ -27,8 +27,10 @@ _DATA = st.recursive(
 
 
 @given(_DATA)
+@example([1e-05, 1e16, -1e-07, 1.5e300])
 def test_it_reads_back_as_what_it_was(data: Any) -> None:
-    assert yaml.safe_load(to_yaml(data)) == data
+    assert (found := yaml.safe_load(to_yaml(data))) == data
+    assert repr(found) == repr(data)  # 1.0 == 1
 
 
 @pytest.mark.parametrize(
