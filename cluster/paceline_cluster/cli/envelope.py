@@ -16,6 +16,7 @@ import base64
 import binascii
 import difflib
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,7 +156,7 @@ def parse_header_option(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise BadLine(f"{text!r} is no NAME=VALUE")
-    return name, value.encode()
+    return name, os.fsencode(value)
 
 
 Render = Callable[[ConsumedRecord], bytes]
@@ -192,7 +193,7 @@ def compile_format(text: str) -> Render:
 
     def close_literal() -> None:
         if literal:
-            parts.append(_constant("".join(literal).encode()))
+            parts.append(_constant(os.fsencode("".join(literal))))
             literal.clear()
 
     characters = iter(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 
@@ -13,21 +14,25 @@ Filter = Callable[[ConsumedRecord], bool]
 
 
 def wanted(key: str | None, pattern: str | None) -> Filter | None:
-    """Those with this key and in whose value the regular expression is found; None for all. Raises
-    click.UsageError for one that is none."""
+    """Those with this key and in whose value, as UTF-8, the regular expression is found; None for
+    all. Raises click.UsageError for one that is none."""
     if key is None and pattern is None:
         return None
     try:
-        found = None if pattern is None else re.compile(pattern.encode())
+        found = None if pattern is None else re.compile(pattern)
     except re.error as error:
         raise click.UsageError(f"--grep: {pattern!r} is no regular expression: {error}") from None
-    bytes_ = None if key is None else key.encode()
+    bytes_ = None if key is None else os.fsencode(key)
 
     def is_wanted(record: ConsumedRecord) -> bool:
         if bytes_ is not None and record.key != bytes_:
             return False
-        return found is None or (
-            record.value is not None and found.search(record.value) is not None
+        if found is None:
+            return True
+        # As the pattern came from the command line: any other byte stands for itself.
+        return (
+            record.value is not None
+            and found.search(record.value.decode("utf-8", "surrogateescape")) is not None
         )
 
     return is_wanted

@@ -8,6 +8,7 @@ while it is full.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
@@ -131,7 +132,7 @@ def produce(
     shape = Shape(
         is_json=is_json,
         key_delimiter=None if key_delimiter is None else parse_delimiter(key_delimiter),
-        key=None if key is None else key.encode(),
+        key=None if key is None else os.fsencode(key),
         headers=headers,
         partition=partition,
         empty_is_null=tombstones,

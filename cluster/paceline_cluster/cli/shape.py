@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ def parse_delimiter(text: str) -> bytes:
     """``--key-delimiter``: the text, with ``\\t``, ``\\0`` and ``\\\\`` as usual."""
     for escape, character in _ESCAPES.items():
         text = text.replace(escape, character)
-    return text.encode()
+    return os.fsencode(text)
 
 
 @dataclass(frozen=True, slots=True)
