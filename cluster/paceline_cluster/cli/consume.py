@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from paceline.client import Client, ConsumedBatch, ConsumedRecord, Consumer, OutOfRange, Position
 from paceline.client.scope import open_scope
@@ -136,6 +137,7 @@ def consume(
     them.
     """
     if is_json:
+        _require_no_other_form(printer)
         printer = Printer(OutputFormat.JSON)
     forms = [printer.is_data, format_ is not None, key_delimiter is not None]
     if sum(forms) > 1:
@@ -178,6 +180,13 @@ def consume(
         _shown_by(reading.render, raw=raw),
     )
     with_client(find(directory, bootstrap), lambda client: read_group(client, shared, printer))
+
+
+def _require_no_other_form(printer: Printer) -> None:
+    """--json beside an --output that says something else."""
+    asked = click.get_current_context().get_parameter_source("printer")
+    if asked is not ParameterSource.DEFAULT and printer.format is not OutputFormat.JSON:
+        raise click.UsageError(f"--json and --output {printer.format} exclude each other")
 
 
 def _shown_by(render: Render, *, raw: bool) -> Show:

@@ -99,15 +99,18 @@ def show(failure: Failure, format_: OutputFormat) -> Exit:
 
 
 def asked_format(arguments: Sequence[str]) -> OutputFormat:
-    """How the command line wants results. Asked of the words themselves, because those that are
-    wrong were never parsed."""
+    """How the command line wants results, by the last that it says of it. Asked of the words
+    themselves, because those that are wrong were never parsed."""
     words = list(arguments)
     if "--" in words:
         words = words[: words.index("--")]
-    asked = [word.removeprefix("--output=") for word in words if word.startswith("--output=")]
-    asked += [after for word, after in pairwise(words) if word == "--output"]
     known = {format_.value: format_ for format_ in OutputFormat}
-    return next((known[word] for word in asked if word in known), OutputFormat.TABLE)
+    asked = OutputFormat.TABLE
+    for before, word in pairwise(["", *words]):
+        value = word if before == "--output" else word.removeprefix("--output=")
+        if before == "--output" or word.startswith("--output="):
+            asked = known.get(value, asked)
+    return asked
 
 
 def _said(error: BaseException) -> str:

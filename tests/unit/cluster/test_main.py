@@ -134,6 +134,8 @@ def test_who_complains_is_always_named(capsys: pytest.CaptureFixture[str]) -> No
     [
         (["topic", "list", "--output", "json"], "NO_SUCH_CLUSTER"),
         (["topic", "list", "--output=json"], "NO_SUCH_CLUSTER"),
+        (["topic", "list", "--output=table", "--output", "json"], "NO_SUCH_CLUSTER"),
+        (["topic", "list", "--output", "table", "--output=json"], "NO_SUCH_CLUSTER"),
         (["topic", "create", "--output", "json"], "USAGE"),
         (["topic", "list", "--nothing", "--output", "json"], "USAGE"),
         (["log", "dump", "/dev", "--output", "json"], "BAD_INPUT"),
@@ -149,6 +151,25 @@ def test_programs_get_errors_as_json(
     assert error["code"] == code
     assert error["message"]
     assert set(error) == {"code", "message", "hint"}
+
+
+@pytest.mark.parametrize(
+    "forms", [("--output", "json", "--output=table"), ("--output=yaml", "--output", "table")]
+)
+def test_the_last_output_counts(forms: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["topic", "list", *forms]) == Exit.DATA
+    assert capsys.readouterr().err.startswith("paceline: no cluster is selected\n")
+
+
+@pytest.mark.parametrize("form", ["table", "yaml"])
+def test_json_and_another_output_exclude_each_other(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """'--json' won without a word."""
+    words = ["consume", "orders", "--json"]
+    assert cli.main([*words, "--output", form]) == Exit.USAGE
+    assert f"--json and --output {form} exclude each other" in capsys.readouterr().err
+    assert cli.main([*words, "--output", "json"]) == Exit.DATA
 
 
 def test_what_stands_behind_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
