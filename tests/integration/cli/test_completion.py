@@ -41,10 +41,15 @@ async def test_groups_and_the_users_own_topics(paceline: Paceline) -> None:
 def test_nothing_is_said_in_the_middle_of_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def interrupted(_addresses: tuple[str, ...]) -> None:
+    asked = []
+
+    async def interrupted(*about: object) -> None:
+        asked.append(about)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(complete, "_first_answer", interrupted)
+    monkeypatch.setattr(complete, "_groups", interrupted)
     assert offered("topic", "describe", "--bootstrap", "127.0.0.1:1", "") == []
     assert offered("group", "describe", "--bootstrap", "127.0.0.1:1", "") == []
+    assert len(asked) == 2
     assert capsys.readouterr() == ("", "")
