@@ -10,6 +10,7 @@ import trio
 
 from paceline_cluster import create, launch, ports, profiles, state
 from paceline_cluster.cli.complete import complete_clusters
+from paceline_cluster.cli.find import overruled
 from paceline_cluster.cli.options import parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.report import address_table
@@ -30,7 +31,7 @@ def cluster() -> None:
 @output_option
 def list_(printer: Printer) -> None:
     """List the clusters that were up on this machine, the last used first. Commands find the
-    selected one by themselves."""
+    selected one by themselves, unless $PACELINE_DIR names another."""
     profile = profiles.selected()
     rows = [_row(each, None if profile is None else profile.dir) for each in profiles.known()]
     columns = ("name", "selected", "state", "running", "nodes", "dir")
@@ -61,10 +62,13 @@ def _row(directory: Path, selected: Path | None) -> dict[str, Any]:
 @click.argument("name", shell_complete=complete_clusters)
 @output_option
 def use(name: str, printer: Printer) -> None:
-    """Have commands find the cluster NAME, which is one of 'cluster list' or a directory."""
+    """Have commands find the cluster NAME, which is one of 'cluster list' or a directory.
+    $PACELINE_DIR goes first, where it is set."""
     directory = profiles.named(name) if not state.exists(Path(name)) else Path(name).resolve()
     state.load(directory)
     profiles.select(directory)
+    if told := overruled(directory):
+        printer.say(told)
     _told(_row(directory, directory), printer)
 
 

@@ -85,6 +85,18 @@ def _named(
     )
 
 
+def overruled(directory: Path) -> str:
+    """What a person has to know who selects the cluster in ``directory``; empty where commands
+    find it."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    if not named or Path(named).resolve() == directory:
+        return ""
+    return (
+        f"${DIRECTORY_VARIABLE} names {Path(named).resolve()} and goes first: commands find that "
+        "one here as long as it is set"
+    )
+
+
 def _connect_timeout_s() -> float:
     """What the current command was given, if it is one of :func:`client_options`."""
     context = click.get_current_context(silent=True)

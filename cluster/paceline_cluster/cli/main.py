@@ -97,8 +97,8 @@ class CommandTable(click.Group):
 def paceline() -> None:
     """Run and use a replicated log broker cluster.
 
-    Commands find their cluster by --dir, --bootstrap, $PACELINE_DIR, or the one that
-    'paceline up' started last.
+    Commands find their cluster by --dir, --bootstrap, $PACELINE_DIR, or take the selected one
+    of 'paceline cluster list'.
     """
 
 

@@ -17,7 +17,7 @@ import click
 import trio
 
 from paceline_cluster import create, later_listeners, launch, ports, profiles, state
-from paceline_cluster.cli.find import DIRECTORY_VARIABLE
+from paceline_cluster.cli.find import DIRECTORY_VARIABLE, overruled
 from paceline_cluster.cli.options import STOP_TIMEOUT_S, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.errors import Refused
@@ -49,8 +49,8 @@ class UpOptions:
     "--dir",
     "directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help=f"Where the cluster lives (default: ${DIRECTORY_VARIABLE}, the cluster that was up last, "
-    "or one in the user's data folder).",
+    help=f"Where the cluster lives (default: ${DIRECTORY_VARIABLE}, the selected one of "
+    "'paceline cluster list', or one in the user's data folder).",
 )
 @click.option(
     "--any-port",
@@ -131,16 +131,20 @@ async def _bring_up(options: UpOptions, children: Children, printer: Printer) ->
             with trio.move_on_after(STOP_TIMEOUT_S, shield=True):
                 await _stop_children(options.directory, children)
             raise
-    _select(options.directory, printer)
+    select(options.directory, printer)
     from paceline_cluster.cli.report import status_data, status_tables
 
     printer.result(status_data(current, seen), *status_tables(current, seen))
 
 
-def _select(directory: Path, printer: Printer) -> None:
-    """Have commands find the cluster; say so where they found another one before."""
+def select(directory: Path, printer: Printer) -> None:
+    """Have commands find the cluster; say so where they found another one before, or find one."""
     before = profiles.selected()
     profiles.select(directory)
+    if os.environ.get(DIRECTORY_VARIABLE):
+        if told := overruled(directory):
+            printer.say(told)
+        return
     if before is not None and before.dir != directory and state.exists(before.dir):
         printer.say(
             f"commands find the cluster in {directory} now; 'paceline cluster use "

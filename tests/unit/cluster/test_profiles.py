@@ -12,6 +12,8 @@ import pytest
 
 from paceline_cluster import processes, profiles, state
 from paceline_cluster.cli import main as cli
+from paceline_cluster.cli import up
+from paceline_cluster.cli.output import OutputFormat, Printer
 from paceline_cluster.errors import Exit, NoSuchCluster
 from paceline_cluster.profiles import PROFILE_FILE, Profile
 from paceline_cluster.state import ClusterState, NodeEntry
@@ -141,3 +143,42 @@ def test_a_damaged_neighbour_is_told_and_in_nobodys_way(
     ]
     assert cli.main(["purge", "--yes"]) == Exit.OK
     assert (profiles.selected(), profiles.known()) == (None, (damaged,))
+
+
+@pytest.mark.parametrize("variable", ["other", "a"])
+def test_use_says_where_the_variable_goes_first(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+) -> None:
+    """It said that commands find the cluster, and they found another one."""
+    a = cluster(tmp_path / "a")
+    profiles.select(a)
+    monkeypatch.setenv("PACELINE_DIR", str(tmp_path / variable))
+    assert cli.main(["cluster", "use", "a"]) == Exit.OK
+    said = capsys.readouterr().err
+    told = f"$PACELINE_DIR names {tmp_path / 'other'} and goes first: commands find that one here"
+    assert (told in said) is (variable == "other")
+    assert profiles.selected() == Profile(a)
+
+
+@pytest.mark.parametrize("variable", [None, "other", "a"])
+def test_up_says_what_commands_find(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str | None,
+) -> None:
+    a, b = cluster(tmp_path / "a"), cluster(tmp_path / "b")
+    profiles.select(b)
+    if variable is not None:
+        monkeypatch.setenv("PACELINE_DIR", str(tmp_path / variable))
+    up.select(a, Printer(OutputFormat.TABLE))
+    said = capsys.readouterr().err
+    goes_first = f"$PACELINE_DIR names {tmp_path / 'other'} and goes first"
+    assert (goes_first in said) is (variable == "other")
+    assert (f"commands find the cluster in {a} now; 'paceline cluster use {b}' goes" in said) is (
+        variable is None
+    )
+    assert profiles.selected() == Profile(a)
