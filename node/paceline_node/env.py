@@ -1,7 +1,7 @@
 """Everything a node may touch of the outside world, as constructor arguments.
 
 A node gets one :class:`Env`: clock, randomness, disk, network, threads, exit. Production passes
-the real ones (``storage/disk.py``, ``peers/network.py``, :class:`RealHost`); the simulator passes a
+the real ones (``storage/disk.py``, ``net/network.py``, :class:`RealHost`); the simulator passes a
 virtual clock, a seeded generator, in-memory disks that lose unsynced bytes and an in-memory
 network (DESIGN 1.1). No other module may call ``time``, module-level
 ``random``, ``os`` file functions or ``trio.open_tcp_*``.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import trio
 
-from paceline_node.peers.network import RealNetwork
+from paceline_node.net.network import RealNetwork
 
 Address = tuple[str, int]
 

@@ -12,7 +12,7 @@ import contextlib
 import resource
 from dataclasses import dataclass
 
-from paceline_node.peers.network import RealDescriptors
+from paceline_node.net.network import RealDescriptors
 from paceline_node.settings.limits import LimitSettings
 
 _MOST = 1 << 20

@@ -50,10 +50,10 @@ from paceline_node.listeners.v1_records import RecordLimits, V1Records
 from paceline_node.listeners.v1_replicas import V1Replicas
 from paceline_node.listeners.v1_routing import Router
 from paceline_node.memory import ClientMemory, Holding
+from paceline_node.net.accepting import AcceptGate, OpenConnections
+from paceline_node.net.network import RealDescriptors
 from paceline_node.observe.instruments import Family
 from paceline_node.observe.metrics import OK, Gauge, Metrics, Sample, Total
-from paceline_node.peers.accepting import AcceptGate, OpenConnections
-from paceline_node.peers.network import RealDescriptors
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS

@@ -25,8 +25,8 @@ from paceline_node.app.descriptors import raise_limit, shares
 from paceline_node.app.node import Node
 from paceline_node.env import Env, RealHost
 from paceline_node.listeners.serving import PortInUse
+from paceline_node.net.network import RealNetwork
 from paceline_node.observe.logs import LogThreshold, configure_logs
-from paceline_node.peers.network import RealNetwork
 from paceline_node.settings import InvalidSettings, Settings, load, print_config
 from paceline_node.storage.disk import RealDisk
 

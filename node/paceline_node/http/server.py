@@ -21,9 +21,9 @@ import trio
 from paceline.errors import AuthorizationFailed
 from paceline_node.http.lazy import load
 from paceline_node.memory import FREE_BYTES, ClientMemory, Holding
+from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
+from paceline_node.net.crowd import address_of
 from paceline_node.observe.sparing import SparingLog
-from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
-from paceline_node.peers.crowd import address_of
 from paceline_node.security.origins import BrowserCheck
 
 _READ_BYTES = 16 * 1024

@@ -39,9 +39,9 @@ from paceline_node.listeners.kafka_errors import code_of
 from paceline_node.listeners.kafka_frames import FrameReader
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
+from paceline_node.net.transport import Transport
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.sparing import SparingLog
-from paceline_node.peers.transport import Transport
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
 from paceline_node.services.topics import TopicService

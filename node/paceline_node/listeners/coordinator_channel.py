@@ -19,7 +19,7 @@ from paceline_node.groups.coordinator_dialogue import REBALANCE
 from paceline_node.groups.coordinator_room import Question
 from paceline_node.listeners.kafka_frames import FrameReader
 from paceline_node.memory import Portion
-from paceline_node.peers.transport import Transport
+from paceline_node.net.transport import Transport
 
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 _CHUNK_BYTES = 512

@@ -42,10 +42,10 @@ from paceline_node.listeners.kafka_outbox import Outbox, Part, Place
 from paceline_node.listeners.kafka_produce import KafkaProduce
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
+from paceline_node.net.transport import Transport, transport_for
 from paceline_node.observe.metrics import OK, RequestMeters, code_label
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.pace import Pace
-from paceline_node.peers.transport import Transport, transport_for
 from paceline_node.stretches import at_once
 from paceline_node.turns import Turns
 

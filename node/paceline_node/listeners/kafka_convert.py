@@ -31,7 +31,7 @@ from paceline.wire.kafka.message_set import write_message_set
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import Host
 from paceline_node.memory import Portion
-from paceline_node.peers.transport import FilePart, is_cached, read_part
+from paceline_node.net.transport import FilePart, is_cached, read_part
 from paceline_node.replication.partition import Partition
 
 _WINDOW_BYTES = 64 * 1024

@@ -21,7 +21,7 @@ from paceline_node.env import Env
 from paceline_node.listeners.kafka_call import Call
 from paceline_node.listeners.kafka_convert import Converter, Wanted
 from paceline_node.listeners.kafka_errors import code_of
-from paceline_node.peers.transport import FilePart
+from paceline_node.net.transport import FilePart
 from paceline_node.services import fetch as reading
 from paceline_node.services import offsets
 from paceline_node.services.answer import Answer

@@ -12,7 +12,7 @@ import trio
 from paceline.errors import RemoteProtocolError
 from paceline.wire.arrival import RECEIVE_BYTES, memory_for, taken_bytes
 from paceline_node.memory import Portion
-from paceline_node.peers.transport import Transport
+from paceline_node.net.transport import Transport
 
 _SIZE_BYTES = 4
 _CHUNK_BYTES = 64 * 1024

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import trio
 
 from paceline_node.memory import Portion
-from paceline_node.peers.transport import FilePart, Transport
+from paceline_node.net.transport import FilePart, Transport
 
 Part = bytes | bytearray | memoryview | FilePart
 _PIECE_BYTES = 1024 * 1024

@@ -40,13 +40,13 @@ from paceline_node.listeners.native_fetch import FetchHandler
 from paceline_node.listeners.native_produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
+from paceline_node.net.burst import Burst
+from paceline_node.net.deadlines import Deadline, Deadlines
+from paceline_node.net.framestream import FrameStream, OutboxLimits
+from paceline_node.net.transport import FilePart
 from paceline_node.observe.metrics import OK, Metrics, code_label
 from paceline_node.observe.sparing import SparingLog
 from paceline_node.pace import Pace
-from paceline_node.peers.burst import Burst
-from paceline_node.peers.deadlines import Deadline, Deadlines
-from paceline_node.peers.framestream import FrameStream, OutboxLimits
-from paceline_node.peers.transport import FilePart
 from paceline_node.security.principals import Principal
 from paceline_node.services.fetch import ParkedFetch
 from paceline_node.turns import SLICE_UNITS, Turns

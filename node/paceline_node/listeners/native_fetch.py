@@ -20,7 +20,7 @@ from paceline.wire.native.data import (
     OffsetFound,
     OffsetQuery,
 )
-from paceline_node.peers.transport import FilePart
+from paceline_node.net.transport import FilePart
 from paceline_node.security.principals import Principal
 from paceline_node.services import fetch, offsets
 from paceline_node.services.fetch import FetchService, ParkedFetch, aborted_in

@@ -18,8 +18,8 @@ from paceline_node.listeners.modern_tables import TableRequests
 from paceline_node.listeners.segment_connection import SegmentConnection
 from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
 from paceline_node.listeners.serving import Client
+from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics
-from paceline_node.peers.deadlines import Deadlines
 from paceline_node.services.segments import SegmentService
 from paceline_node.turns import Turns
 

@@ -38,8 +38,8 @@ from paceline_node.listeners.segment_outbox import Outbox
 from paceline_node.listeners.segment_requests import InOrder, SegmentRequests
 from paceline_node.listeners.serving import let_read
 from paceline_node.memory import Holding
+from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import RequestMeters
-from paceline_node.peers.deadlines import Deadlines
 from paceline_node.security.principals import Principal
 from paceline_node.services.segments import SegmentService
 from paceline_node.turns import Turns

@@ -15,9 +15,9 @@ from paceline.errors import RequestTimedOut
 from paceline.types import NodeId
 from paceline_node.env import Network
 from paceline_node.memory import FREE_BYTES, ClientMemory, Holding, source_of, unlimited
+from paceline_node.net.accepting import AcceptGate, OpenConnections, contained, serve
+from paceline_node.net.leaving import plain_of
 from paceline_node.observe.sparing import SparingLog
-from paceline_node.peers.accepting import AcceptGate, OpenConnections, contained, serve
-from paceline_node.peers.leaving import plain_of
 from paceline_node.security.principals import ANONYMOUS, Principal, Proof
 from paceline_node.settings import Listener
 

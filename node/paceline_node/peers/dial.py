@@ -10,8 +10,8 @@ from paceline.types import NO_NODE
 from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message
 from paceline_node.env import Env
+from paceline_node.net.framestream import FrameStream
 from paceline_node.peers.auth import Identity, Initiator, Lane, Peer, Secret
-from paceline_node.peers.framestream import FrameStream
 from paceline_node.peers.handshake import initiate
 
 

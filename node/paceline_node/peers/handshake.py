@@ -6,8 +6,8 @@ from paceline.errors import ConnectionLost, PacelineError, RemoteProtocolError
 from paceline.wire.frame import Frame, Kind
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
+from paceline_node.net.framestream import FrameStream
 from paceline_node.peers.auth import Acceptor, Initiator, Peer
-from paceline_node.peers.framestream import FrameStream
 
 
 async def initiate(frames: FrameStream, initiator: Initiator) -> Peer:

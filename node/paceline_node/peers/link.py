@@ -21,9 +21,9 @@ from paceline.wire.frame import DEFAULT_MAX_FRAME_BYTES, Frame, Kind
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline_node.env import Env
+from paceline_node.net.deadlines import Deadline, Deadlines
+from paceline_node.net.framestream import Chunk, FrameStream, total_size
 from paceline_node.peers.auth import Identity, Initiator, Lane, Secret
-from paceline_node.peers.deadlines import Deadline, Deadlines
-from paceline_node.peers.framestream import Chunk, FrameStream, total_size
 from paceline_node.peers.handshake import initiate
 
 Done = Callable[[Frame | PacelineError], None]

@@ -21,9 +21,9 @@ from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline_node.env import Env
+from paceline_node.net.deadlines import Deadlines
+from paceline_node.net.framestream import Payload, chunks_of
 from paceline_node.peers.auth import Identity, Lane, Secret
-from paceline_node.peers.deadlines import Deadlines
-from paceline_node.peers.framestream import Payload, chunks_of
 from paceline_node.peers.link import (
     Address,
     Done,

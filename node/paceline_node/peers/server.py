@@ -32,10 +32,10 @@ from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.hello import MAX_HANDSHAKE_FRAME_BYTES
 from paceline_node.env import Env
+from paceline_node.net.accepting import AcceptGate, contained, serve
+from paceline_node.net.framestream import Chunk, FrameStream, OutboxLimits, Payload
 from paceline_node.observe.sparing import SparingLog
-from paceline_node.peers.accepting import AcceptGate, contained, serve
 from paceline_node.peers.auth import Acceptor, Identity, Lane, Peer, Secret
-from paceline_node.peers.framestream import Chunk, FrameStream, OutboxLimits, Payload
 from paceline_node.peers.handshake import accept
 from paceline_node.settings.counts import PEER_CONNECTIONS, UNPROVED
 

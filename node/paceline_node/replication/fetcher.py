@@ -36,7 +36,7 @@ from paceline.wire.peer.replica import (
     SuspectCorrupt,
 )
 from paceline_node.env import Env
-from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.peers.links import PeerLinks, Ticket
 from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.follower import FetchOutcome

@@ -18,9 +18,9 @@ import trio
 from paceline.types import BrokerEpoch, NodeId
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.net.burst import Burst
+from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics
-from paceline_node.peers.burst import Burst
-from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.admission import Admission

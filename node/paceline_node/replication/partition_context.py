@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paceline.types import LeaderEpoch, NodeId
 from paceline_node.env import Env
+from paceline_node.net.burst import Burst
+from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import TopicTraffic
-from paceline_node.peers.burst import Burst
-from paceline_node.peers.deadlines import Deadlines
 from paceline_node.replication.admission import Admission
 from paceline_node.replication.producer_quota import ProducerShares
 from paceline_node.storage.log import Log

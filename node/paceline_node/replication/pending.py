@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from paceline.errors import PacelineError, RequestTimedOut
 from paceline.types import NO_EPOCH, LeaderEpoch
-from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.waiters import OffsetWaiters
 
 _STEP_S = 0.02

@@ -32,10 +32,10 @@ from paceline.wire.peer.replica import (
     ReplicaFetched,
 )
 from paceline_node.env import Env
-from paceline_node.peers.deadlines import Deadline, Deadlines
-from paceline_node.peers.framestream import Chunk
+from paceline_node.net.deadlines import Deadline, Deadlines
+from paceline_node.net.framestream import Chunk
+from paceline_node.net.transport import FilePart
 from paceline_node.peers.server import PeerServer, Session
-from paceline_node.peers.transport import FilePart
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.replica import ACCEPTED, FetchCheck, FollowerIdentity
 from paceline_node.storage.reading import LogSlice

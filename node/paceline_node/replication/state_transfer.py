@@ -42,8 +42,8 @@ from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import FetchState, StateFetched
 from paceline_node.env import Env, is_full
+from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane
-from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.fetch_pace import FetchPace

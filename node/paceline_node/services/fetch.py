@@ -22,7 +22,7 @@ import trio
 from paceline.errors import CorruptMessage, PacelineError
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch
 from paceline_node.env import Env
-from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.partition import Partition, ReadResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.open_reads import ReadableTopic

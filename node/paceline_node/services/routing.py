@@ -24,7 +24,7 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.peers.framestream import Payload
+from paceline_node.net.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.table import PartitionTable

@@ -12,7 +12,7 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.segments import SegmentAnswer, SegmentOperation, SegmentRequest
 from paceline.wire.segment.names import SegmentPlace
 from paceline_node.env import Env
-from paceline_node.peers.framestream import Payload
+from paceline_node.net.framestream import Payload
 from paceline_node.peers.server import Session
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal, node_principal

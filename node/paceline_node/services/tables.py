@@ -26,7 +26,7 @@ from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
-from paceline_node.peers.framestream import Payload
+from paceline_node.net.framestream import Payload
 from paceline_node.peers.server import Session
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access

@@ -38,8 +38,8 @@ from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.pieces import pieces
 from paceline_node.groups.transactional import Ticket
+from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane
-from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.partition import ProduceResult

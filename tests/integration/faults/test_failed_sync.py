@@ -13,7 +13,7 @@ from paceline.types import NodeId
 from paceline_node.app.boot import open_directory
 from paceline_node.app.node import EXIT_DISK_FAILED
 from paceline_node.env import Env
-from paceline_node.peers.network import RealNetwork
+from paceline_node.net.network import RealNetwork
 from paceline_node.storage.disk import RealDisk
 from paceline_node.storage.incarnation import Verdict
 from tests.integration.faults.faulty import (

@@ -13,9 +13,9 @@ import trio
 from paceline.wire.kafka.cluster import ApiVersionsRequest
 from paceline.wire.pravega.controller import Exists, ScopeInfo
 from paceline.wire.segment.messages import KeepAlive
-from paceline_node.peers.accepting import OpenConnections, serve
-from paceline_node.peers.network import RealNetwork
-from paceline_node.peers.transport import transport_for
+from paceline_node.net.accepting import OpenConnections, serve
+from paceline_node.net.network import RealNetwork
+from paceline_node.net.transport import transport_for
 from tests.integration.node.cursus_client import CursusClient
 from tests.integration.node.kafka_client import KafkaClient
 from tests.integration.node.native import NativeConnection

@@ -30,7 +30,7 @@ from paceline_node.app.node import Node, NodeAddresses
 from paceline_node.controller.raft_types import Member
 from paceline_node.env import Env, RealHost
 from paceline_node.listeners.serving import PortInUse
-from paceline_node.peers.network import RealNetwork
+from paceline_node.net.network import RealNetwork
 from paceline_node.security.principals import Policy
 from paceline_node.settings import load
 from paceline_node.storage.disk import RealDisk

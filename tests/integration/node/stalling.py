@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from paceline_node.peers.network import RealNetwork
+from paceline_node.net.network import RealNetwork
 
 
 class StallingNetwork(RealNetwork):

@@ -10,7 +10,7 @@ from paceline.wire.batch import build_batch
 from paceline.wire.native.data import ProducedPartition
 from paceline.wire.records import Record
 from paceline_node.env import Env
-from paceline_node.peers.network import RealNetwork
+from paceline_node.net.network import RealNetwork
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.storage import incarnation
 from paceline_node.storage.disk import RealDisk

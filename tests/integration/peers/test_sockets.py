@@ -24,14 +24,14 @@ from paceline.types import NodeId
 from paceline.wire.frame import Frame, Kind, encode_head
 from paceline.wire.message import Message
 from paceline_node.env import Disk, Env, RealHost
-from paceline_node.peers.accepting import AcceptGate, serve
+from paceline_node.net.accepting import AcceptGate, serve
+from paceline_node.net.burst import Burst
+from paceline_node.net.framestream import FrameStream, OutboxLimits, Payload
+from paceline_node.net.network import RealDescriptors, RealNetwork
+from paceline_node.net.transport import FilePart
 from paceline_node.peers.auth import Identity, Secret
-from paceline_node.peers.burst import Burst
-from paceline_node.peers.framestream import FrameStream, OutboxLimits, Payload
 from paceline_node.peers.links import PeerLinks
-from paceline_node.peers.network import RealDescriptors, RealNetwork
 from paceline_node.peers.server import PeerServer, ServerLimits, Session
-from paceline_node.peers.transport import FilePart
 
 LOOPBACK = "127.0.0.1"
 SECRET = Secret(bytes(range(32)))

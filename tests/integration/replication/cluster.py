@@ -31,10 +31,10 @@ from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.records import encode_record
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Disk, Env, RealHost
+from paceline_node.net.network import RealNetwork
 from paceline_node.observe.metrics import Metrics
 from paceline_node.peers.auth import Identity, Secret
 from paceline_node.peers.links import PeerLinks
-from paceline_node.peers.network import RealNetwork
 from paceline_node.peers.server import PeerServer
 from paceline_node.replication.fetcher import FetchSettings
 from paceline_node.replication.log_directory import OpenedLogs

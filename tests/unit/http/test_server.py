@@ -15,8 +15,8 @@ from paceline_node.http.pages import Scrapes, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, Page
 from paceline_node.http.upgrade import serve_websocket
 from paceline_node.memory import ClientMemory, Holding, unlimited
+from paceline_node.net.framestream import FrameStream
 from paceline_node.observe.metrics import Metrics
-from paceline_node.peers.framestream import FrameStream
 from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS, CLUSTER, Operation, refuse
 from paceline_node.turns import Turns

@@ -12,7 +12,7 @@ from paceline.errors import RemoteProtocolError
 from paceline_node.listeners.kafka_frames import FrameReader
 from paceline_node.listeners.kafka_outbox import Outbox
 from paceline_node.memory import ClientMemory, Holding, Portion
-from paceline_node.peers.transport import FilePart, StreamTransport
+from paceline_node.net.transport import FilePart, StreamTransport
 from paceline_node.storage.memory import MemoryDisk
 
 MIB = 1024 * 1024

@@ -8,8 +8,8 @@ from trio.testing import memory_stream_pair
 
 from paceline.errors import ConnectionLost
 from paceline.types import NodeId
+from paceline_node.net.framestream import FrameStream
 from paceline_node.peers.auth import Acceptor, Initiator, Lane, Peer
-from paceline_node.peers.framestream import FrameStream
 from paceline_node.peers.handshake import accept, initiate
 from tests.unit.peers.memory_network import SECRET, identity
 

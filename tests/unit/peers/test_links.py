@@ -21,9 +21,9 @@ from paceline.types import NodeId
 from paceline.wire.frame import Frame, Kind, encode_head
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
+from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane, Secret
 from paceline_node.peers.dial import ask
-from paceline_node.peers.framestream import Payload
 from paceline_node.peers.link import LinkState
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import Session

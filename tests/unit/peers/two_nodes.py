@@ -11,8 +11,8 @@ from paceline.types import NodeId
 from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.api import PeerApi
+from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane, Secret
-from paceline_node.peers.framestream import Payload
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from tests.unit.peers.memory_network import SECRET, MemoryNetwork, Task, identity

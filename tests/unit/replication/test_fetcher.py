@@ -16,9 +16,9 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFetched
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.controller.topic_config import TopicConfig
+from paceline_node.net.burst import Burst
+from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics
-from paceline_node.peers.burst import Burst
-from paceline_node.peers.deadlines import Deadlines
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.admission import Admission

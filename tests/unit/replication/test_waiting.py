@@ -13,7 +13,7 @@ from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import BatchHeader
 from paceline.wire.records import Record
-from paceline_node.peers.deadlines import Deadlines
+from paceline_node.net.deadlines import Deadlines
 from paceline_node.replication.pending import PendingProduce, PendingProduces, ProduceResult
 from paceline_node.replication.sequences import NEW, SequenceFence, judge
 from paceline_node.replication.waiters import AckWatchers, OffsetWaiters

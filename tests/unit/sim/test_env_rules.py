@@ -14,7 +14,7 @@ DRIVERS = frozenset(
     (
         "env.py",
         "http/lazy.py",  # imports of what is hardly ever needed
-        "peers/network.py",
+        "net/network.py",
         "storage/disk.py",
         "storage/sync_threads.py",
     )

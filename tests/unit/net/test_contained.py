@@ -6,8 +6,8 @@ import pytest
 import structlog
 
 from paceline_cluster.sim.timeline import Timeline
+from paceline_node.net.accepting import contained
 from paceline_node.observe.sparing import SparingLog
-from paceline_node.peers.accepting import contained
 
 
 async def test_a_broken_invariant_ends_one_connection() -> None:

@@ -23,8 +23,8 @@ from paceline.wire.framebuffer import FrameBuffer
 from paceline.wire.message import Message, Packed
 from paceline_node.env import Bytes
 from paceline_node.memory import Holding, Portion
-from paceline_node.peers.burst import Burst
-from paceline_node.peers.transport import FilePart, advance, ended_early, transport_for, unreadable
+from paceline_node.net.burst import Burst
+from paceline_node.net.transport import FilePart, advance, ended_early, transport_for, unreadable
 
 Chunk = Bytes | FilePart
 """A piece of a frame: bytes (views must be contiguous, of format B) or a range of a file. What it

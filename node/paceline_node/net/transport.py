@@ -18,7 +18,7 @@ import trio
 
 from paceline.errors import CorruptMessage
 from paceline_node.env import Bytes, File
-from paceline_node.peers.leaving import ClientStream, Leaving
+from paceline_node.net.leaving import ClientStream, Leaving
 
 _JOIN_BYTES = 64 * 1024
 _READ_BYTES = 1024 * 1024  # a piece of a file: read, sent or probed at once

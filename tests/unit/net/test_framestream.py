@@ -6,8 +6,8 @@ import trio.testing
 
 from paceline.errors import ConnectionLost, RemoteProtocolError
 from paceline.wire.frame import Kind, encode_head
-from paceline_node.peers.framestream import FrameStream, OutboxLimits
-from paceline_node.peers.transport import FilePart
+from paceline_node.net.framestream import FrameStream, OutboxLimits
+from paceline_node.net.transport import FilePart
 
 
 def message(number: int, payload: bytes = b"") -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Accepting connections without running out of descriptors (DESIGN 3).
+"""Accepting connections without running out of descriptors (DESIGN 1).
 
 Client listeners and the peer listener share one process limit. The gate keeps the highest
 descriptor numbers for what must go on: peers, log segments, the metadata log. The kernel always
@@ -16,9 +16,9 @@ from typing import Protocol
 import structlog
 import trio
 
+from paceline_node.net.crowd import Crowd, address_of
+from paceline_node.net.leaving import ClientStream, Leaving
 from paceline_node.observe.sparing import SparingLog
-from paceline_node.peers.crowd import Crowd, address_of
-from paceline_node.peers.leaving import ClientStream, Leaving
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S = 0.1

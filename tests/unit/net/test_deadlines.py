@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from paceline_node.peers.deadlines import Deadline, Deadlines
+from paceline_node.net.deadlines import Deadline, Deadlines
 
 
 @given(

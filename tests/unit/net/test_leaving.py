@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from paceline_node.peers.leaving import Leaving
+from paceline_node.net.leaving import Leaving
 
 HANG_S = 30.0
 
