@@ -27,12 +27,12 @@ from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamH
 from paceline_node.listeners.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka import KafkaListener
 from paceline_node.listeners.kafka_connection import KafkaLimits
-from paceline_node.listeners.native import NativeLimits, NativeService
-from paceline_node.listeners.native_fetch import FetchHandler
-from paceline_node.listeners.native_groups import NativeGroups
-from paceline_node.listeners.native_produce import ProduceHandler
-from paceline_node.listeners.native_requests import NativeRequests
-from paceline_node.listeners.native_transactions import NativeTransactions
+from paceline_node.listeners.native.fetch import FetchHandler
+from paceline_node.listeners.native.groups import NativeGroups
+from paceline_node.listeners.native.listener import NativeLimits, NativeService
+from paceline_node.listeners.native.produce import ProduceHandler
+from paceline_node.listeners.native.requests import NativeRequests
+from paceline_node.listeners.native.transactions import NativeTransactions
 from paceline_node.listeners.segment import SegmentListener
 from paceline_node.listeners.segment_limits import ConnectionLimits
 from paceline_node.listeners.segment_requests import RequestTimes

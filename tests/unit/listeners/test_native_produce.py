@@ -14,8 +14,8 @@ from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import Produce, ProducePartition
 from paceline.wire.records import Record
 from paceline_node.controller.topic_config import TopicConfig
-from paceline_node.listeners.native import NativeLimits, _Session
-from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.listeners.native.listener import NativeLimits, _Session
+from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.replication.partition import Done
 from paceline_node.services.produce import ProduceService

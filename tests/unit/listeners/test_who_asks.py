@@ -47,7 +47,7 @@ def test_no_listener_asks() -> None:
     rooms = [Path(room.__path__[0]) for room in (listeners, http)]
     modules = [path for room in rooms for path in room.rglob("*.py")]
     assert len(modules) > 50
-    found = {path.stem: wrong_uses(path.read_text()) for path in modules}
+    found = {str(path): wrong_uses(path.read_text()) for path in modules}
     assert {name: uses for name, uses in found.items() if uses} == {}
 
 

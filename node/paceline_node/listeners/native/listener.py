@@ -36,8 +36,8 @@ from paceline.wire.native.data import (
     ListOffsetsReply,
 )
 from paceline_node.env import RunBlocking
-from paceline_node.listeners.native_fetch import FetchHandler
-from paceline_node.listeners.native_produce import ProduceHandler
+from paceline_node.listeners.native.fetch import FetchHandler
+from paceline_node.listeners.native.produce import ProduceHandler
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
 from paceline_node.net.burst import Burst
