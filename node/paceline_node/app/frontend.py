@@ -43,12 +43,12 @@ from paceline_node.listeners.serving import (
     over_tls,
     serve_clients,
 )
-from paceline_node.listeners.v1 import V1Listener, V1Settings
-from paceline_node.listeners.v1_admin import V1Admin
-from paceline_node.listeners.v1_groups import V1Groups
-from paceline_node.listeners.v1_records import RecordLimits, V1Records
-from paceline_node.listeners.v1_replicas import V1Replicas
-from paceline_node.listeners.v1_routing import Router
+from paceline_node.listeners.v1.admin import V1Admin
+from paceline_node.listeners.v1.groups import V1Groups
+from paceline_node.listeners.v1.listener import V1Listener, V1Settings
+from paceline_node.listeners.v1.records import RecordLimits, V1Records
+from paceline_node.listeners.v1.replicas import V1Replicas
+from paceline_node.listeners.v1.routing import Router
 from paceline_node.memory import ClientMemory, Holding
 from paceline_node.net.accepting import AcceptGate, OpenConnections
 from paceline_node.net.network import RealDescriptors

@@ -29,7 +29,8 @@ from paceline_cluster.sim.profiles import (
 )
 from paceline_node.controller.raft_segment import encode_entry
 from paceline_node.controller.raft_store import RaftStore
-from paceline_node.listeners import v1_errors, v1_records
+from paceline_node.listeners.v1 import errors as v1_errors
+from paceline_node.listeners.v1 import records as v1_records
 from paceline_node.replication import partition as partition_module
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.sequences import NEW, SequenceFence

@@ -26,8 +26,8 @@ from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.groups.v1_groups import MemberRef, v1_key
-from paceline_node.listeners.v1_records import V1Records
-from paceline_node.listeners.v1_routing import Call, Router
+from paceline_node.listeners.v1.records import V1Records
+from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService

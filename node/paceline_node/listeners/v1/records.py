@@ -20,14 +20,14 @@ from paceline.wire.v1.replies import MessageList, consume_payload, produce_paylo
 from paceline.wire.v1.requests import Consume, Produce
 from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
-from paceline_node.listeners.v1_errors import (
+from paceline_node.listeners.v1.errors import (
     ACKS_TIMEOUT,
     NO_CONTROLLER,
     NO_LEADER_HERE,
     OUTCOME_UNKNOWN,
     unreachable,
 )
-from paceline_node.listeners.v1_routing import Call, Router
+from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.replication.partition import Partition
 from paceline_node.services.fetch import FetchService
 from paceline_node.services.numbered import RecordsWish

@@ -14,9 +14,9 @@ from paceline.wire.v1.replies import (
 )
 from paceline.wire.v1.requests import BrokerFetch, BrokerReplicaAck, ReplicaFetch
 from paceline_node.env import Env
-from paceline_node.listeners.v1_errors import NO_LEADER_HERE, unreachable
-from paceline_node.listeners.v1_records import V1Records
-from paceline_node.listeners.v1_routing import Call, Router
+from paceline_node.listeners.v1.errors import NO_LEADER_HERE, unreachable
+from paceline_node.listeners.v1.records import V1Records
+from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.replication.partition import Partition
 from paceline_node.services.replica_slots import ReplicaSlots, SlotProgress, SlotsOfTopic
 

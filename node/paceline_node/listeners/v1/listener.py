@@ -32,12 +32,12 @@ from paceline.wire.v1.replies import error_line, ok_line, role_payload
 from paceline.wire.v1.text import decode, encode
 from paceline_node.env import Env
 from paceline_node.listeners.serving import Client, forwarded, let_read, send_to
-from paceline_node.listeners.v1_admin import AdminRequest, V1Admin
-from paceline_node.listeners.v1_errors import OUTCOME_UNKNOWN, as_v1
-from paceline_node.listeners.v1_groups import V1Groups
-from paceline_node.listeners.v1_records import V1Records
-from paceline_node.listeners.v1_replicas import V1Replicas
-from paceline_node.listeners.v1_routing import Call
+from paceline_node.listeners.v1.admin import AdminRequest, V1Admin
+from paceline_node.listeners.v1.errors import OUTCOME_UNKNOWN, as_v1
+from paceline_node.listeners.v1.groups import V1Groups
+from paceline_node.listeners.v1.records import V1Records
+from paceline_node.listeners.v1.replicas import V1Replicas
+from paceline_node.listeners.v1.routing import Call
 from paceline_node.memory import ClientMemory, Holding, Portion
 from paceline_node.observe.metrics import OK, Metrics
 from paceline_node.peers.server import Session
