@@ -8,17 +8,17 @@ from paceline.wire.cursus import requests
 from paceline.wire.cursus.commands import COMMANDS
 from paceline.wire.cursus.compression import CursusCompressor
 from paceline_node.env import Env
-from paceline_node.listeners.cursus import CursusListener, CursusSettings
-from paceline_node.listeners.cursus_cluster import CursusCluster
-from paceline_node.listeners.cursus_coordinators import Coordinators
-from paceline_node.listeners.cursus_events import CursusEvents
-from paceline_node.listeners.cursus_groups import CursusGroupCommands
-from paceline_node.listeners.cursus_places import Places
-from paceline_node.listeners.cursus_produce import CursusProduce, ProduceLimits
-from paceline_node.listeners.cursus_readers import GroupReaders
-from paceline_node.listeners.cursus_reads import CursusReads
-from paceline_node.listeners.cursus_topics import CursusTopics
-from paceline_node.listeners.cursus_transactions import CursusTransactions
+from paceline_node.listeners.cursus.cluster import CursusCluster
+from paceline_node.listeners.cursus.coordinators import Coordinators
+from paceline_node.listeners.cursus.events import CursusEvents
+from paceline_node.listeners.cursus.groups import CursusGroupCommands
+from paceline_node.listeners.cursus.listener import CursusListener, CursusSettings
+from paceline_node.listeners.cursus.places import Places
+from paceline_node.listeners.cursus.produce import CursusProduce, ProduceLimits
+from paceline_node.listeners.cursus.readers import GroupReaders
+from paceline_node.listeners.cursus.reads import CursusReads
+from paceline_node.listeners.cursus.topics import CursusTopics
+from paceline_node.listeners.cursus.transactions import CursusTransactions
 from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.event_streams import EventStreams

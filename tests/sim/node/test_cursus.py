@@ -16,8 +16,8 @@ from paceline_cluster.sim.guests.cursus_member import GROUP
 from paceline_cluster.sim.plan import Guest
 from paceline_node.coordination.replica import MachineReplica
 from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
-from paceline_node.listeners import cursus_produce
-from paceline_node.listeners.cursus_readers import GroupReaders
+from paceline_node.listeners.cursus import produce as cursus_produce
+from paceline_node.listeners.cursus.readers import GroupReaders
 from paceline_node.replication.partition import Partition
 from paceline_node.services import numbered
 from paceline_node.services.numbered import RecordsWish

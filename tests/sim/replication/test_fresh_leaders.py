@@ -25,7 +25,7 @@ from paceline.wire.mapping import record_of
 from paceline.wire.peer.control import CreateSegmentRequest
 from paceline.wire.records import Record
 from paceline.wire.segment.events import frame_events
-from paceline_node.listeners.cursus_topics import offsets_of
+from paceline_node.listeners.cursus.topics import offsets_of
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import AllowAll, node_principal
 from paceline_node.services.access import Access

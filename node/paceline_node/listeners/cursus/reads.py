@@ -10,8 +10,8 @@ from paceline.wire.cursus.errors import topic_not_found
 from paceline.wire.cursus.requests import Consume, ReadPlace
 from paceline.wire.cursus.wildcards import is_pattern
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_places import Places
-from paceline_node.listeners.cursus_read import (
+from paceline_node.listeners.cursus.places import Places
+from paceline_node.listeners.cursus.read import (
     ForwardedSource,
     LocalSource,
     PatientSource,
@@ -20,9 +20,9 @@ from paceline_node.listeners.cursus_read import (
     fill,
     start_offset,
 )
-from paceline_node.listeners.cursus_readers import GroupReaders
-from paceline_node.listeners.cursus_session import CursusCall, FrameSink, Reply
-from paceline_node.listeners.cursus_streams import CursusStream
+from paceline_node.listeners.cursus.readers import GroupReaders
+from paceline_node.listeners.cursus.session import CursusCall, FrameSink, Reply
+from paceline_node.listeners.cursus.streams import CursusStream
 from paceline_node.replication.partition import Partition
 from paceline_node.services.fetch import FetchService
 from paceline_node.services.routing import LeaderRouting

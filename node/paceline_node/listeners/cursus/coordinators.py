@@ -21,8 +21,8 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.controller.image import Broker
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_places import LISTENER, Places
-from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.places import LISTENER, Places
+from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
 from paceline_node.services.routing import LeaderRouting
 

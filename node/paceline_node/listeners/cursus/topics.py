@@ -32,8 +32,8 @@ from paceline_node.controller.topic_config import (
     PRODUCER_NUMBERING,
 )
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_places import Places
-from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.places import Places
+from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.replication.lookups import find_offset
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal

@@ -32,10 +32,10 @@ from paceline.wire.frame import Frame
 from paceline.wire.message import Message
 from paceline.wire.peer.cursus import CursusFrame, CursusReply
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_errors import as_cursus
-from paceline_node.listeners.cursus_produce import BATCH, CursusProduce
-from paceline_node.listeners.cursus_reads import CursusReads
-from paceline_node.listeners.cursus_session import (
+from paceline_node.listeners.cursus.errors import as_cursus
+from paceline_node.listeners.cursus.produce import BATCH, CursusProduce
+from paceline_node.listeners.cursus.reads import CursusReads
+from paceline_node.listeners.cursus.session import (
     CursusCall,
     CursusSession,
     FrameSink,
@@ -44,7 +44,7 @@ from paceline_node.listeners.cursus_session import (
     Reply,
     text,
 )
-from paceline_node.listeners.cursus_streams import StreamTable
+from paceline_node.listeners.cursus.streams import StreamTable
 from paceline_node.listeners.serving import Client, forwarded
 from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import OK, Metrics

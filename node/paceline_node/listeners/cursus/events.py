@@ -15,8 +15,8 @@ from paceline.wire.mapping import cursus_of, record_of
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_places import Places
-from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.places import Places
+from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
 from paceline_node.services.event_streams import KIND, SnapshotAhead, VersionConflict
 from paceline_node.services.open_event_streams import EventStreamService, ReadableStreams

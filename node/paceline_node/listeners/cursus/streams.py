@@ -16,9 +16,9 @@ from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.frames import KEEPALIVE
 from paceline.wire.cursus.replies import stream_close, stream_out_of_range
 from paceline.wire.cursus.requests import ReadPlace
-from paceline_node.listeners.cursus_errors import as_cursus
-from paceline_node.listeners.cursus_read import OutOfRange, ReadSource
-from paceline_node.listeners.cursus_session import FrameSink, text
+from paceline_node.listeners.cursus.errors import as_cursus
+from paceline_node.listeners.cursus.read import OutOfRange, ReadSource
+from paceline_node.listeners.cursus.session import FrameSink, text
 
 STOPPED = "stopped"
 REMOVED = "removed"

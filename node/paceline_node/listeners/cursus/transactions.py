@@ -36,11 +36,11 @@ from paceline.wire.mapping import record_of
 from paceline_node.controller.image import TopicImage
 from paceline_node.env import Env
 from paceline_node.groups.keys import Family as GroupFamily
-from paceline_node.listeners.cursus_coordinators import ANSWER_S, Coordinators, told_where
-from paceline_node.listeners.cursus_groups import CursusGroupCommands
-from paceline_node.listeners.cursus_places import LISTENER, Places
-from paceline_node.listeners.cursus_produce import CursusProduce
-from paceline_node.listeners.cursus_session import CursusCall, Outcome, Reply, text
+from paceline_node.listeners.cursus.coordinators import ANSWER_S, Coordinators, told_where
+from paceline_node.listeners.cursus.groups import CursusGroupCommands
+from paceline_node.listeners.cursus.places import LISTENER, Places
+from paceline_node.listeners.cursus.produce import CursusProduce
+from paceline_node.listeners.cursus.session import CursusCall, Outcome, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.produce import ProduceService

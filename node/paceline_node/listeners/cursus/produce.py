@@ -18,9 +18,9 @@ from paceline.wire.peer.cursus import CursusFrame
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.topic_config import PARTITIONER, PRODUCER_NUMBERING
 from paceline_node.env import Env
-from paceline_node.listeners.cursus_errors import as_cursus
-from paceline_node.listeners.cursus_places import Places
-from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.errors import as_cursus
+from paceline_node.listeners.cursus.places import Places
+from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
 from paceline_node.services.numbered import Appended, RecordsWish
 from paceline_node.services.open_topic import OpenTopic

@@ -11,8 +11,8 @@ from paceline.wire.cursus.errors import CursusError, partition_not_found, quoted
 from paceline.wire.cursus.replies import compact_json, ok
 from paceline.wire.native import admin
 from paceline_node.controller.image import Broker, Image
-from paceline_node.listeners.cursus_places import Places
-from paceline_node.listeners.cursus_session import CursusCall, Reply, text
+from paceline_node.listeners.cursus.places import Places
+from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.status import QuorumView, count_partitions
 from paceline_node.services.topics import TopicService

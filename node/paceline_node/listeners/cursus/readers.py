@@ -13,10 +13,10 @@ from paceline_node.env import Env
 from paceline_node.groups.cursus_groups import CursusGroups, StaleGeneration, cursus_key
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.store import GroupStore
-from paceline_node.listeners.cursus_coordinators import COORDINATOR_WAIT_S
-from paceline_node.listeners.cursus_groups import no_coordinator, refusal_of
-from paceline_node.listeners.cursus_places import LISTENER
-from paceline_node.listeners.cursus_session import CursusCall
+from paceline_node.listeners.cursus.coordinators import COORDINATOR_WAIT_S
+from paceline_node.listeners.cursus.groups import no_coordinator, refusal_of
+from paceline_node.listeners.cursus.places import LISTENER
+from paceline_node.listeners.cursus.session import CursusCall
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import OpenGroup

@@ -38,14 +38,14 @@ from paceline_node.groups.cursus_groups import (
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC, Family, GroupKey
 from paceline_node.groups.offsets import Commit
-from paceline_node.listeners.cursus_coordinators import (
+from paceline_node.listeners.cursus.coordinators import (
     ANSWER_S,
     COORDINATOR_WAIT_S,
     Coordinators,
     told_where,
 )
-from paceline_node.listeners.cursus_places import LISTENER, Places
-from paceline_node.listeners.cursus_session import CursusCall, CursusSession, Reply, text
+from paceline_node.listeners.cursus.places import LISTENER, Places
+from paceline_node.listeners.cursus.session import CursusCall, CursusSession, Reply, text
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import OpenGroup
