@@ -24,9 +24,9 @@ from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
-from paceline_node.listeners.coordinator import CoordinatorRequests
-from paceline_node.listeners.kafka import KafkaListener
-from paceline_node.listeners.kafka_connection import KafkaLimits
+from paceline_node.listeners.kafka.connection import KafkaLimits
+from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
+from paceline_node.listeners.kafka.listener import KafkaListener
 from paceline_node.listeners.native.fetch import FetchHandler
 from paceline_node.listeners.native.groups import NativeGroups
 from paceline_node.listeners.native.listener import NativeLimits, NativeService

@@ -15,7 +15,7 @@ from paceline_cluster.sim.plan import Guest
 from paceline_node.coordination.replica import MachineReplica
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.listeners import kafka_produce
+from paceline_node.listeners.kafka import produce as kafka_produce
 from paceline_node.replication import partition as partition_module
 from paceline_node.replication.sequences import NEW
 from tests.sim.node.guest_stories import (

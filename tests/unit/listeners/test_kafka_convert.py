@@ -21,7 +21,7 @@ from paceline.wire.batch_header import HEADER_BYTES
 from paceline.wire.compression import compress
 from paceline.wire.records import Record, decode_records
 from paceline_node.env import RealHost
-from paceline_node.listeners.kafka_convert import Converter
+from paceline_node.listeners.kafka.convert import Converter
 from paceline_node.memory import ClientMemory, Holding, Portion, unlimited
 from paceline_node.net.transport import FilePart
 from paceline_node.storage.memory import MemoryDisk

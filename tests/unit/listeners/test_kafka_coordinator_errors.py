@@ -16,12 +16,12 @@ from paceline.errors import ErrorCode, PacelineError, error_for
 from paceline.wire.kafka import cluster, groups, offsets
 from paceline.wire.kafka import transactions as tx
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_cluster import KafkaCluster
-from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
-from paceline_node.listeners.kafka_groups import KafkaGroups
-from paceline_node.listeners.kafka_offsets import KafkaOffsets
-from paceline_node.listeners.kafka_transactions import KafkaTransactions
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.cluster import KafkaCluster
+from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
+from paceline_node.listeners.kafka.groups import KafkaGroups
+from paceline_node.listeners.kafka.offsets import KafkaOffsets
+from paceline_node.listeners.kafka.transactions import KafkaTransactions
 from paceline_node.memory import Portion, unlimited
 from paceline_node.pace import Pace
 from paceline_node.security.principals import ANONYMOUS

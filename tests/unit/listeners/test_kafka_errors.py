@@ -6,7 +6,7 @@ import kio.schema.errors
 import pytest
 
 from paceline.errors import ErrorCode
-from paceline_node.listeners.kafka_errors import OURS, OURS_ALONE, kafka_code
+from paceline_node.listeners.kafka.errors import OURS, OURS_ALONE, kafka_code
 
 KAFKAS = {code.value for code in kio.schema.errors.ErrorCode}
 

@@ -11,8 +11,8 @@ import pytest
 from paceline.wire.kafka import offsets as wire
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.records import Offset
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_offsets import KafkaOffsets
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.offsets import KafkaOffsets
 from paceline_node.memory import Portion, unlimited
 from paceline_node.pace import Pace
 from paceline_node.security.principals import ANONYMOUS

@@ -14,8 +14,8 @@ from paceline.wire.kafka import apis, records
 from paceline.wire.kafka.apis import APIS, RequestHeader
 from paceline.wire.records import Record
 from paceline_node.controller.topic_config import TopicConfig
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_produce import KafkaProduce, Prepared
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.produce import KafkaProduce, Prepared
 from paceline_node.memory import Portion, unlimited
 from paceline_node.pace import Pace
 from paceline_node.replication.partition import Done

@@ -29,8 +29,8 @@ from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.groups.transactional import TransactionalOffsets
-from paceline_node.listeners import kafka_coordinator_errors as errors
-from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi
+from paceline_node.listeners.kafka import coordinator_errors as errors
+from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi
 from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.storage import compaction

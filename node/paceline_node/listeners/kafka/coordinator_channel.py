@@ -17,7 +17,7 @@ from paceline.wire.coordinator.codec import Ask, Header, read_response, request_
 from paceline.wire.coordinator.messages import PingRequest, PositionsResponse, StopRequest
 from paceline_node.groups.coordinator_dialogue import REBALANCE
 from paceline_node.groups.coordinator_room import Question
-from paceline_node.listeners.kafka_frames import FrameReader
+from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.memory import Portion
 from paceline_node.net.transport import Transport
 

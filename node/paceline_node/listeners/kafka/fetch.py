@@ -1,7 +1,7 @@
 """Kafka FETCH, LIST_OFFSETS and OFFSET_FOR_LEADER_EPOCH.
 
 An answer's records are ranges of segment files as they lie there, except where this protocol's
-readers could not make sense of them (``kafka_convert.py``).
+readers could not make sense of them (``convert.py``).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from paceline.errors import (
 from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, OffsetSpec
 from paceline.wire.kafka import records as wire
 from paceline_node.env import Env
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_convert import Converter, Wanted
-from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.convert import Converter, Wanted
+from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.net.transport import FilePart
 from paceline_node.services import fetch as reading
 from paceline_node.services import offsets

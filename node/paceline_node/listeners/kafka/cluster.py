@@ -19,9 +19,9 @@ from paceline.wire.kafka import cluster as wire
 from paceline_node.controller.image import Broker, TopicImage
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.listeners.kafka_call import LISTENER, Call
-from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
-from paceline_node.listeners.kafka_errors import code_of, message_of
+from paceline_node.listeners.kafka.call import LISTENER, Call
+from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
+from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.status import StatusService

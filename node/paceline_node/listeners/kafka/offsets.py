@@ -12,8 +12,8 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Offset
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import OpenGroup

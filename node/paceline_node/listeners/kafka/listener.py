@@ -12,21 +12,21 @@ import trio
 from paceline.wire.kafka import apis
 from paceline.wire.kafka.apis import APIS
 from paceline_node.env import Env
-from paceline_node.listeners.coordinator import CoordinatorRequests
-from paceline_node.listeners.kafka_call import Handlers
-from paceline_node.listeners.kafka_cluster import KafkaCluster
-from paceline_node.listeners.kafka_connection import (
+from paceline_node.listeners.kafka.call import Handlers
+from paceline_node.listeners.kafka.cluster import KafkaCluster
+from paceline_node.listeners.kafka.connection import (
     KafkaConnection,
     KafkaLimits,
     KafkaShared,
 )
-from paceline_node.listeners.kafka_fetch import KafkaFetch
-from paceline_node.listeners.kafka_groups import KafkaGroups
-from paceline_node.listeners.kafka_offsets import KafkaOffsets
-from paceline_node.listeners.kafka_produce import KafkaProduce
-from paceline_node.listeners.kafka_topics import KafkaTopics
-from paceline_node.listeners.kafka_transactions import KafkaTransactions
-from paceline_node.listeners.kafka_trims import KafkaTrims
+from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
+from paceline_node.listeners.kafka.fetch import KafkaFetch
+from paceline_node.listeners.kafka.groups import KafkaGroups
+from paceline_node.listeners.kafka.offsets import KafkaOffsets
+from paceline_node.listeners.kafka.produce import KafkaProduce
+from paceline_node.listeners.kafka.topics import KafkaTopics
+from paceline_node.listeners.kafka.transactions import KafkaTransactions
+from paceline_node.listeners.kafka.trims import KafkaTrims
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.sparing import SparingLog

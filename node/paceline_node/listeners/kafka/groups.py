@@ -12,8 +12,8 @@ from paceline_node.groups.inspection import DEAD, DescribedMember, Description, 
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.records import Protocol
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import OpenGroup

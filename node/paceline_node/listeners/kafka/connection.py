@@ -34,12 +34,12 @@ from paceline.wire.kafka.layout import Apart, Struct, has_more_items
 from paceline.wire.kafka.reading import TooManyItems
 from paceline.wire.kafka.records import ProduceRequest, ProduceResponse
 from paceline_node.env import RunBlocking
-from paceline_node.listeners.coordinator import Asked, CoordinatorRequests
-from paceline_node.listeners.kafka_call import Call, Handlers
-from paceline_node.listeners.kafka_errors import message_of
-from paceline_node.listeners.kafka_frames import FrameReader
-from paceline_node.listeners.kafka_outbox import Outbox, Part, Place
-from paceline_node.listeners.kafka_produce import KafkaProduce
+from paceline_node.listeners.kafka.call import Call, Handlers
+from paceline_node.listeners.kafka.coordinator import Asked, CoordinatorRequests
+from paceline_node.listeners.kafka.errors import message_of
+from paceline_node.listeners.kafka.frames import FrameReader
+from paceline_node.listeners.kafka.outbox import Outbox, Part, Place
+from paceline_node.listeners.kafka.produce import KafkaProduce
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
 from paceline_node.net.transport import Transport, transport_for

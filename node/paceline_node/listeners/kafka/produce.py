@@ -26,8 +26,8 @@ from paceline.wire.kafka import records as wire
 from paceline.wire.kafka.layout import Records
 from paceline.wire.kafka.message_set import read_message_set
 from paceline_node.env import Env
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_errors import code_of, message_of
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.errors import code_of, message_of
 from paceline_node.services.produce import (
     Outcome,
     Part,

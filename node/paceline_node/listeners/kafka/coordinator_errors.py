@@ -1,6 +1,6 @@
 """Errors of a coordinator's requests as the numbers at which Kafka clients ask again.
 
-What ``kafka_errors.py`` says of a write to a topic is wrong here: clients take "timed out" (7) and
+What ``errors.py`` says of a write to a topic is wrong here: clients take "timed out" (7) and
 the like for the end of a transaction, or of a consumer, in requests to a coordinator. librdkafka
 answers 7 in END_TXN with "abort the transaction", aiokafka with a fatal error, though it may be
 committed. What they all understand is NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE (look it up,
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from paceline.errors import ErrorCode, PacelineError
-from paceline_node.listeners.kafka_errors import kafka_code
+from paceline_node.listeners.kafka.errors import kafka_code
 
 
 class CoordinatorApi(enum.Enum):

@@ -10,10 +10,10 @@ from paceline.errors import ErrorCode, InvalidRequest, PacelineError
 from paceline.wire.kafka import transactions as wire
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_coordinator_errors import CoordinatorApi, coordinator_code
-from paceline_node.listeners.kafka_errors import code_of
-from paceline_node.listeners.kafka_offsets import judged, stored
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
+from paceline_node.listeners.kafka.errors import code_of
+from paceline_node.listeners.kafka.offsets import judged, stored
 from paceline_node.security.principals import Operation
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_topic import OpenTopic

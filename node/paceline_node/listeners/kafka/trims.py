@@ -6,8 +6,8 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline.wire.kafka import records as wire
-from paceline_node.listeners.kafka_call import Call
-from paceline_node.listeners.kafka_errors import code_of
+from paceline_node.listeners.kafka.call import Call
+from paceline_node.listeners.kafka.errors import code_of
 from paceline_node.services.trimming import TrimService
 
 _MAX_TIMEOUT_MS = 60_000

@@ -33,10 +33,10 @@ from paceline.wire.coordinator.messages import (
 from paceline_node.groups.coordinator_groups import Registered, coordinator_key
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC
-from paceline_node.listeners.coordinator_channel import ConsumerChannel
-from paceline_node.listeners.kafka_call import LISTENER
-from paceline_node.listeners.kafka_errors import code_of
-from paceline_node.listeners.kafka_frames import FrameReader
+from paceline_node.listeners.kafka.call import LISTENER
+from paceline_node.listeners.kafka.coordinator_channel import ConsumerChannel
+from paceline_node.listeners.kafka.errors import code_of
+from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.listeners.serving import Client
 from paceline_node.memory import Portion
 from paceline_node.net.transport import Transport
