@@ -21,7 +21,7 @@ from paceline_node.settings import ListenerKind, Settings
 from paceline_node.settings.addresses import has_http2
 
 if TYPE_CHECKING:
-    from paceline_node.listeners.pravega import PravegaListener
+    from paceline_node.listeners.pravega.listener import PravegaListener
 
 _CALL_S = 25.0
 """How long a call may take: real clients wait longer, and then ask for ever."""
@@ -62,8 +62,8 @@ class PravegaRoom:
     def listener(self) -> PravegaListener:
         """What serves the listener."""
         from paceline.wire.pravega.grpc import GrpcLimits
-        from paceline_node.listeners.pravega import PravegaListener
-        from paceline_node.listeners.pravega_calls import PravegaCalls
+        from paceline_node.listeners.pravega.calls import PravegaCalls
+        from paceline_node.listeners.pravega.listener import PravegaListener
 
         calls = PravegaCalls(
             self._node_id,

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from paceline.wire.pravega import controller as c
-from paceline_node.listeners import pravega
+from paceline_node.listeners.pravega import listener
 from tests.hostile import speech_http2 as speech
 from tests.hostile.slices import nobody_holds_the_loop
 from tests.integration.hostile.test_charges import given_back, most_charged
@@ -77,7 +77,7 @@ async def test_answers_that_no_window_is_open_for(
     pings: bool,
 ) -> None:
     """Windows of 0 held 97 MiB for an hour, and for as long as pings came."""
-    monkeypatch.setattr(pravega, "_STALL_S", 1.0)
+    monkeypatch.setattr(listener, "_STALL_S", 1.0)
     calls = b"".join(
         speech.call(number, "listStreamsInScope", c.StreamsRequest(c.ScopeInfo("shop")).encode())
         for number in range(1, 100, 2)

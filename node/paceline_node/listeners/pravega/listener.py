@@ -1,6 +1,6 @@
 """The pravega listener: the controller of the modern segment dialect, as gRPC calls over HTTP/2.
 
-A thin driver of ``paceline/wire/pravega/grpc.py``; what the calls do is ``pravega_calls.py``'s.
+A thin driver of ``paceline/wire/pravega/grpc.py``; what the calls do is ``calls.py``'s.
 One connection::
 
     reader:  bytes -> GrpcConnection -> calls, each a task

@@ -12,7 +12,7 @@ from itertools import pairwise
 from paceline.errors import InvalidRequest, UnknownTopicOrPartition
 from paceline.types import NodeId
 from paceline.wire.pravega import controller as c
-from paceline_node.listeners.pravega import Procedure
+from paceline_node.listeners.pravega.listener import Procedure
 from paceline_node.listeners.segment_appends import LISTENER
 from paceline_node.security.principals import Principal
 from paceline_node.services.segment_leaders import SegmentLeaders
