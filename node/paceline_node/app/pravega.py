@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from paceline.errors import ConfigurationError
 from paceline.types import NodeId
 from paceline_node.env import Env
-from paceline_node.listeners.modern_tables import TableRequests
+from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.observe.metrics import Metrics
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.segment_leaders import SegmentLeaders

@@ -13,7 +13,8 @@ import pytest
 from paceline.wire.segment.appender import Appender
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.plan import Plan
-from paceline_node.listeners import segment_reading, segment_requests
+from paceline_node.listeners.segment import reading as segment_reading
+from paceline_node.listeners.segment import requests as segment_requests
 from paceline_node.replication.partition import Partition
 from paceline_node.services import segments
 from paceline_node.services.segment_reads import SegmentBounds

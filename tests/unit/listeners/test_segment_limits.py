@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline_node.listeners.segment_limits import NodeBudget
+from paceline_node.listeners.segment.limits import NodeBudget
 
 
 class Connection:

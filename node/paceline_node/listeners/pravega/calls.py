@@ -13,7 +13,7 @@ from paceline.errors import InvalidRequest, UnknownTopicOrPartition
 from paceline.types import NodeId
 from paceline.wire.pravega import controller as c
 from paceline_node.listeners.pravega.listener import Procedure
-from paceline_node.listeners.segment_appends import LISTENER
+from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.security.principals import Principal
 from paceline_node.services.segment_leaders import SegmentLeaders
 from paceline_node.services.stream_register import Stream, StreamConfig, StreamState

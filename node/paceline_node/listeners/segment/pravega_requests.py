@@ -1,7 +1,7 @@
 """Requests of the modern dialect that are not appends: set-up, reads, administration, tables.
 
 Each is answered once, with its request id. Where real clients could only misunderstand an error,
-the connection is closed instead (``modern_errors.py``).
+the connection is closed instead (``pravega_errors.py``).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline_node.env import Env
-from paceline_node.listeners.modern_appends import ModernAppends
-from paceline_node.listeners.modern_errors import reply_to
-from paceline_node.listeners.modern_tables import TableRequests
-from paceline_node.listeners.segment_appends import LISTENER
-from paceline_node.listeners.segment_errors import MOVED
-from paceline_node.listeners.segment_outbox import Outbox
-from paceline_node.listeners.segment_reading import (
+from paceline_node.listeners.segment.appends import LISTENER
+from paceline_node.listeners.segment.errors import MOVED
+from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.pravega_appends import ModernAppends
+from paceline_node.listeners.segment.pravega_errors import reply_to
+from paceline_node.listeners.segment.pravega_tables import TableRequests
+from paceline_node.listeners.segment.reading import (
     LEAST_READ_BYTES,
     MAX_READ_REPLY_BYTES,
     TailReads,
 )
-from paceline_node.listeners.segment_requests import RequestTimes
+from paceline_node.listeners.segment.requests import RequestTimes
 from paceline_node.observe.metrics import OK, RequestMeters
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal

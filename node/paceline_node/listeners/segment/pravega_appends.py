@@ -26,9 +26,9 @@ from paceline.wire.segment.events import walk_events
 from paceline.wire.segment.faults import Fault, SegmentProtocolError
 from paceline.wire.segment.framing import HEADER, HEADER_BYTES, SegmentMessage
 from paceline.wire.segment.names import SegmentPlace, place_of
-from paceline_node.listeners.modern_errors import reply_to
-from paceline_node.listeners.segment_appends import LISTENER
-from paceline_node.listeners.segment_errors import NOT_NOW
+from paceline_node.listeners.segment.appends import LISTENER
+from paceline_node.listeners.segment.errors import NOT_NOW
+from paceline_node.listeners.segment.pravega_errors import reply_to
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import OpenSegment, SegmentService

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from paceline.wire.segment.server import ServerLimits
-from paceline_node.listeners.segment_requests import RequestTimes
+from paceline_node.listeners.segment.requests import RequestTimes
 
 
 class Paused(Protocol):

@@ -5,7 +5,7 @@
     reader:  bytes -> RequestReader -> appends in order, everything else as tasks beside it
     writer:  Outbox -> bytes
 
-Back-pressure is TCP's, as in the seed dialect (``segment_connection.py``).
+Back-pressure is TCP's, as in the seed dialect (``connection.py``).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from paceline.wire.segment.faults import ReplyCode, SegmentProtocolError
 from paceline.wire.segment.framing import SegmentMessage
 from paceline.wire.segment.requests import Request, RequestReader, Unsupported
 from paceline_node.env import Env
-from paceline_node.listeners.modern_appends import Append, ModernAppends, TransientBudget
-from paceline_node.listeners.modern_requests import ModernRequests, identity_of
-from paceline_node.listeners.modern_tables import TableRequests
-from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
-from paceline_node.listeners.segment_outbox import Outbox
-from paceline_node.listeners.segment_requests import InOrder
+from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.pravega_appends import Append, ModernAppends, TransientBudget
+from paceline_node.listeners.segment.pravega_requests import ModernRequests, identity_of
+from paceline_node.listeners.segment.pravega_tables import TableRequests
+from paceline_node.listeners.segment.requests import InOrder
 from paceline_node.listeners.serving import Client, let_read
 from paceline_node.observe.metrics import RequestMeters
 from paceline_node.services.segments import SegmentService

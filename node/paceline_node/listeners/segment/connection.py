@@ -32,10 +32,10 @@ from paceline.wire.segment.server import (
     Violated,
 )
 from paceline_node.env import Env
-from paceline_node.listeners.segment_appends import Appends
-from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
-from paceline_node.listeners.segment_outbox import Outbox
-from paceline_node.listeners.segment_requests import InOrder, SegmentRequests
+from paceline_node.listeners.segment.appends import Appends
+from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.requests import InOrder, SegmentRequests
 from paceline_node.listeners.serving import let_read
 from paceline_node.memory import Holding
 from paceline_node.net.deadlines import Deadlines

@@ -27,8 +27,8 @@ from paceline.wire.segment.messages import (
 )
 from paceline.wire.segment.names import SegmentPlace
 from paceline.wire.segment.server import MAX_RUN_BYTES, Append
-from paceline_node.listeners.segment_errors import MOVED, NOT_NOW, reply_to
-from paceline_node.listeners.segment_outbox import Outbox
+from paceline_node.listeners.segment.errors import MOVED, NOT_NOW, reply_to
+from paceline_node.listeners.segment.outbox import Outbox
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.segment_writers import Turn

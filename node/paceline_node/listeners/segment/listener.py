@@ -12,11 +12,11 @@ import trio
 from paceline.wire.segment import modern
 from paceline.wire.segment.messages import MESSAGES, Direction
 from paceline_node.env import Env
-from paceline_node.listeners.modern import ModernConnection, ModernServices
-from paceline_node.listeners.modern_appends import TransientBudget
-from paceline_node.listeners.modern_tables import TableRequests
-from paceline_node.listeners.segment_connection import SegmentConnection
-from paceline_node.listeners.segment_limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment.connection import SegmentConnection
+from paceline_node.listeners.segment.limits import ConnectionLimits, NodeBudget
+from paceline_node.listeners.segment.pravega_appends import TransientBudget
+from paceline_node.listeners.segment.pravega_connection import ModernConnection, ModernServices
+from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.listeners.serving import Client
 from paceline_node.net.deadlines import Deadlines
 from paceline_node.observe.metrics import Metrics

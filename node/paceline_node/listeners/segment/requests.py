@@ -21,10 +21,10 @@ from paceline.wire.segment.faults import ReplyCode
 from paceline.wire.segment.names import SegmentPlace, place_of
 from paceline.wire.segment.server import SetUp
 from paceline_node.env import Env
-from paceline_node.listeners.segment_appends import LISTENER, Appends
-from paceline_node.listeners.segment_errors import MOVED, reply_to
-from paceline_node.listeners.segment_outbox import Outbox
-from paceline_node.listeners.segment_reading import (
+from paceline_node.listeners.segment.appends import LISTENER, Appends
+from paceline_node.listeners.segment.errors import MOVED, reply_to
+from paceline_node.listeners.segment.outbox import Outbox
+from paceline_node.listeners.segment.reading import (
     LEAST_READ_BYTES,
     MAX_READ_REPLY_BYTES,
     TailReads,

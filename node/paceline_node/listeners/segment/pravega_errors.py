@@ -9,7 +9,7 @@ from __future__ import annotations
 from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.segment import modern as w
 from paceline.wire.segment.framing import SegmentMessage
-from paceline_node.listeners.segment_errors import GONE, MOVED, reply_code
+from paceline_node.listeners.segment.errors import GONE, MOVED, reply_code
 
 _PASSING = frozenset(
     (
