@@ -13,13 +13,14 @@ from paceline.errors import InvalidRequest, UnknownTopicOrPartition
 from paceline.types import NodeId
 from paceline.wire.pravega import controller as c
 from paceline_node.listeners.pravega.listener import Procedure
-from paceline_node.listeners.segment.appends import LISTENER
 from paceline_node.security.principals import Principal
 from paceline_node.services.segment_leaders import SegmentLeaders
 from paceline_node.services.stream_register import Stream, StreamConfig, StreamState
 from paceline_node.services.streams import StreamService, Verdict, segment_place
 from paceline_node.services.topics import TopicService
 
+_LISTENER = "segment"
+"""The kind whose advertised addresses these clients are told: there the segments are."""
 _FAILURE = 1
 _CREATE_SCOPE = {Verdict.DONE: 0, Verdict.EXISTS: 2, Verdict.BAD_NAME: 3}
 _DELETE_SCOPE = {Verdict.DONE: 0, Verdict.NO_SCOPE: 2, Verdict.NOT_EMPTY: 3}
@@ -203,9 +204,9 @@ class PravegaCalls:
 
     def _address(self, node: NodeId) -> c.NodeUri:
         broker = self._topics.image.brokers.get(node)
-        endpoint = None if broker is None else broker.endpoint(LISTENER)
+        endpoint = None if broker is None else broker.endpoint(_LISTENER)
         if endpoint is None:
-            raise InvalidRequest(f"node {node} has no {LISTENER} listener")
+            raise InvalidRequest(f"node {node} has no {_LISTENER} listener")
         return c.NodeUri(endpoint.host, endpoint.port)
 
 
