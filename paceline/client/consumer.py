@@ -50,6 +50,7 @@ class Consumer:
         operation_s: float,
     ) -> None:
         self.isolation = isolation
+        self._out_of_range = out_of_range
         self._operation_s = operation_s
         self._metadata = metadata
         self._finder = OffsetFinder(pool, metadata, backoff)
@@ -64,6 +65,7 @@ class Consumer:
             out_of_range=out_of_range,
             repair_s=operation_s,
             arrived=self._arrived,
+            made_anew=self._made_anew,
         )
         self._readers = self._fetcher.readers
         self._whole_topics: set[str] = set()
@@ -103,6 +105,7 @@ class Consumer:
         """Read these partitions, none of which is assigned, from these offsets on."""
         for at, start in starts.items():
             reader = PartitionReader(at, start, stops.get(at))
+            reader.topic_id = self._metadata.view.topic_id(at.topic)
             self._readers[at] = reader
             self._turns.append(reader)
         self._fetcher.wake()
@@ -238,6 +241,18 @@ class Consumer:
     def _arrived(self) -> None:
         self._arrival.set()
 
+    def _made_anew(self, reader: PartitionReader) -> None:
+        """The topic was deleted, and another one has its name: what was reached is no place in
+        that. All of it is new to whoever read to the end of the old one."""
+        if self._out_of_range is OutOfRange.FAIL or reader.stop_offset is not None:
+            reader.error = UnknownTopicOrPartition(
+                f"{reader.at}: the topic was deleted, and another one has its name; offset "
+                f"{reader.position} was of the old one. Seek to read the new one"
+            )
+            self._arrived()
+        else:
+            self._fetcher.reset(reader, earliest=True)
+
     # --- positions --------------------------------------------------------------------------------
 
     def position(self, at: TopicPartition) -> int:
@@ -253,6 +268,7 @@ class Consumer:
         :meth:`end_offsets`; nothing has changed then."""
         reader = self._reader(at)
         offsets = await self._look_up({at: to})
+        reader.topic_id = self._metadata.view.topic_id(at.topic)
         reader.seek(offsets[at])
         self._fetcher.wake()
 

@@ -34,7 +34,7 @@ from paceline.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from paceline.types import Isolation, TopicPartition
+from paceline.types import Isolation, TopicId, TopicPartition
 from paceline.wire.batch_header import iter_batches
 from paceline.wire.frame import Frame
 from paceline.wire.native.api import NativeApi
@@ -58,8 +58,9 @@ class PartitionReader:
     """One assigned partition.
 
     ``position`` is the next offset to hand out, ``fetch_offset`` the next to ask for; between them
-    lie ``slices``. ``version`` changes with every seek, so that answers to older requests are
-    dropped.
+    lie ``slices``. They are places in the topic ``topic_id``, and in no other of its name; None:
+    in the one that is looked up next. ``version`` changes with every seek, so that answers to older
+    requests are dropped.
     """
 
     __slots__ = (
@@ -77,11 +78,13 @@ class PartitionReader:
         "retry_at",
         "slices",
         "stop_offset",
+        "topic_id",
         "version",
     )
 
     def __init__(self, at: TopicPartition, position: int, stop_offset: int | None) -> None:
         self.at = at
+        self.topic_id: TopicId | None = None
         self.position = position
         self.fetch_offset = position
         self.stop_offset = stop_offset
@@ -156,7 +159,9 @@ class PartitionReader:
 
 class Fetcher:
     """See the module. ``arrived`` is called when a reader has something for the consumer.
-    ``repair_s`` is how long readers wait for another replica to take over from a damaged one."""
+    ``made_anew`` hears of one whose topic is another by now, and reads on only when that has reset
+    it or has sought. ``repair_s`` is how long readers wait for another replica to take over from a
+    damaged one."""
 
     def __init__(
         self,
@@ -170,6 +175,7 @@ class Fetcher:
         out_of_range: OutOfRange,
         repair_s: float,
         arrived: Callable[[], None],
+        made_anew: Callable[[PartitionReader], None],
     ) -> None:
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self._settings = settings
@@ -181,6 +187,7 @@ class Fetcher:
         self._out_of_range = out_of_range
         self._repair_s = repair_s
         self._arrived = arrived
+        self._made_anew = made_anew
         self._reports = CorruptionReports(pool, metadata)
         self._wake = trio.Event()
         self._fetches: dict[Connection, int] = {}
@@ -225,6 +232,9 @@ class Fetcher:
                 self._note_missing(reader, now)
                 continue
             reader.missing_since = math.inf
+            if not self._is_of_its_topic(reader):
+                self._made_anew(reader)
+                continue
             connection = self._connection(reader, leader, now, missing)
             if connection is not None:
                 groups.setdefault(connection, []).append((reader, leader))
@@ -244,6 +254,13 @@ class Fetcher:
         if now - reader.missing_since > MISSING_PARTITION_S:
             reader.error = UnknownTopicOrPartition(f"{reader.at}: no longer exists")
             self._arrived()
+
+    def _is_of_its_topic(self, reader: PartitionReader) -> bool:
+        """Whether the topic that has the name is the one in which the reader has its place."""
+        current = self._metadata.view.topic_id(reader.at.topic)
+        if reader.topic_id is None:
+            reader.topic_id = current
+        return current is None or reader.topic_id == current
 
     def _share(self) -> int:
         """How much one partition may have read ahead before the others' turn."""
@@ -282,6 +299,7 @@ class Fetcher:
                     reader.fetch_offset,
                     settings.partition_bytes,
                     leader.epoch,
+                    reader.topic_id,
                 )
                 for reader, leader in group
             ),
@@ -361,7 +379,7 @@ class Fetcher:
     ) -> None:
         if isinstance(error, OffsetOutOfRange) and self._out_of_range is not OutOfRange.FAIL:
             self._metadata.view.doubt(reader.at, leader.epoch)  # the topic may have been made anew
-            self._reset(reader)
+            self.reset(reader, earliest=self._out_of_range is OutOfRange.EARLIEST)
             return
         awaited = isinstance(error, CorruptMessage) and now < reader.repaired_by
         if not (error.retriable or awaited):
@@ -402,13 +420,15 @@ class Fetcher:
                 reader.repaired_by = now + self._repair_s
         self.wake()
 
-    def _reset(self, reader: PartitionReader) -> None:
+    def reset(self, reader: PartitionReader, *, earliest: bool) -> None:
+        """Have the reader go on at one end of its log, which the leader tells, in the topic that
+        has the name now."""
+        reader.topic_id = self._metadata.view.topic_id(reader.at.topic)
         reader.is_fetching = True
         assert self._nursery is not None
-        self._nursery.start_soon(self._find_start, reader, reader.version)
+        self._nursery.start_soon(self._find_start, reader, reader.version, earliest)
 
-    async def _find_start(self, reader: PartitionReader, version: int) -> None:
-        earliest = self._out_of_range is OutOfRange.EARLIEST
+    async def _find_start(self, reader: PartitionReader, version: int, earliest: bool) -> None:
         position = Position.EARLIEST if earliest else Position.LATEST
         try:
             offsets = await self._finder.resolve({reader.at: position}, self._isolation)

@@ -24,7 +24,15 @@ from paceline.errors import (
     Unreachable,
     error_for,
 )
-from paceline.types import NO_EPOCH, NO_NODE, TOPIC_NAMES, LeaderEpoch, NodeId, TopicPartition
+from paceline.types import (
+    NO_EPOCH,
+    NO_NODE,
+    TOPIC_NAMES,
+    LeaderEpoch,
+    NodeId,
+    TopicId,
+    TopicPartition,
+)
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import (
     BrokerInfo,
@@ -64,6 +72,11 @@ class ClusterView:
     def topic(self, name: str) -> TopicInfo | None:
         """The topic, None when it was never asked for; its ``error`` may say that it is missing."""
         return self._topics.get(name)
+
+    def topic_id(self, name: str) -> TopicId | None:
+        """Which topic has the name, None when that is not known."""
+        found = self._topics.get(name)
+        return None if found is None or found.error else found.topic_id
 
     def topics(self) -> list[TopicInfo]:
         """All known topics that exist, by name."""

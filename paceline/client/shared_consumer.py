@@ -12,7 +12,7 @@ from paceline.client.claims import Claims
 from paceline.client.consumed import ConsumedBatch, ConsumedRecord
 from paceline.client.consumer import Consumer, Subscription
 from paceline.client.coordinator import Coordinator
-from paceline.client.fetcher import OutOfRange
+from paceline.client.fetcher import OutOfRange, PartitionReader
 from paceline.client.metadata import Metadata
 from paceline.client.offsets import MISSING_PARTITION_S
 from paceline.client.pool import ConnectionPool
@@ -248,7 +248,7 @@ class SharedConsumer(Consumer):
         self._claims.begin(starts)
         self._read_from(starts, {})
         for at in starts:
-            self._topic_ids.setdefault(at.topic, self._topic_id(at.topic))
+            self._topic_ids.setdefault(at.topic, self._metadata.view.topic_id(at.topic))
         for at in self._paused.intersection(starts):
             super().pause(at)
 
@@ -364,7 +364,7 @@ class SharedConsumer(Consumer):
         was reached is no place in that."""
         made_anew = set()
         for name, before in self._topic_ids.items():
-            now = self._topic_id(name)
+            now = self._metadata.view.topic_id(name)
             if now is not None and now != before:
                 self._topic_ids[name] = now
                 if before is not None:
@@ -375,9 +375,8 @@ class SharedConsumer(Consumer):
             if isinstance(reader.error, UnknownTopicOrPartition) or reader.at.topic in made_anew
         ]
 
-    def _topic_id(self, name: str) -> TopicId | None:
-        found = self._metadata.view.topic(name)
-        return None if found is None or found.error else found.topic_id
+    def _made_anew(self, reader: PartitionReader) -> None:
+        self._arrived()  # the next look at what is here puts it off
 
     def _put_off(self, at: TopicPartition) -> None:
         """Its topic was deleted: no reason to end a reader of others."""

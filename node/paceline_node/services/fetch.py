@@ -20,7 +20,7 @@ from typing import NamedTuple
 import trio
 
 from paceline.errors import CorruptMessage, PacelineError
-from paceline.types import NO_EPOCH, Isolation, LeaderEpoch
+from paceline.types import NO_EPOCH, Isolation, LeaderEpoch, TopicId
 from paceline_node.env import Env
 from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.partition import Partition, ReadResult
@@ -47,14 +47,15 @@ class FetchLimits:
 
 
 class Wanted(NamedTuple):
-    """From where to read a partition, about ``max_bytes``. ``current_leader_epoch``: as the client
-    thinks, -1 unchecked."""
+    """From where to read a partition, about ``max_bytes``. ``current_leader_epoch`` and
+    ``topic_id``: as the client thinks, -1 and None unchecked."""
 
     topic: str
     partition: int
     offset: int
     max_bytes: int
     current_leader_epoch: LeaderEpoch = NO_EPOCH
+    topic_id: TopicId | None = None
 
 
 class Wish(NamedTuple):
@@ -172,7 +173,10 @@ class FetchService:
                     self._records.permit(wish.principal, Operation.CONSUME, wanted.topic)
                     permitted = wanted.topic
                 partition = self._records.leader(
-                    wanted.topic, wanted.partition, current_leader_epoch=wanted.current_leader_epoch
+                    wanted.topic,
+                    wanted.partition,
+                    current_leader_epoch=wanted.current_leader_epoch,
+                    topic_id=wanted.topic_id,
                 )
                 read = _read(partition, wanted, wish, budget - total)
             except PacelineError as error:

@@ -14,9 +14,10 @@ from paceline.errors import (
     NotLeader,
     PacelineError,
     PolicyViolation,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, is_internal_topic
+from paceline.types import NO_EPOCH, NO_NODE, LeaderEpoch, NodeId, TopicId, is_internal_topic
 from paceline_node.replication.partition import Partition
 from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Operation, Principal
@@ -67,16 +68,26 @@ class RecordService:
         """The replica of a partition on this node, whatever its role."""
         return self._table.get(topic, number)
 
-    def leader(self, topic: str, number: int, *, current_leader_epoch: int = NO_EPOCH) -> Partition:
+    def leader(
+        self,
+        topic: str,
+        number: int,
+        *,
+        current_leader_epoch: int = NO_EPOCH,
+        topic_id: TopicId | None = None,
+    ) -> Partition:
         """A partition hosted here, which refuses by itself what only its leader does.
 
-        Raises UnknownTopicOrPartition, NotLeader (not hosted here), and, unless the client's epoch
-        is -1, FencedLeaderEpoch or UnknownLeaderEpoch.
+        Raises UnknownTopicOrPartition, NotLeader (not hosted here), UnknownTopicId where another
+        topic has the name than the client means, if it says so, and, unless the client's epoch is
+        -1, FencedLeaderEpoch or UnknownLeaderEpoch.
         """
         partition = self._table.get(topic, number)
         if partition is None:
             self._topics.partition(topic, number)
             raise NotLeader(f"{topic}/{number}: not hosted on this node")
+        if topic_id is not None and partition.topic_id != topic_id:
+            raise UnknownTopicId(f"{topic}: its id is {partition.topic_id} here, not {topic_id}")
         partition.check_epoch(current_leader_epoch)
         return partition
 

@@ -235,13 +235,15 @@ class ProducerIdentity(Message):
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition(Message):
-    """Read from ``offset``, about ``max_bytes`` (at least one whole batch, however large)."""
+    """Read from ``offset``, about ``max_bytes`` (at least one whole batch, however large). With a
+    ``topic_id``, of that topic alone: UNKNOWN_TOPIC_ID where another one has its name."""
 
     topic: str
     partition: int
     offset: int
     max_bytes: int
     current_leader_epoch: LeaderEpoch = NO_EPOCH
+    topic_id: TopicId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,12 @@ def _wish(request: Fetch, principal: Principal) -> fetch.Wish:
         principal,
         [
             fetch.Wanted(
-                each.topic, each.partition, each.offset, each.max_bytes, each.current_leader_epoch
+                each.topic,
+                each.partition,
+                each.offset,
+                each.max_bytes,
+                each.current_leader_epoch,
+                each.topic_id,
             )
             for each in request.partitions
         ],
