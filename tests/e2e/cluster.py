@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from docs.reference.outputs import FAILURE, OUTPUTS, STREAMS, mismatches
 from tests.e2e.forge import forge
 
 PACELINE = (sys.executable, "-m", "paceline_cluster.cli.main")
@@ -53,6 +54,8 @@ class Cluster:
                 f"{result.stdout.decode(errors='replace')[-4000:]}"
                 f"{result.stderr.decode(errors='replace')[-4000:]}"
             )
+        if "--output" in words and words[words.index("--output") + 1] == "json":
+            require_documented(words, result)
         return result
 
     def json(self, *words: str, stdin: bytes | None = None) -> Any:
@@ -153,6 +156,23 @@ def wait_until(
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
         time.sleep(every_s)
+
+
+def require_documented(words: Sequence[str], result: subprocess.CompletedProcess[bytes]) -> None:
+    """What a command printed with ``--output json`` is what the documentation says of it."""
+    command = next(
+        (name for size in (3, 2, 1) if (name := " ".join(words[:size])) in OUTPUTS), None
+    )
+    said = result.stdout.decode()
+    if command is not None and said and result.returncode >= 0:
+        parts = said.splitlines() if command in STREAMS else [said]
+        for part in parts[:1000]:
+            wrong = list(mismatches(OUTPUTS[command], json.loads(part), command))
+            assert not wrong, f"docs/reference/outputs.py: {'; '.join(wrong)}"
+    last = result.stderr.decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+    if last.startswith('{"error"'):
+        wrong = list(mismatches(FAILURE, json.loads(last)))
+        assert not wrong, f"docs/reference/outputs.py: {'; '.join(wrong)}"
 
 
 def environment_lines() -> Sequence[str]:

@@ -66,8 +66,8 @@ def failure_of(error: ClusterError | PacelineError | OSError) -> Failure:
     if isinstance(error, PacelineError):
         return Failure(error.code.name, _said(error), exit_code, _HINTS.get(error.code, ""))
     if isinstance(error, ClusterError):
-        return Failure(_name(error), error.message, exit_code, error.hint)
-    return Failure(_name(error), _said(error), exit_code)
+        return Failure(code_of(type(error)), error.message, exit_code, error.hint)
+    return Failure(code_of(type(error)), _said(error), exit_code)
 
 
 def usage_failure(error: click.ClickException) -> Failure:
@@ -119,6 +119,6 @@ def _said(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _name(error: BaseException) -> str:
+def code_of(kind: type[BaseException]) -> str:
     """The name of a class as one of a code: NoSuchCluster is NO_SUCH_CLUSTER."""
-    return _WORD.sub("_", type(error).__name__).upper()
+    return _WORD.sub("_", kind.__name__).upper()

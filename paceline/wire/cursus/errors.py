@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from paceline.errors import PacelineError
 
-_CODES = {
+CODES = {
     "routing": ("NOT_COORDINATOR", "NOT_LEADER", "NOT_PARTITION_LEADER"),
     "availability": (
         "coordinator_not_available",
@@ -81,9 +81,11 @@ _CODES = {
         "distribution_not_enabled",
     ),
 }
-_CLASS_OF = {code: name for name, codes in _CODES.items() for code in codes}
+"""Class -> its code words; ``class_of`` has a rule for those that no class lists."""
+_CLASS_OF = {code: name for name, codes in CODES.items() for code in codes}
 _VALIDATION_PREFIXES = ("missing_", "invalid_", "empty_")
-_RETRYABLE = frozenset({"routing", "availability"})
+RETRYABLE = frozenset({"routing", "availability"})
+"""Classes of errors after which the same command may succeed."""
 
 ERROR_CLASSES = (
     "authorization",
@@ -130,7 +132,7 @@ class CursusError(PacelineError):
         parts = ["ERROR:", self.word]
         if classed or self._always_classed:
             name = class_of(self.word)
-            parts.append(f"class={name} retryable={'true' if name in _RETRYABLE else 'false'}")
+            parts.append(f"class={name} retryable={'true' if name in RETRYABLE else 'false'}")
         if self.detail:
             parts.append(self.detail)
         return " ".join(parts)

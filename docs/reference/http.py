@@ -1,0 +1,61 @@
+"""The pages that a node serves over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from docs.reference.markdown import code, table, whole
+from paceline_node.settings import ListenerKind
+
+HTTP, HEALTH, METRICS = (
+    ListenerKind.HTTP,
+    ListenerKind.CURSUS_HEALTH,
+    ListenerKind.CURSUS_METRICS,
+)
+
+PATHS: Mapping[tuple[ListenerKind, str], str] = {
+    (HTTP, "/live"): "200 and `live`, for as long as the process answers. For liveness probes.",
+    (HTTP, "/ready"): (
+        "200 when the node serves: it runs, knows an active controller, has a session with it, "
+        "and its disk is neither slow nor nearly full. Otherwise 503, with the reasons. For "
+        "readiness probes and load balancers. JSON: `ready`, `failed` (sentences), `client_memory` "
+        "(`held_bytes`, `limit_bytes`, `is_short`: what clients hold of this node's memory)."
+    ),
+    (HTTP, "/metrics"): "The [metrics](metrics.md) in Prometheus's text format.",
+    (HTTP, "/native"): (
+        "A WebSocket that speaks the native protocol: each binary message is one frame. Clients "
+        "are given `ws://HOST:7480/native` as their address."
+    ),
+    (HEALTH, "/live"): '200 and `{"status":"live"}`.',
+    (HEALTH, "/ready"): (
+        "200 and `status` `ready`, or 503 and `not_ready`, with `checks` by name, as a Cursus "
+        "broker does."
+    ),
+    (HEALTH, "/health"): "200 and `OK`, or 503 and a sentence.",
+    (HEALTH, "/"): "The same as `/health`.",
+    (METRICS, "/metrics"): "The metrics, and those that Cursus has under its names, too.",
+}
+"""Which listener, which path -> what it is for."""
+
+_INTRO = """
+GET and HEAD, HTTP/1.1, without TLS and without credentials: whoever reaches the port may ask, so
+do not show it to strangers. There is no HTTP API for topics or records; `paceline ... --output
+json` and the [Python client](python.md) are for that.
+
+A request's `Host` must be an IP address, `localhost`, an advertised name of the node, or in
+`http.allowed_hosts` (else 421); an `Origin` must be the node itself or in `http.allowed_origins`
+(else 403).
+"""
+
+
+def page() -> str:
+    """The page."""
+    rows = [
+        (code(kind.value), str(kind.default_port), code(path), text)
+        for (kind, path), text in PATHS.items()
+    ]
+    behind = (
+        "`cursus-health` and `cursus-metrics` are not served unless `listeners` names them. "
+        "Ports are those of node 0; node N's are 1000 x N higher."
+    )
+    return whole("HTTP", _INTRO, table(("listener", "port", "path", ""), rows), behind)

@@ -1,0 +1,508 @@
+"""What commands print with ``--output json``: one shape a command, shown on the page and held
+against real output by ``tests/e2e/test_docs.py``.
+
+A shape is a word (a kind of value, ``?`` behind those that may be null), a list of one shape, an
+object, an object of the one key ``*`` (any names), or a tuple of alternatives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from docs.reference.markdown import whole
+
+Shape = str | list[Any] | dict[str, Any] | tuple[Any, ...]
+
+
+def _is(*kinds: type) -> Callable[[object], bool]:
+    return lambda value: type(value) in kinds
+
+
+def _is_bytes(value: object) -> bool:
+    if isinstance(value, dict):
+        return list(value) == ["base64"] and isinstance(value["base64"], str)
+    return isinstance(value, str)
+
+
+_WORDS: Mapping[str, Callable[[object], bool]] = {
+    "text": _is(str),
+    "integer": _is(int),
+    "number": _is(int, float),
+    "flag": _is(bool),
+    "bytes": _is_bytes,
+    "anything": lambda value: True,
+}
+
+_NODE: dict[str, Any] = {
+    "id": "integer",
+    "pid": "integer?",
+    "pid_started": "integer?",
+    "dir": "text",
+    "listeners": {"*": "text"},
+}
+_MADE: Shape = {"cluster_id": "text", "nodes": [_NODE], "settings": {"*": "text"}}
+_SEEN: dict[str, Any] = {"state": "text", "role": "text?", "leads": "integer?"}
+_COUNTS: dict[str, Any] = {
+    "controller": "integer?",
+    "topics": "integer?",
+    "partitions": "integer?",
+    "leaderless_partitions": "integer?",
+    "under_replicated_partitions": "integer?",
+    "healthy": "flag",
+    "reasons": ["text"],
+}
+_ELSEWHERE: dict[str, Any] = {
+    "id": "integer",
+    "pid": "integer?",
+    "dir": "text?",
+    "listeners": {"*": "text"},
+    **_SEEN,
+}
+_STATUS: Shape = (
+    {"cluster_id": "text?", "nodes": [_ELSEWHERE], **_COUNTS},
+    {
+        "cluster_id": "text",
+        "nodes": [{**_NODE, **_SEEN}],
+        "settings": {"*": "text"},
+        **_COUNTS,
+    },
+)
+"""Asked by --bootstrap there is no cluster.json, from which the rest comes."""
+_TOPIC: Shape = {
+    "name": "text",
+    "topic_id": "text",
+    "kind": "text",
+    "configs": {"*": "text"},
+    "partitions": [
+        {
+            "partition": "integer",
+            "leader": "integer",
+            "leader_epoch": "integer",
+            "replicas": ["integer"],
+            "isr": ["integer"],
+            "log_start_offset": "integer",
+            "high_watermark": "integer",
+            "log_end_offset": "integer",
+            "size_bytes": "integer",
+            "segments": "integer",
+            "progress": [
+                {
+                    "node": "integer",
+                    "in_sync": "flag",
+                    "log_end_offset": "integer",
+                    "acked_offset": "integer",
+                }
+            ],
+            "error": "text?",
+        }
+    ],
+}
+_CREATED: Shape = {
+    "name": "text",
+    "topic_id": "text",
+    "partitions": "integer",
+    "replication_factor": "integer",
+    "existed": "flag",
+}
+_DELETED: Shape = {"name": "text", "deleted": "flag"}
+_ACTED: Shape = {"node": "integer", "action": "text", "state": "text", "pid": "integer?"}
+_CLUSTER: Shape = {
+    "name": "text",
+    "selected": "flag",
+    "state": "text",
+    "running": "integer",
+    "nodes": "integer",
+    "dir": "text",
+}
+_TRANSACTION: dict[str, Any] = {
+    "id": "text",
+    "family": "text",
+    "state": "text",
+    "open_s": "number?",
+    "partitions": "integer",
+    "producer_id": "integer",
+    "epoch": "integer",
+}
+_LED: dict[str, Any] = {
+    "topic": "text",
+    "partition": "integer",
+    "leader": "integer",
+    "leader_epoch": "integer",
+}
+_BATCH: dict[str, Any] = {
+    "segment": "text",
+    "position": "integer",
+    "base_offset": "integer",
+    "last_offset": "integer",
+    "records": "integer",
+    "leader_epoch": "integer",
+    "size_bytes": "integer",
+    "max_timestamp": "integer",
+    "compression": "text",
+    "producer_id": "integer",
+    "producer_epoch": "integer",
+    "base_sequence": "integer",
+    "crc_ok": "flag",
+}
+_CONTENT: Shape = {
+    "offset": "integer",
+    "timestamp": "integer",
+    "key": "bytes?",
+    "value": "bytes?",
+}
+_STRIKE: dict[str, Any] = {
+    "kind": "text",
+    "target": "text",
+    "nodes": ["integer"],
+    "begin": "number",
+    "end": "number",
+}
+_VERDICT: Shape = {
+    "outcome": "text",
+    "counts": {"*": "integer"},
+    "finding_counts": {"*": "integer"},
+    "findings": [{"kind": "text", "text": "text", "t": "number"}],
+}
+
+OUTPUTS: Mapping[str, Shape] = {
+    "up": _STATUS,
+    "status": _STATUS,
+    "health": {
+        "healthy": "flag",
+        "reasons": ["text"],
+        "controller": "integer?",
+        "ranges": [
+            {
+                "node": "integer",
+                "topic": "text",
+                "partition": "integer",
+                "start": "integer",
+                "end": "integer",
+                "state": "text",
+                "reason": "text",
+            }
+        ],
+    },
+    "down": _MADE,
+    "purge": {"removed": "text"},
+    "logs": (
+        {
+            "node": "integer",
+            "time": "text",
+            "level": "text",
+            "event": "text",
+            "fields": {"*": "anything"},
+        },
+        {"node": "integer", "line": "text"},
+    ),
+    "topic create": (_CREATED, {"topics": [_CREATED]}),
+    "topic list": {
+        "topics": [
+            {
+                "name": "text",
+                "topic_id": "text",
+                "kind": "text",
+                "partitions": "integer",
+                "replication_factor": "integer",
+                "leaderless": "integer",
+                "under_replicated": "integer",
+            }
+        ]
+    },
+    "topic describe": (_TOPIC, {"topics": [_TOPIC]}),
+    "topic alter": {"name": "text", "configs": {"*": "text"}},
+    "topic add-partitions": {"name": "text", "partitions": "integer"},
+    "topic trim": {
+        "name": "text",
+        "partitions": [{"partition": "integer", "log_start_offset": "integer"}],
+    },
+    "topic delete": (_DELETED, {"topics": [_DELETED]}),
+    "produce": {"topic": "text", "acked": "integer", "failed": "integer"},
+    "consume": {
+        "topic": "text",
+        "partition": "integer",
+        "offset": "integer",
+        "timestamp": "integer",
+        "key": "bytes?",
+        "value": "bytes?",
+        "headers": [["bytes?"]],
+    },
+    "group list": {
+        "groups": [
+            {
+                "group": "text",
+                "family": "text",
+                "subject": "text",
+                "state": "text",
+                "members": "integer",
+                "generation": "integer",
+            }
+        ]
+    },
+    "group describe": {
+        "group": "text",
+        "family": "text",
+        "subject": "text",
+        "state": "text",
+        "generation": "integer",
+        "coordinator": "integer",
+        "protocol": "text",
+        "members": [
+            {
+                "member": "text",
+                "instance": "text?",
+                "client": "text",
+                "partitions": "integer",
+                "leader": "flag",
+                "session_timeout_ms": "integer",
+                "silent_ms": "integer",
+            }
+        ],
+        "partitions": [
+            {
+                "topic": "text",
+                "partition": "integer",
+                "committed": "integer?",
+                "end": "integer?",
+                "lag": "integer?",
+                "member": "text?",
+            }
+        ],
+    },
+    "group delete": {"group": "text", "family": "text", "deleted": "flag"},
+    "group topics": {"group": "text", "topics": ("text?", ["text"])},
+    "group offsets export": {
+        "group": "text",
+        "family": "text",
+        "offsets": [{"topic": "text", "partition": "integer", "offset": "integer"}],
+    },
+    "group offsets reset": {
+        "group": "text",
+        "family": "text",
+        "executed": "flag",
+        "members": ["text"],
+        "offsets": [
+            {"topic": "text", "partition": "integer", "before": "integer?", "after": "integer"}
+        ],
+    },
+    "transaction list": {"transactions": [_TRANSACTION]},
+    "transaction describe": {
+        **_TRANSACTION,
+        "timeout_ms": "integer",
+        "written": [{"topic": "text", "partition": "integer"}],
+        "groups": ["text"],
+        "staged": "integer",
+        "reason": "text",
+        "sink": "text",
+        "batch": "integer",
+        "run": "text",
+    },
+    "transaction abort": {"id": "text", "family": "text", "aborted": "flag", "complete": "flag"},
+    "segment create": {"name": "text", "created": "flag"},
+    "segment append": {"name": "text", "writer": "text", "appended": "integer", "level": "integer"},
+    "segment read": {"position": "integer", "value": "bytes"},
+    "segment info": {
+        "name": "text",
+        "start": "integer",
+        "length": "integer",
+        "sealed": "flag",
+        "last_modified_ms": "integer",
+    },
+    "segment truncate": {"name": "text", "truncated": "flag"},
+    "segment seal": {"name": "text", "sealed": "flag"},
+    "segment delete": {"name": "text", "deleted": "flag"},
+    "role elect": {**_LED, "unclean": "flag"},
+    "role set": {**_LED, "node": "integer", "role": "text"},
+    "node kill": _ACTED,
+    "node stop": _ACTED,
+    "node restart": (_ACTED, {"nodes": [_ACTED]}),
+    "node suspend": _ACTED,
+    "node resume": _ACTED,
+    "node remove": {"node": "integer", "action": "text"},
+    "node format": {
+        "node": "integer",
+        "dir": "text",
+        "cluster_id": "text",
+        "directory_id": "text",
+    },
+    "cluster list": {"clusters": [_CLUSTER]},
+    "cluster use": _CLUSTER,
+    "cluster forget": {"name": "text", "forgotten": "flag", "dir": "text"},
+    "cluster init": _MADE,
+    "quorum describe": {
+        "leader": "integer?",
+        "term": "integer",
+        "voters": ["integer"],
+        "learners": ["integer"],
+        "nodes": [
+            {
+                "node": "integer",
+                "vote": "text",
+                "role": "text?",
+                "term": "integer?",
+                "commit_offset": "integer?",
+                "image_offset": "integer?",
+                "state": "text",
+            }
+        ],
+    },
+    "quorum add-voter": {"node": "integer", "action": "text"},
+    "quorum remove-voter": {"node": "integer", "action": "text"},
+    "metadata force-quorum": {
+        "executed": "flag",
+        "cluster_id": "text",
+        "keeper": "integer",
+        "term": "integer",
+        "last_index": "integer",
+        "listeners": ["integer"],
+        "lost": ["integer"],
+        "partitions": "integer?",
+        "unreadable": {"*": "text"},
+    },
+    "limits": [
+        {
+            "what": "text",
+            "where": "text",
+            "bound": "integer",
+            "setting": "text?",
+            "beyond": "text",
+            "room": "text?",
+        }
+    ],
+    "log dump": (_BATCH, {**_BATCH, "content": [_CONTENT]}),
+    "log verify": {
+        "ok": "flag",
+        "logs": [
+            {
+                "path": "text",
+                "topic": "text?",
+                "partition": "integer?",
+                "log_start_offset": "integer",
+                "log_end_offset": "integer",
+                "batches": "integer",
+                "records": "integer",
+                "size_bytes": "integer",
+            }
+        ],
+        "findings": [
+            {
+                "problem": "text",
+                "severity": "text",
+                "path": "text",
+                "offset": "integer?",
+                "message": "text",
+            }
+        ],
+    },
+    "chaos list": {
+        "scenarios": [{"name": "text", "seconds": "number", "description": "text"}],
+        "faults": [{"kind": "text", "text": "text", "settings": {"*": "number"}}],
+    },
+    "chaos run": {
+        "outcome": "text",
+        "scenario": "text",
+        "seed": "integer",
+        "seconds": "number",
+        "nodes": "integer",
+        "version": "text",
+        "fault_count": "integer",
+        "problems": ["text"],
+        "verified_logs": "integer",
+        "copied": "integer",
+        "verdict": _VERDICT,
+        "faults": [
+            {
+                **_STRIKE,
+                "longest_stall_s": "number",
+                "stalled_partition": "anything",
+                "takeover_s": "number?",
+            }
+        ],
+        "passed_over": [{**_STRIKE, "moves": ["anything"], "passed_over": "text"}],
+    },
+    "chaos check": _VERDICT,
+}
+"""Command -> what it prints; for those in :data:`STREAMS` each line is one."""
+
+_EACH = "A line for each item:"
+STREAMS = ("logs", "consume", "segment read", "log dump")
+FAILURE: Shape = {"error": {"code": "text", "message": "text", "hint": "text?"}}
+
+_INTRO = """
+What commands print with `--output json`: one document, or a line for each item of a stream. With
+`--output yaml` it is the same as YAML. A test holds every shape against what the commands print.
+Fields may be added; none is renamed or removed without a note in `CHANGELOG.md`.
+
+Offsets named `..._end_offset` and `high_watermark` are exclusive: the next one. Times are
+milliseconds since 1970 unless the name says otherwise. A `leader` of -1 means that there is none.
+`?` marks what may be null. Keys, values and names of headers are text where they are UTF-8, and
+else `{"base64": "..."}`; `produce --json` takes the lines that `consume --output json` prints.
+"""
+_FAILURES = """
+A command that fails prints this as the last line of standard error. `code` is the name of an
+[error](errors.md); `hint` says what to do next.
+"""
+
+
+def mismatches(shape: Shape, value: object, at: str = "it") -> Iterator[str]:
+    """A sentence for each place where ``value`` is not of that shape."""
+    if isinstance(shape, tuple):
+        tried = [list(mismatches(each, value, at)) for each in shape]
+        if all(tried):
+            yield min(tried, key=len)[0]
+    elif isinstance(shape, str):
+        allowed = _WORDS[shape.removesuffix("?")]
+        if not (allowed(value) or (value is None and shape.endswith("?"))):
+            yield f"{at}: expected {shape}, found {value!r}"
+    elif isinstance(shape, list) and isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from mismatches(shape[0], item, f"{at}[{number}]")
+    elif isinstance(shape, dict) and isinstance(value, dict):
+        yield from _unlike(shape, value, at)
+    else:
+        wanted = "a list" if isinstance(shape, list) else "an object"
+        yield f"{at}: expected {wanted}, found {value!r}"
+
+
+def _unlike(shape: dict[str, Any], value: dict[str, object], at: str) -> Iterator[str]:
+    if list(shape) == ["*"]:
+        for name, item in value.items():
+            yield from mismatches(shape["*"], item, f"{at}.{name}")
+        return
+    for name in sorted(shape.keys() ^ value.keys()):
+        yield f"{at}.{name}: {'missing' if name in shape else 'not in the shape'}"
+    for name in sorted(shape.keys() & value.keys()):
+        yield from mismatches(shape[name], value[name], f"{at}.{name}")
+
+
+def page() -> str:
+    """The page."""
+    parts: list[str] = []
+    for command, shape in OUTPUTS.items():
+        parts += [f"## {command}", _EACH if command in STREAMS else "", _block(shape)]
+    return whole("JSON output", _INTRO, *parts, "## Errors", _FAILURES, _block(FAILURE))
+
+
+def _block(shape: Shape) -> str:
+    shapes = shape if isinstance(shape, tuple) else (shape,)
+    return "\n\nor\n\n".join(f"```text\n{_shown(each)}\n```" for each in shapes)
+
+
+def _shown(shape: Shape) -> str:
+    """As JSON, with the kinds of values bare."""
+    text = re.sub(r'"(\w+\??)"(?!:)', r"\1", json.dumps(_plain(shape), indent=2))
+    return re.sub(r"\[\n\s+(\w+\??)\n\s+\]", r"[\1, ...]", text)
+
+
+def _plain(shape: Shape) -> Any:
+    """Alternatives within a shape as the last of them, which says most."""
+    if isinstance(shape, tuple):
+        return _plain(shape[-1])
+    if isinstance(shape, list):
+        return [_plain(each) for each in shape]
+    if isinstance(shape, dict):
+        return {name: _plain(each) for name, each in shape.items()}
+    return shape

@@ -1,0 +1,31 @@
+"""What can be set for a topic."""
+
+from __future__ import annotations
+
+from docs.reference.markdown import code, line, table, whole
+from paceline_node.controller.topic_config import KEYS, ConfigKey
+
+_INTRO = """
+Made from the table by which the controller checks them. Set them with `paceline topic create NAME
+--config KEY=VALUE` or `paceline topic alter NAME --config KEY=VALUE`, or with a Kafka admin
+client. What is not set for a topic comes from the node's [settings](settings.md) where those have
+it, and else is the default here. `paceline topic describe NAME` shows what is set.
+"""
+
+
+def page() -> str:
+    """The page."""
+    rows = [
+        (code(key.name), code(key.default), _allowed(key), line(key.doc)) for key in KEYS.values()
+    ]
+    return whole("Topic settings", _INTRO, table(("key", "default", "allowed", "meaning"), rows))
+
+
+def _allowed(key: ConfigKey) -> str:
+    if key.choices:
+        return ", ".join(code(choice) for choice in key.choices)
+    if key.text_max:
+        return f"at most {key.text_max} characters"
+    if key.is_share:
+        return "0 to 1"
+    return f"{key.low} to {key.high}" + (f" {key.unit}" if key.unit else "")
