@@ -12,6 +12,7 @@ from docs.reference import (
     commands,
     errors,
     http,
+    kafka_apis,
     limits,
     metrics,
     outputs,
@@ -29,6 +30,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/metrics.md": metrics.page,
     "reference/errors.md": errors.page,
     "reference/http.md": http.page,
+    "reference/kafka-apis.md": kafka_apis.page,
     "reference/python.md": python_api.page,
 }
 """Path below ``pages`` -> what makes its Markdown."""

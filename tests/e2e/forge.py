@@ -25,7 +25,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from tests.e2e.forged import DESCRIPTOR
+
 REQUEST_BYTES = 1 << 17
+FORGED = Path(__file__).with_name("forged.py")
 ROOT = Path(__file__).parents[2]
 
 
@@ -79,6 +82,14 @@ class Forge:
                     os.close(writing)
                 code = _await_code(told, ["paceline", *words], timeout_s)
             return subprocess.CompletedProcess(["paceline", *words], code, _whole(out), _whole(err))
+
+    def scripted(self, folder: Path) -> tuple[int, dict[str, str]]:
+        """Make ``folder/paceline``, which scripts call: the descriptor that they have to inherit,
+        and their variables beside that folder on the PATH."""
+        program = folder / "paceline"
+        program.write_text(f"#!{sys.executable} -IS\n" + FORGED.read_text())
+        program.chmod(0o755)
+        return self._socket.fileno(), {DESCRIPTOR: str(self._socket.fileno())}
 
     def children(self) -> list[int]:
         """The processes of commands that run now."""
