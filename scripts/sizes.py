@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("paceline", "node", "cluster", "docs", "scripts", "tests")
+FOLDERS = ("paceline", "node", "cluster", "docs", "examples", "scripts", "tests")
 FILE_LINES = 500
 FUNCTION_LINES = 60
 SLACK = 1.1

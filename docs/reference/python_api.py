@@ -11,6 +11,7 @@ from types import ModuleType
 
 from docs.reference.markdown import code, line, prose, table, whole
 from docs.reference.source import attribute_texts, own_text
+from paceline import Position
 
 MODULES = (
     "paceline",
@@ -93,7 +94,10 @@ def _fields(kind: type) -> str:
 
 
 def _shown(value: object) -> str:
-    return f"{type(value).__name__}.{value.name}" if isinstance(value, enum.Enum) else repr(value)
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    named = {Position.EARLIEST: "Position.EARLIEST", Position.LATEST: "Position.LATEST"}
+    return named.get(value, repr(value)) if isinstance(value, Position) else repr(value)
 
 
 def _member(name: str, value: object) -> Iterator[str]:
@@ -106,14 +110,35 @@ def _member(name: str, value: object) -> Iterator[str]:
     yield _text(function)
 
 
+class _Bare:
+    """A text that a signature shows as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
 def _signature(name: str, function: object) -> str:
     assert callable(function)
     shown = inspect.signature(function)
-    kept = [each for each in shown.parameters.values() if each.name not in ("self", "cls")]
-    text = f"{name}{shown.replace(parameters=kept)}".replace("'", "")
-    asks = inspect.unwrap(function)
-    is_awaited = inspect.iscoroutinefunction(function) and asks is function
+    kept = [_bare(each) for each in shown.parameters.values() if each.name not in ("self", "cls")]
+    result = shown.return_annotation
+    if isinstance(result, str):
+        result = _Bare(result)
+    text = f"{name}{shown.replace(parameters=kept, return_annotation=result)}"
+    is_awaited = inspect.iscoroutinefunction(function)
     return f"```python\n{'await ' if is_awaited else ''}{text}\n```"
+
+
+def _bare(parameter: inspect.Parameter) -> inspect.Parameter:
+    changed = parameter
+    if isinstance(parameter.annotation, str):
+        changed = changed.replace(annotation=_Bare(parameter.annotation))
+    if isinstance(parameter.default, enum.Enum | Position):
+        changed = changed.replace(default=_Bare(_shown(parameter.default)))
+    return changed
 
 
 def _text(value: object) -> str:

@@ -19,7 +19,7 @@ PAGES = {
     for path in sorted(PLACE.rglob("*.md"))
     if any(block.is_run for block in blocks(path.read_text(encoding="utf-8")))
 }
-SLOW = ("how-to/spark.md", "how-to/chaos.md")
+SLOW = ("how-to/chaos.md", "how-to/pytest.md", "how-to/spark.md")
 """They start Java, or clusters of their own."""
 HANG_S = 840.0
 """Bounds a hang; on a quiet machine a page takes seconds."""

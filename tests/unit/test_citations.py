@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("paceline", "node", "cluster", "tests", "scripts", "deploy", "docs")
+PLACES = ("paceline", "node", "cluster", "tests", "scripts", "deploy", "docs", "examples")
 ME = Path(__file__).resolve()
 
 _RULE = re.compile(

@@ -39,7 +39,8 @@ class Reached:
         return self._cluster.addresses("native")
 
     def addresses(self, listener: str) -> list[str]:
-        """``host:port`` of a listener (``v1``, ``native``, ``http`` ...) of every node."""
+        """``host:port`` of a listener of every node: ``kafka``, ``cursus``, ``segment``, ``v1``,
+        ``native``, ``http``. Raises ConfigurationError naming those that there are."""
         return self._cluster.addresses(listener)
 
 

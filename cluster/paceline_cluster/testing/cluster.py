@@ -11,7 +11,7 @@ from typing import TypeVar
 import trio
 
 from paceline.client import Client, connect
-from paceline.errors import PacelineError
+from paceline.errors import ConfigurationError, PacelineError
 from paceline.types import NO_NODE
 from paceline.wire.native.data import PartitionDescription, PartitionInfo, StatusReply
 from paceline_cluster import ports
@@ -50,8 +50,18 @@ class Cluster:
         return self._nodes.mesh.nodes
 
     def addresses(self, listener: str = "native") -> list[str]:
-        """``host:port`` of a listener of every node."""
-        return [self._nodes.address(node, listener) for node in self.numbers]
+        """``host:port`` of a listener of every node, such as ``kafka``, ``cursus``, ``segment``,
+        ``v1``, ``native``, ``http``. Raises ConfigurationError naming those that there are."""
+        name = "coordinator" if listener == "kafka" else listener
+        known = self._nodes.listeners(self.numbers[0])
+        if name not in known:
+            raise ConfigurationError(
+                f"{listener!r} is no listener of this cluster; it has {', '.join(sorted(known))}"
+            )
+        return [self._nodes.listeners(node)[name] for node in self.numbers]
+
+    def _native(self, node: int) -> str:
+        return self._nodes.listeners(node)["native"]
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -185,13 +195,13 @@ class Cluster:
 
     async def status(self, node: int) -> StatusReply:
         """What a node says of itself. Raises PacelineError."""
-        return await ask_status(self._nodes.address(node, "native"))
+        return await ask_status(self._native(node))
 
     async def partition(self, topic: str, partition: int) -> PartitionInfo:
         """Leader, epoch, replicas and ISR, as the best informed node knows them. Raises
         LookupError."""
         status = await self._newest()
-        reply = await ask_metadata(self._nodes.address(int(status.node_id), "native"), topic)
+        reply = await ask_metadata(self._native(int(status.node_id)), topic)
         for each in reply.topics[0].partitions:
             if each.partition == partition:
                 return each
@@ -221,7 +231,7 @@ class Cluster:
 
     async def _topics(self, node: int) -> list[str]:
         try:
-            reply = await ask_metadata(self._nodes.address(node, "native"), None)
+            reply = await ask_metadata(self._native(node), None)
         except PacelineError as error:
             return [f"  tells no metadata: {error}"]
         return [
@@ -251,7 +261,7 @@ class Cluster:
 
     async def _picture(self) -> Picture:
         status = await self._newest()
-        reply = await ask_metadata(self._nodes.address(int(status.node_id), "native"), None)
+        reply = await ask_metadata(self._native(int(status.node_id)), None)
         partitions = {
             f"{topic.name}/{each.partition}": PartitionView(
                 None if each.leader == NO_NODE else int(each.leader),

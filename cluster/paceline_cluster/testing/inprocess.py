@@ -30,7 +30,7 @@ from paceline_node.env import Env
 from paceline_node.security.principals import Policy
 from paceline_node.settings import Settings, load
 
-LISTENERS = ("v1", "native", "http", "peer")
+LISTENERS = ("v1", "native", "http", "peer", "segment", "cursus", "coordinator")
 CLOSE_S = 10.0
 _QUICK = {
     "cluster.timing": "local",
@@ -96,8 +96,8 @@ class InProcessNodes:
             **settings,
         }
 
-    def address(self, node: int, listener: str) -> str:
-        return f"{ports.HOST}:{self._plan[node][listener]}"
+    def listeners(self, node: int) -> Mapping[str, str]:
+        return {name: f"{ports.HOST}:{port}" for name, port in self._plan[node].items()}
 
     def is_running(self, node: int) -> bool:
         life = self._lives.get(node)

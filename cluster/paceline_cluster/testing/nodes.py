@@ -25,8 +25,8 @@ class Nodes(Protocol):
     def pages(self) -> Mapping[int, ControlPage]:
         """What switches the faults of their disks and clocks."""
 
-    def address(self, node: int, listener: str) -> str:
-        """``host:port`` of a listener; the same for all lives of the node."""
+    def listeners(self, node: int) -> Mapping[str, str]:
+        """``host:port`` of each listener, by its name; the same for all lives of the node."""
 
     def is_running(self, node: int) -> bool: ...
 

@@ -22,8 +22,8 @@ class ProcessNodes:
         self.mesh = fleet.mesh
         self.pages = fleet.pages
 
-    def address(self, node: int, listener: str) -> str:
-        return self._fleet.state.node(node).listeners[listener]
+    def listeners(self, node: int) -> Mapping[str, str]:
+        return self._fleet.state.node(node).listeners
 
     def is_running(self, node: int) -> bool:
         return self._fleet.process(node) is not ProcessState.STOPPED

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from paceline.client import ProducerSettings
-from paceline.errors import NotEnoughReplicas, StorageFull
+from paceline.errors import ConfigurationError, NotEnoughReplicas, StorageFull
 from paceline.types import TopicPartition
 from paceline_cluster.testing import BlockingPaceline, Paceline, Unsupported
 
@@ -33,6 +34,19 @@ def test_plain_test_kills_and_restarts(paceline: BlockingPaceline) -> None:
     assert paceline.restart(dead) == dead
     assert paceline.wait_for_isr("orders") == [0, 1, 2]
     assert _values(paceline, "orders", 2) == [b"a", b"b"]
+
+
+def test_clients_of_every_protocol_find_their_nodes(paceline: BlockingPaceline) -> None:
+    found = {
+        kind: paceline.addresses(kind) for kind in ("kafka", "cursus", "segment", "v1", "http")
+    }
+    for address in (address for addresses in found.values() for address in addresses):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=10).close()
+    assert len({address for addresses in found.values() for address in addresses}) == 15
+    assert paceline.addresses("coordinator") == found["kafka"]
+    with pytest.raises(ConfigurationError, match="'kafak' is no listener of this cluster; it has "):
+        paceline.addresses("kafak")
 
 
 async def test_trio_test_stops_isolates_and_heals(paceline: Paceline) -> None:
