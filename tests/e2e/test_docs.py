@@ -15,11 +15,11 @@ from tests.e2e.forge import forge
 from tests.e2e.pages import blocks, follow
 
 PAGES = {
-    path.relative_to(PLACE).as_posix(): path
+    path.relative_to(PLACE).with_suffix("").as_posix(): path
     for path in sorted(PLACE.rglob("*.md"))
     if any(block.is_run for block in blocks(path.read_text(encoding="utf-8")))
 }
-SLOW = ("how-to/chaos.md", "how-to/pytest.md", "how-to/spark.md")
+SLOW = ("how-to/chaos", "how-to/pytest", "how-to/spark")
 """They start Java, or clusters of their own."""
 HANG_S = 840.0
 """Bounds a hang; on a quiet machine a page takes seconds."""

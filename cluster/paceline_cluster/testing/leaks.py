@@ -54,7 +54,7 @@ def _descriptors(directory: Path) -> list[str]:
 
 def _sockets_within() -> frozenset[str]:
     """Sockets of this machine's own kind. They lead to no node: event loops wake themselves by
-    pairs of them, and kafka-python (3.0) leaves its own open when it is closed."""
+    pairs of them, and kafka-python 3.0 leaves its own open when it is closed."""
     lines = _UNIX_SOCKETS.read_text().splitlines()[1:]
     return frozenset(f"socket:[{line.split()[6]}]" for line in lines)
 
