@@ -1,4 +1,4 @@
-"""The links of the documentation: those of the pages as they are, and what is wrong is found."""
+"""What is wrong with the links of pages is found. The pages as they are: ``scripts/check``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ PAGES = {
 def faults(menu: str = MENU, **pages: str) -> list[str]:
     changed = {**PAGES, **{name.replace("__", "/") + ".md": text for name, text in pages.items()}}
     return list(links.faults(changed, menu))
-
-
-def test_the_pages_as_they_are() -> None:
-    assert links.main() == 0
 
 
 def test_what_is_there_is_no_fault() -> None:

@@ -21,9 +21,15 @@ from paceline.errors import ErrorCode, PacelineError
 from paceline.wire.native.admin import CreateTopic
 from paceline.wire.native.api import NativeApi
 from paceline_cluster.cli.main import COMMANDS, main
+from paceline_node.app.frontend import NATIVE_PATH
 from paceline_node.controller.topic_config import KEYS
+from paceline_node.env import RealHost
+from paceline_node.http.cursus_pages import health_pages
+from paceline_node.http.pages import Scrapes, standard_pages
+from paceline_node.memory import ClientMemory
 from paceline_node.settings import ListenerKind, print_config
 from paceline_node.settings.counts import COUNTS
+from paceline_node.turns import Turns
 from tests.unit.listeners import lone
 
 
@@ -112,11 +118,20 @@ async def test_what_a_node_serves_and_shows_is_there(
     names = {name.replace("&#95;", "_") for name in listed}
     # A counter's TYPE line has its whole name, too.
     assert shown <= names
-    assert {kind for kind, _ in http.PATHS} == {
-        ListenerKind.HTTP,
-        ListenerKind.CURSUS_HEALTH,
-        ListenerKind.CURSUS_METRICS,
+
+
+def test_every_page_of_http_is_there() -> None:
+    scrapes = Scrapes(tuple, Turns(), RealHost().run_blocking)
+    served = {
+        ListenerKind.HTTP: {*standard_pages(scrapes, tuple, _nobody, ClientMemory(1)), NATIVE_PATH},
+        ListenerKind.CURSUS_HEALTH: set(health_pages(dict)),
+        ListenerKind.CURSUS_METRICS: {"/metrics"},
     }
+    assert set(http.PATHS) == {(kind, path) for kind, paths in served.items() for path in paths}
+
+
+def _nobody() -> None:
+    raise AssertionError("no page is asked for")
 
 
 def test_every_error_has_a_number_a_class_and_a_meaning(pages: dict[str, str]) -> None:
