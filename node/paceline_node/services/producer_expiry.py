@@ -21,12 +21,12 @@ from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.table import PartitionTable
 from paceline_node.services.answer import Answer
 from paceline_node.services.segments import SegmentService
-from paceline_node.storage import numbered, segment_state
+from paceline_node.storage import byte_segment_state, numbered
+from paceline_node.storage.byte_segment_state import WriterState
 from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.numbered_batches import EVERYBODY, expire_batch
 from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import idle_before
-from paceline_node.storage.segment_state import WriterState
 from paceline_node.storage.state_map import SLICES, expiry_key
 
 _TIMEOUT_S = 30.0
@@ -199,7 +199,7 @@ class SegmentWriters(_ByTime):
         self._segments = segments
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
-        return segment_state.silent(states, cutoff)
+        return byte_segment_state.silent(states, cutoff)
 
     def _is_here(self, partition: Partition, key: ProducerKey) -> bool:
         return (partition.key, key[1]) in self._segments.writers

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from paceline.errors import CorruptMessage, OffsetOutOfRange
 from paceline.wire.batch import BatchHeader, read_extension, verify
 from paceline_node.replication.partition import Partition, PartitionKey
-from paceline_node.storage.positions import batch_at, batch_holding_offset, first_position
-from paceline_node.storage.segment_state import DATA_KINDS
+from paceline_node.storage.byte_positions import batch_at, batch_holding_offset, first_position
+from paceline_node.storage.byte_segment_state import DATA_KINDS
 
 _INLINE_BYTES = 64 * 1024
 _CURSORS = 4096

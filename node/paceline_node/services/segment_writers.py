@@ -2,7 +2,7 @@
 
 An appender that lost its connection comes back on another one while the old one may still have
 bytes on the way. Whoever sets up last writes; the compare-and-set of every append
-(``storage/segment_state.py``) makes it safe, fencing here makes it clear.
+(``storage/byte_segment_state.py``) makes it safe, fencing here makes it clear.
 
 Last is whose set-up arrived last. One that arrived earlier may be carried out later, because it
 stands in line behind others of its connection that wait for commits; it must not take over from

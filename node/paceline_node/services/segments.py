@@ -34,15 +34,15 @@ from paceline_node.services.answer import Answer
 from paceline_node.services.segment_reads import SegmentBounds, SegmentReads, bounds_of
 from paceline_node.services.segment_writers import SegmentWriters
 from paceline_node.services.topics import TopicService
-from paceline_node.storage.positions import batch_at
-from paceline_node.storage.segment_batches import (
+from paceline_node.storage.byte_positions import batch_at
+from paceline_node.storage.byte_segment_batches import (
     Run,
     expire_batch,
     run_batch,
     seal_batch,
     truncate_batch,
 )
-from paceline_node.storage.segment_state import StateKey, level_of, require_next, writer_key
+from paceline_node.storage.byte_segment_state import StateKey, level_of, require_next, writer_key
 
 KIND = "segment"
 _APPEARS_S = 0.5

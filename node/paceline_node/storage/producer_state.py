@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeGuard
 
 from paceline.errors import DuplicateSequence, OutOfOrderSequence
 from paceline.wire.batch_header import BatchHeader, ProducerNamespace
-from paceline_node.storage import numbered, segment_state
+from paceline_node.storage import byte_segment_state, numbered
+from paceline_node.storage.byte_segment_state import SegmentMarks, WriterState
 from paceline_node.storage.numbered import STREAM_EPOCH, NumberedState
-from paceline_node.storage.segment_state import SegmentMarks, WriterState
 
 WINDOW = 5
 """Batches remembered per producer. Fewer than a client has in flight would turn its retries into
@@ -142,8 +142,8 @@ def row_to_state(row: Any) -> tuple[ProducerKey, State]:
     namespace, key, *rest = row
     if type(key) is not bytes or len(key) != 16:
         raise ValueError("a row without a 16-byte key")
-    if namespace in segment_state.DIALECTS:
-        return segment_state.row_to_state(namespace, key, rest)
+    if namespace in byte_segment_state.DIALECTS:
+        return byte_segment_state.row_to_state(namespace, key, rest)
     if namespace == ProducerNamespace.CURSUS:
         return (namespace, key), numbered.from_row(rest)
     epoch, last_timestamp, window, *after = rest

@@ -4,7 +4,7 @@ Pure. The table is a function of the log: leader and followers build it from the
 new leader knows every duplicate that its predecessor knew. Keys are (namespace, 16 bytes);
 namespace 0 is v2's own producer id. The policy here is ``kafka``: the last five batches of a
 producer are remembered, because no client keeps more than five in flight. Policy ``segment`` is
-``segment_state.py``'s, the policies of producers that number each record are ``numbered.py``'s;
+``byte_segment_state.py``'s, the policies of producers that number each record are ``numbered.py``'s;
 their states lie in the same table.
 
 A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
@@ -40,7 +40,8 @@ from paceline.wire.batch_header import (
     read_extension,
 )
 from paceline.wire.end_marker import EndMarker, is_end_marker, read_end_marker
-from paceline_node.storage import numbered, segment_state
+from paceline_node.storage import byte_segment_state, numbered
+from paceline_node.storage.byte_segment_state import SegmentMarks, WriterState
 from paceline_node.storage.evictions import Eviction, eviction_batch, read_eviction
 from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.producer_state import (
@@ -58,7 +59,6 @@ from paceline_node.storage.producer_state import (
     may_go,
     state_to_row,
 )
-from paceline_node.storage.segment_state import SegmentMarks, WriterState
 from paceline_node.storage.state_map import FrozenMap, StateMap, expiry_slice
 from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
 
@@ -157,8 +157,8 @@ class ProducerTable:
     @property
     def marks(self) -> SegmentMarks:
         """The segment that the log holds; an empty one where it holds none."""
-        state = self._states.get(segment_state.MARKS_KEY)
-        return state if isinstance(state, SegmentMarks) else segment_state.EMPTY
+        state = self._states.get(byte_segment_state.MARKS_KEY)
+        return state if isinstance(state, SegmentMarks) else byte_segment_state.EMPTY
 
     def writer(self, key: ProducerKey) -> WriterState | None:
         """A writer of the segment."""
@@ -184,7 +184,7 @@ class ProducerTable:
 
     def eviction(self, keys: Sequence[ProducerKey], timestamp_ms: int) -> bytearray:
         """The record that forgets these producers, for the end of this log."""
-        if self._states.get(segment_state.MARKS_KEY) is None:
+        if self._states.get(byte_segment_state.MARKS_KEY) is None:
             return eviction_batch(keys, timestamp_ms)
         return eviction_batch(
             keys,
@@ -304,19 +304,19 @@ class ProducerTable:
             key = numbered.table_key(extension.producer_key)
             known = self.numbered(key)
             self._put(key, numbered.after(known, header, extension, base_offset), base_offset)
-        elif extension.namespace in segment_state.DIALECTS:
+        elif extension.namespace in byte_segment_state.DIALECTS:
             if extension.kind is PayloadKind.EXPIRE:
                 states, cutoff = self._named(extension), extension.first_sequence
-                self._forget(list(segment_state.silent(states, cutoff)), base_offset)
-            changes = segment_state.changes(header, extension, base_offset, self.marks)
+                self._forget(list(byte_segment_state.silent(states, cutoff)), base_offset)
+            changes = byte_segment_state.changes(header, extension, base_offset, self.marks)
             for key, state in changes:
                 self._put(key, state, base_offset)
 
     def _evict(self, header: BatchHeader, eviction: Eviction, base_offset: int) -> None:
         states = ((key, self._states.get(key)) for key in eviction.keys)
         self._forget([key for key, state in states if may_go(state)], base_offset)
-        if eviction.extension.namespace in segment_state.DIALECTS:
-            for key, state in segment_state.changes(
+        if eviction.extension.namespace in byte_segment_state.DIALECTS:
+            for key, state in byte_segment_state.changes(
                 header, eviction.extension, base_offset, self.marks
             ):
                 self._put(key, state, base_offset)

@@ -2,7 +2,7 @@
 
 Reads only; no lock is needed, and no node may be writing. What belongs here: CRC, offsets, epochs,
 torn tails, index entries of one replica; what segments of the segment protocol must hold besides
-is ``verify_segment.py``'s. Comparing replicas is ``compare.py``'s.
+is ``verify_byte_segment.py``'s. Comparing replicas is ``compare.py``'s.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paceline_node.storage.partition_file import PartitionIdentity, read_metadat
 from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.scan import ScanRules, SegmentScan
 from paceline_node.storage.segment import INDEX_SUFFIX, Boundary, Hole, parse_name, segment_name
-from paceline_node.storage.verify_segment import SegmentCheck
+from paceline_node.storage.verify_byte_segment import SegmentCheck
 
 _EVERYTHING = 1 << 62
 _WINDOW = 4 * 1024 * 1024

@@ -19,8 +19,8 @@ from paceline_node.replication.partition import Partition
 from paceline_node.services import segments
 from paceline_node.services.segment_reads import SegmentBounds
 from paceline_node.services.segment_writers import SegmentWriters
-from paceline_node.storage.positions import first_position
-from paceline_node.storage.segment_state import SegmentMarks, require_next
+from paceline_node.storage.byte_positions import first_position
+from paceline_node.storage.byte_segment_state import SegmentMarks, require_next
 from tests.sim.node.mutants import MUTANTS, Patch
 from tests.sim.node.story import Story, find, plan_of, play
 

@@ -34,7 +34,7 @@ from paceline_node.services.records import RecordService
 from paceline_node.services.segments import SegmentService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.trimming import TO_HIGH_WATERMARK, TrimService
-from paceline_node.storage.segment_batches import Run
+from paceline_node.storage.byte_segment_batches import Run
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import RECORDS, MemoryCluster, memory_cluster
 

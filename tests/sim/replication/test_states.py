@@ -14,9 +14,9 @@ from paceline.wire.native.admin import ReassignPartition
 from paceline_node.replication.partition import Partition
 from paceline_node.services.answer import Answer
 from paceline_node.storage import checkpoint, partition_file, producer_file
+from paceline_node.storage.byte_segment_batches import Run, run_batch, seal_batch
+from paceline_node.storage.byte_segment_state import require_next, writer_key
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.segment_batches import Run, run_batch, seal_batch
-from paceline_node.storage.segment_state import require_next, writer_key
 from tests.integration.replication.cluster import batch, produce
 from tests.sim.replication.memory_cluster import MemoryCluster, memory_cluster
 

@@ -23,9 +23,9 @@ from paceline_node.replication.producer_quota import (
     TooManyProducers,
     writers_of,
 )
+from paceline_node.storage.byte_segment_batches import Run, run_batch
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, read_detail
-from paceline_node.storage.segment_batches import Run, run_batch
 
 LIMITS = ProducerLimits(per_partition=8, per_client=10)
 

@@ -17,9 +17,9 @@ from paceline.wire.records import Record
 from paceline_node.services import producer_expiry
 from paceline_node.services.producer_expiry import PlainProducers, ProducerExpiry, SegmentWriters
 from paceline_node.services.segment_writers import SegmentWriters as Claims
+from paceline_node.storage.byte_segment_state import WriterState, writer_key
 from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import ProducerTable, read_detail
-from paceline_node.storage.segment_state import WriterState, writer_key
 
 TTL_S = 100.0
 _MANY = 3000

@@ -11,7 +11,9 @@ from paceline.errors import CorruptMessage
 from paceline.wire.batch import build_raw_batch
 from paceline.wire.batch_header import ProducerNamespace, read_extension, read_header
 from paceline.wire.records import decode_records
-from paceline_node.storage import producer_file, segment_state
+from paceline_node.storage import byte_segment_state, producer_file
+from paceline_node.storage.byte_segment_batches import Run, run_batch
+from paceline_node.storage.byte_segment_state import EMPTY
 from paceline_node.storage.evictions import MOST, Eviction, eviction_batch
 from paceline_node.storage.numbered import STREAM_EPOCH, Number, producer_key, table_key
 from paceline_node.storage.numbered_batches import (
@@ -20,8 +22,6 @@ from paceline_node.storage.numbered_batches import (
 )
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
-from paceline_node.storage.segment_batches import Run, run_batch
-from paceline_node.storage.segment_state import EMPTY
 from tests.unit.storage import world
 from tests.unit.storage.test_transactions import FoldedLog, data, marker, plain
 
@@ -90,7 +90,7 @@ def test_a_segment_goes_on_at_the_same_byte() -> None:
     assert not log.table.writers()
     assert (log.table.marks.end_position, log.table.marks.last_offset) == (9, log.end - 1)
     assert read_extension(record).base_position == 9
-    assert known(log.table) == {segment_state.MARKS_KEY}
+    assert known(log.table) == {byte_segment_state.MARKS_KEY}
     assert log.table == log.anew()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paceline.wire.batch_header import BatchHeader, PayloadKind, ProducerNamespace, read_extension
+from paceline_node.storage.byte_positions import batch_at
+from paceline_node.storage.byte_segment_state import WriterState
 from paceline_node.storage.log import Log
-from paceline_node.storage.positions import batch_at
 from paceline_node.storage.producers import ProducerTable
-from paceline_node.storage.segment_state import WriterState
-from paceline_node.storage.verify_segment import SegmentCheck
+from paceline_node.storage.verify_byte_segment import SegmentCheck
 
 Stored = tuple[bytes, int, bytes]
 """A writer, its level before, and what it has stored."""

@@ -33,7 +33,7 @@ from paceline_node.net.deadlines import Deadline, Deadlines
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
-from paceline_node.storage.segment_batches import Run
+from paceline_node.storage.byte_segment_batches import Run
 
 FLUSH_BYTES = 256 * 1024
 FLUSH_S = 0.005

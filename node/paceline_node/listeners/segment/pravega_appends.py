@@ -32,8 +32,8 @@ from paceline_node.listeners.segment.pravega_errors import reply_to
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import OpenSegment, SegmentService
-from paceline_node.storage.segment_batches import Run
-from paceline_node.storage.segment_state import writer_key
+from paceline_node.storage.byte_segment_batches import Run
+from paceline_node.storage.byte_segment_state import writer_key
 
 _MODERN = ProducerNamespace.SEGMENT_MODERN
 _RETRY_S = 0.05

@@ -35,7 +35,7 @@ from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.segment_reads import SegmentBounds, bounds_of
 from paceline_node.services.segment_writers import Turn
 from paceline_node.services.segments import SegmentService
-from paceline_node.storage.segment_state import writer_key
+from paceline_node.storage.byte_segment_state import writer_key
 
 _NO_ID_TEXT = "a connection id of zeros names no appender"
 

@@ -15,7 +15,7 @@ Of an extended batch (``paceline/wire/batch_header.py``) these logs use::
     event count     Events; record offsets that the batch uses
 
 A truncation's start and an expiry's time lie in ``first``, not in the base position: so a position
-is found by searching the batches themselves, without an index of its own (``positions.py``).
+is found by searching the batches themselves, without an index of its own (``byte_positions.py``).
 """
 
 from __future__ import annotations

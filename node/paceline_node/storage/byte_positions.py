@@ -1,6 +1,6 @@
 """Finding a byte position of a segment (the protocol's) in its log.
 
-Every batch of such a log says at which position it begins (``segment_state.py``), and positions
+Every batch of such a log says at which position it begins (``byte_segment_state.py``), and positions
 never fall, so a position is searched for in the batches that the offset index points to: some
 twenty small reads in a gigabyte, and no index that could be wrong or missing after a crash,
 a truncation or on a new replica.
@@ -20,9 +20,9 @@ from paceline.wire.batch_header import (
     PayloadKind,
     read_head,
 )
+from paceline_node.storage.byte_segment_state import DATA_KINDS
 from paceline_node.storage.log import Log
 from paceline_node.storage.segment import Boundary, Segment
-from paceline_node.storage.segment_state import DATA_KINDS
 
 _HEAD_BYTES = HEADER_BYTES + EXTENSION_BYTES
 

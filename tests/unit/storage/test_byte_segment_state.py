@@ -17,20 +17,20 @@ from paceline.wire.batch import (
 from paceline.wire.records import decode_records, iter_values
 from paceline.wire.segment.events import event_data, frame_events
 from paceline_node.storage import producer_file
-from paceline_node.storage.checkpoint import read_file
-from paceline_node.storage.log import Log
-from paceline_node.storage.log_settings import LogSettings
-from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.positions import batch_at, batch_holding_offset, first_position
-from paceline_node.storage.producers import ProducerTable
-from paceline_node.storage.segment_batches import (
+from paceline_node.storage.byte_positions import batch_at, batch_holding_offset, first_position
+from paceline_node.storage.byte_segment_batches import (
     Run,
     expire_batch,
     run_batch,
     seal_batch,
     truncate_batch,
 )
-from paceline_node.storage.segment_state import NO_WRITER, level_of, require_next, writer_key
+from paceline_node.storage.byte_segment_state import NO_WRITER, level_of, require_next, writer_key
+from paceline_node.storage.checkpoint import read_file
+from paceline_node.storage.log import Log
+from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.memory import MemoryDisk
+from paceline_node.storage.producers import ProducerTable
 from paceline_node.storage.verify import Problem, verify_log
 from tests.unit.storage.world import PATH, flush, new_log, reopen
 

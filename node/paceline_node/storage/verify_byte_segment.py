@@ -19,8 +19,14 @@ from paceline.wire.batch_header import (
     read_extension,
 )
 from paceline.wire.segment.events import walk_events
+from paceline_node.storage.byte_segment_state import (
+    DATA_KINDS,
+    DIALECTS,
+    NO_WRITER,
+    StateKey,
+    level_of,
+)
 from paceline_node.storage.producers import ProducerTable
-from paceline_node.storage.segment_state import DATA_KINDS, DIALECTS, NO_WRITER, StateKey, level_of
 
 
 class SegmentCheck:

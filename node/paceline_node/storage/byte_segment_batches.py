@@ -1,4 +1,4 @@
-"""Building the batches of a segment's log (their fields: ``segment_state.py``)."""
+"""Building the batches of a segment's log (their fields: ``byte_segment_state.py``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paceline.wire.batch import (
     build_raw_batch,
 )
 from paceline.wire.batch_header import Buffer
-from paceline_node.storage.segment_state import NO_WRITER, SegmentMarks
+from paceline_node.storage.byte_segment_state import NO_WRITER, SegmentMarks
 
 NO_EPOCH = -1
 
