@@ -33,9 +33,9 @@ from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Protocol
 from paceline_node.replication.producer_quota import ProducerLimits, ProducerQuota, ProducerShares
-from paceline_node.storage.numbered_batches import expire_batch
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
+from paceline_node.storage.sequenced_batches import expire_batch
 from paceline_node.storage.state_map import SLICES, expiry_key
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, TransactionKey

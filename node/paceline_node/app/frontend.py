@@ -62,11 +62,11 @@ from paceline_node.services.bounds import BoundsService
 from paceline_node.services.hanging_offsets import HangingOffsets
 from paceline_node.services.hanging_transactions import HangingTransactions
 from paceline_node.services.producer_expiry import (
-    NumberedProducers,
     PlainProducers,
     ProducerExpiry,
     ProducerKind,
     SegmentWriters,
+    SequencedProducers,
 )
 from paceline_node.services.rebalancing import Rebalancing
 from paceline_node.services.replica_slots import ReplicaSlots
@@ -280,7 +280,7 @@ class Frontend:
                 settings.segment.writer_check_ms,
             ),
             (
-                NumberedProducers(env, table, ttl_ms=settings.cursus.producer_ttl_ms),
+                SequencedProducers(env, table, ttl_ms=settings.cursus.producer_ttl_ms),
                 settings.cursus.producer_check_ms,
             ),
         )

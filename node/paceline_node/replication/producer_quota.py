@@ -36,9 +36,9 @@ from paceline.errors import PacelineError, Throttled
 from paceline.wire.batch_header import BatchHeader, Buffer, ProducerNamespace, read_extension
 from paceline_node.settings.counts import CLIENT_PRODUCERS, PARTITION_PRODUCERS
 from paceline_node.storage.byte_segment_state import DATA_KINDS, DIALECTS, NO_WRITER
-from paceline_node.storage.numbered import STREAM_EPOCH
 from paceline_node.storage.producer_state import ProducerKey, ProducerState, State, key_of, may_go
 from paceline_node.storage.producers import ProducerTable
+from paceline_node.storage.sequenced_records import STREAM_EPOCH
 
 IDLE_S = 300.0
 ENDED_S = 60.0

@@ -25,8 +25,8 @@ from paceline_node.services.answer import Answer
 from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.stream_index import StreamIndex, snapshot_batch
 from paceline_node.settings.counts import EVENT_STREAMS
-from paceline_node.storage.numbered import STREAM_EPOCH, Number, stream_key, table_key
-from paceline_node.storage.numbered_batches import NumberedRecords, build_batches
+from paceline_node.storage.sequenced_batches import SequencedRecords, build_batches
+from paceline_node.storage.sequenced_records import STREAM_EPOCH, Number, stream_key, table_key
 
 KIND = "event-sourcing"
 MAX_READ_BYTES = 15 * 1024 * 1024
@@ -207,7 +207,7 @@ class EventStreams:
 def _event_batch(key: bytes, version: int, event: Record, now_ms: int) -> bytearray:
     """An event whose version every replica notes, as it does a producer's numbers."""
     number = Number(stream_key(key), "", STREAM_EPOCH, version)
-    columns = NumberedRecords(
+    columns = SequencedRecords(
         [number], [event.value or b""], [event.key], [encode_headers(event.headers)]
     )
     (built,) = build_batches(columns, timestamp_ms=now_ms)
@@ -217,7 +217,7 @@ def _event_batch(key: bytes, version: int, event: Record, now_ms: int) -> bytear
 def _version(partition: Partition, index: StreamIndex, key: bytes, end: int) -> int:
     """The newest version of a stream below ``end``: also of events that are gone."""
     found = index.version(key, end=end)
-    state = partition.log.producers.numbered(table_key(stream_key(key)))
+    state = partition.log.producers.sequenced(table_key(stream_key(key)))
     if state is None or state.last_offset >= end:
         return found  # the newest event is in the log, and in the index
     return max(found, state.runs[-1][1])

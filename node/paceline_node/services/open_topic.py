@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from paceline_node.services.numbered import Appended, NumberedAppender, RecordsWish
 from paceline_node.services.records import RecordService
-from paceline_node.storage.numbered_batches import NumberedRecords
+from paceline_node.services.sequenced_records import Appended, RecordsWish, SequencedAppender
+from paceline_node.storage.sequenced_batches import SequencedRecords
 
 
 class OpenTopic:
@@ -12,13 +12,15 @@ class OpenTopic:
 
     __slots__ = ("_appender", "_records", "name")
 
-    def __init__(self, name: str, records: RecordService, appender: NumberedAppender) -> None:
+    def __init__(self, name: str, records: RecordService, appender: SequencedAppender) -> None:
         self.name = name
         self._records = records
         self._appender = appender
 
-    async def append(self, partition: int, records: NumberedRecords, wish: RecordsWish) -> Appended:
-        """Append to a partition that this node leads; see :meth:`NumberedAppender.append`. Raises
+    async def append(
+        self, partition: int, records: SequencedRecords, wish: RecordsWish
+    ) -> Appended:
+        """Append to a partition that this node leads; see :meth:`SequencedAppender.append`. Raises
         UnknownTopicOrPartition and NotLeader, too."""
         return await self._appender.append(
             self._records.leader(self.name, partition), records, wish

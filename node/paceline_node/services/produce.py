@@ -31,9 +31,9 @@ from paceline_node.replication.partition import Done, Partition, ProduceResult
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.batch_sizes import check_sizes
 from paceline_node.services.gather import Gather
-from paceline_node.services.numbered import NumberedAppender
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.records import RecordService, Refused
+from paceline_node.services.sequenced_records import SequencedAppender
 from paceline_node.services.transactional_produce import (
     TRANSACTIONAL_ATTRIBUTES,
     TransactionalProduce,
@@ -101,7 +101,7 @@ class ProduceService:
         self._records = records
         self._transactions = transactions
         self._transactional = transactional
-        self._appender = NumberedAppender(env, turns)
+        self._appender = SequencedAppender(env, turns)
 
     def open(self, principal: Principal, topic: str) -> OpenTopic:
         """A topic, which need not exist yet, to append single records to, or to make part of a

@@ -21,12 +21,12 @@ from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.table import PartitionTable
 from paceline_node.services.answer import Answer
 from paceline_node.services.segments import SegmentService
-from paceline_node.storage import byte_segment_state, numbered
+from paceline_node.storage import byte_segment_state, sequenced_records
 from paceline_node.storage.byte_segment_state import WriterState
-from paceline_node.storage.numbered import NumberedState
-from paceline_node.storage.numbered_batches import EVERYBODY, expire_batch
 from paceline_node.storage.producer_state import ProducerKey, State
 from paceline_node.storage.producers import idle_before
+from paceline_node.storage.sequenced_batches import EVERYBODY, expire_batch
+from paceline_node.storage.sequenced_records import SequencedState
 from paceline_node.storage.state_map import SLICES, expiry_key
 
 _TIMEOUT_S = 30.0
@@ -179,7 +179,7 @@ class _ByTime:
         assert end is not None, "there is a cut-off"
         for key in gone:
             state = partition.log.producers.state(key)
-            assert isinstance(state, WriterState | NumberedState)
+            assert isinstance(state, WriterState | SequencedState)
             if state.last_offset >= end or self._is_here(partition, key):
                 cutoff = min(cutoff, state.last_timestamp)
         return cutoff
@@ -210,14 +210,14 @@ class SegmentWriters(_ByTime):
         await self._segments.expire_writers(partition, cutoff, key, timeout_s=timeout_s)
 
 
-class NumberedProducers(_ByTime):
-    """Those who number their records (``storage/numbered.py``)."""
+class SequencedProducers(_ByTime):
+    """Those who number their records (``storage/sequenced_records.py``)."""
 
     def __init__(self, env: Env, table: PartitionTable, *, ttl_ms: int) -> None:
         super().__init__(env, table, ttl_ms)
 
     def silent(self, states: States, cutoff: int) -> Iterator[ProducerKey]:
-        return numbered.silent(states, cutoff)
+        return sequenced_records.silent(states, cutoff)
 
     async def expire(
         self, partition: Partition, cutoff: int, key: bytes, *, timeout_s: float

@@ -1,8 +1,8 @@
 """Finding a byte position of a segment (the protocol's) in its log.
 
-Every batch of such a log says at which position it begins (``byte_segment_state.py``), and positions
-never fall, so a position is searched for in the batches that the offset index points to: some
-twenty small reads in a gigabyte, and no index that could be wrong or missing after a crash,
+Every batch of such a log says at which position it begins (``byte_segment_state.py``), and
+positions never fall, so a position is searched for in the batches that the offset index points to:
+some twenty small reads in a gigabyte, and no index that could be wrong or missing after a crash,
 a truncation or on a new replica.
 """
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeGuard
 
 from paceline.errors import DuplicateSequence, OutOfOrderSequence
 from paceline.wire.batch_header import BatchHeader, ProducerNamespace
-from paceline_node.storage import byte_segment_state, numbered
+from paceline_node.storage import byte_segment_state, sequenced_records
 from paceline_node.storage.byte_segment_state import SegmentMarks, WriterState
-from paceline_node.storage.numbered import STREAM_EPOCH, NumberedState
+from paceline_node.storage.sequenced_records import STREAM_EPOCH, SequencedState
 
 WINDOW = 5
 """Batches remembered per producer. Fewer than a client has in flight would turn its retries into
@@ -64,7 +64,7 @@ class ProducerState(NamedTuple):
         return self.open_offset >= 0
 
 
-State = ProducerState | NumberedState | WriterState | SegmentMarks
+State = ProducerState | SequencedState | WriterState | SegmentMarks
 
 
 def key_of(header: BatchHeader) -> ProducerKey | None:
@@ -81,15 +81,15 @@ def key_of_id(producer_id: int) -> ProducerKey:
 
 def is_stream(state: State | None) -> bool:
     """Whether a state is an event stream's."""
-    return isinstance(state, NumberedState) and state.epoch == STREAM_EPOCH
+    return isinstance(state, SequencedState) and state.epoch == STREAM_EPOCH
 
 
-def may_go(state: State | None) -> TypeGuard[ProducerState | NumberedState | WriterState]:
+def may_go(state: State | None) -> TypeGuard[ProducerState | SequencedState | WriterState]:
     """Whether a state is a producer's, which may be forgotten: it has no transaction open."""
     if isinstance(state, ProducerState):
         return not state.is_open
     return isinstance(state, WriterState) or (
-        isinstance(state, NumberedState) and state.epoch != STREAM_EPOCH
+        isinstance(state, SequencedState) and state.epoch != STREAM_EPOCH
     )
 
 
@@ -133,8 +133,8 @@ def state_to_row(key: ProducerKey, state: State) -> list[Any]:
     if isinstance(state, ProducerState):
         window = [list(entry) for entry in state.window]
         return [*key, state.epoch, state.last_timestamp, window, *state[3:]]
-    if isinstance(state, NumberedState):
-        return [*key, *numbered.to_row(state)]
+    if isinstance(state, SequencedState):
+        return [*key, *sequenced_records.to_row(state)]
     return [*key, *state]
 
 
@@ -145,7 +145,7 @@ def row_to_state(row: Any) -> tuple[ProducerKey, State]:
     if namespace in byte_segment_state.DIALECTS:
         return byte_segment_state.row_to_state(namespace, key, rest)
     if namespace == ProducerNamespace.CURSUS:
-        return (namespace, key), numbered.from_row(rest)
+        return (namespace, key), sequenced_records.from_row(rest)
     epoch, last_timestamp, window, *after = rest
     if namespace != 0 or len(window) > WINDOW:
         raise ValueError("a row of no known producer")

@@ -4,8 +4,8 @@ Pure. The table is a function of the log: leader and followers build it from the
 new leader knows every duplicate that its predecessor knew. Keys are (namespace, 16 bytes);
 namespace 0 is v2's own producer id. The policy here is ``kafka``: the last five batches of a
 producer are remembered, because no client keeps more than five in flight. Policy ``segment`` is
-``byte_segment_state.py``'s, the policies of producers that number each record are ``numbered.py``'s;
-their states lie in the same table.
+``byte_segment_state.py``'s, the policies of producers that number each record are
+``sequenced_records.py``'s; their states lie in the same table.
 
 A snapshot, as kept in ``producers-<offset>.snap`` (checkpoint.py frames it)::
 
@@ -40,10 +40,9 @@ from paceline.wire.batch_header import (
     read_extension,
 )
 from paceline.wire.end_marker import EndMarker, is_end_marker, read_end_marker
-from paceline_node.storage import byte_segment_state, numbered
+from paceline_node.storage import byte_segment_state, sequenced_records
 from paceline_node.storage.byte_segment_state import SegmentMarks, WriterState
 from paceline_node.storage.evictions import Eviction, eviction_batch, read_eviction
-from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.producer_state import (
     WINDOW,
     Duplicate,
@@ -59,6 +58,7 @@ from paceline_node.storage.producer_state import (
     may_go,
     state_to_row,
 )
+from paceline_node.storage.sequenced_records import SequencedState
 from paceline_node.storage.state_map import FrozenMap, StateMap, expiry_slice
 from paceline_node.storage.transactions import AbortedTransaction, TransactionIndex
 
@@ -149,10 +149,10 @@ class ProducerTable:
         """As :meth:`get`, by the id in its batches."""
         return self.get(key_of_id(producer_id))
 
-    def numbered(self, key: ProducerKey) -> NumberedState | None:
+    def sequenced(self, key: ProducerKey) -> SequencedState | None:
         """A producer that numbers its records."""
         state = self._states.get(key)
-        return state if isinstance(state, NumberedState) else None
+        return state if isinstance(state, SequencedState) else None
 
     @property
     def marks(self) -> SegmentMarks:
@@ -299,11 +299,13 @@ class ProducerTable:
         if extension.namespace is ProducerNamespace.CURSUS:
             if extension.kind is PayloadKind.EXPIRE:
                 states, cutoff = self._named(extension), extension.first_sequence
-                self._forget(list(numbered.silent(states, cutoff)), base_offset)
+                self._forget(list(sequenced_records.silent(states, cutoff)), base_offset)
                 return
-            key = numbered.table_key(extension.producer_key)
-            known = self.numbered(key)
-            self._put(key, numbered.after(known, header, extension, base_offset), base_offset)
+            key = sequenced_records.table_key(extension.producer_key)
+            known = self.sequenced(key)
+            self._put(
+                key, sequenced_records.after(known, header, extension, base_offset), base_offset
+            )
         elif extension.namespace in byte_segment_state.DIALECTS:
             if extension.kind is PayloadKind.EXPIRE:
                 states, cutoff = self._named(extension), extension.first_sequence

@@ -19,8 +19,8 @@ from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners.cursus import produce as cursus_produce
 from paceline_node.listeners.cursus.readers import GroupReaders
 from paceline_node.replication.partition import Partition
-from paceline_node.services import numbered
-from paceline_node.services.numbered import RecordsWish
+from paceline_node.services import sequenced_records
+from paceline_node.services.sequenced_records import RecordsWish
 from tests.sim.node.guest_stories import (
     GuestMutant,
     all_of,
@@ -90,7 +90,7 @@ FOUND = (
     ),
     GuestMutant(
         "numbers seen before are stored again",
-        _set(numbered, "select_new", _all_are_new),
+        _set(sequenced_records, "select_new", _all_are_new),
         reset,
         "stored twice",
     ),

@@ -231,7 +231,7 @@ def judged(log: Log) -> dict[ProducerKey, object]:
     return states
 
 
-def numbered_of(key: ProducerKey) -> int:
+def sequenced_of(key: ProducerKey) -> int:
     """How many records a producer of the next test writes."""
     return 41 if key[1][-1] == 7 else 9
 
@@ -268,7 +268,7 @@ async def test_producer_state_survives_recovery_from_the_log_alone() -> None:
     for key, state in log.producers:
         assert isinstance(state, ProducerState)
         # Those of batches that were joined it does not vouch for any more; nor for any others.
-        assert 0 < state.known < numbered_of(key)
+        assert 0 < state.known < sequenced_of(key)
     log.abandon()
     # And on a replica that fetches all of it.
     other = await new_log(MemoryDisk())

@@ -15,13 +15,13 @@ from paceline_node.storage import byte_segment_state, producer_file
 from paceline_node.storage.byte_segment_batches import Run, run_batch
 from paceline_node.storage.byte_segment_state import EMPTY
 from paceline_node.storage.evictions import MOST, Eviction, eviction_batch
-from paceline_node.storage.numbered import STREAM_EPOCH, Number, producer_key, table_key
-from paceline_node.storage.numbered_batches import (
-    NumberedRecords,
-    build_batches,
-)
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
+from paceline_node.storage.sequenced_batches import (
+    SequencedRecords,
+    build_batches,
+)
+from paceline_node.storage.sequenced_records import STREAM_EPOCH, Number, producer_key, table_key
 from tests.unit.storage import world
 from tests.unit.storage.test_transactions import FoldedLog, data, marker, plain
 
@@ -29,11 +29,11 @@ from tests.unit.storage.test_transactions import FoldedLog, data, marker, plain
 def numbered(name: str, first: int, count: int = 1, *, epoch: int = 1) -> bytearray:
     key = producer_key(name.encode())
     numbers = [Number(key, name, epoch, first + at) for at in range(count)]
-    [built] = build_batches(NumberedRecords(numbers, [b"v"] * count), timestamp_ms=5)
+    [built] = build_batches(SequencedRecords(numbers, [b"v"] * count), timestamp_ms=5)
     return built.data
 
 
-def numbered_key(name: str) -> ProducerKey:
+def sequenced_key(name: str) -> ProducerKey:
     return table_key(producer_key(name.encode()))
 
 
@@ -49,8 +49,8 @@ def test_those_that_it_names_are_forgotten_and_nobody_else() -> None:
         numbered("b", 1),
     )
     before = log.table.snapshot()
-    log.append(log.table.eviction([key_of_id(1), numbered_key("b"), key_of_id(77)], 5))
-    assert known(log.table) == {key_of_id(2), numbered_key("a")}
+    log.append(log.table.eviction([key_of_id(1), sequenced_key("b"), key_of_id(77)], 5))
+    assert known(log.table) == {key_of_id(2), sequenced_key("a")}
     assert log.table.producer_count == 2
     assert log.table == log.anew()
     log.truncate(log.end - 1)
@@ -68,8 +68,8 @@ def test_open_transactions_and_streams_stay_whoever_names_them() -> None:
     log = FoldedLog(data(1, 0), data(2, 0), marker(2, commits=True))
     log.append(numbered("stream", 1, epoch=STREAM_EPOCH))
     assert (len(log.table), log.table.producer_count) == (3, 2)
-    log.append(log.table.eviction([key_of_id(1), key_of_id(2), numbered_key("stream")], 5))
-    assert known(log.table) == {key_of_id(1), numbered_key("stream")}
+    log.append(log.table.eviction([key_of_id(1), key_of_id(2), sequenced_key("stream")], 5))
+    assert known(log.table) == {key_of_id(1), sequenced_key("stream")}
     assert log.table.transactions.open == {1: 0}
     assert log.table.producer_count == 1
     restored = ProducerTable()

@@ -16,8 +16,8 @@ from paceline_node.storage.compaction_file import NAME
 from paceline_node.storage.compare import compare_replicas
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.numbered_batches import expire_batch
 from paceline_node.storage.producers import ProducerNamespace, ProducerTable, read_detail
+from paceline_node.storage.sequenced_batches import expire_batch
 from paceline_node.storage.verify import verify_log
 from tests.unit.storage.keyed import RULES, compact, keyed
 from tests.unit.storage.test_transactions import marker

@@ -22,8 +22,8 @@ from paceline.wire.end_marker import (
 )
 from paceline.wire.records import Record
 from paceline_node.storage import producer_file
-from paceline_node.storage.numbered_batches import expire_batch
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
+from paceline_node.storage.sequenced_batches import expire_batch
 from paceline_node.storage.transactions import (
     AbortedRanges,
     AbortedTransaction,

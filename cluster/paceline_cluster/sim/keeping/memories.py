@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from paceline_cluster.sim.oracle import Oracle
 from paceline_node.replication.partition import Partition
-from paceline_node.storage.numbered import NumberedState
 from paceline_node.storage.producer_state import ProducerKey, ProducerState, State
+from paceline_node.storage.sequenced_records import SequencedState
 
 Memory = tuple[object, ...]
 
@@ -41,7 +41,7 @@ def _memory(state: State) -> Memory | None:
         case ProducerState():
             last = state.window[-1].last_sequence if state.window else -1
             return state.epoch, last, state.last_offset, state.open_offset
-        case NumberedState():
+        case SequencedState():
             return state.epoch, state.runs, state.last_offset
     return None
 

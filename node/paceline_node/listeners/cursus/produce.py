@@ -22,12 +22,12 @@ from paceline_node.listeners.cursus.errors import as_cursus
 from paceline_node.listeners.cursus.places import Places
 from paceline_node.listeners.cursus.session import CursusCall, Reply, text
 from paceline_node.replication.partition import Partition
-from paceline_node.services.numbered import Appended, RecordsWish
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.storage.numbered import Number, Rule, producer_key
-from paceline_node.storage.numbered_batches import NumberedRecords
+from paceline_node.services.sequenced_records import Appended, RecordsWish
+from paceline_node.storage.sequenced_batches import SequencedRecords
+from paceline_node.storage.sequenced_records import Number, Rule, producer_key
 
 BATCH = "BATCH"
 """What a batch is called where commands are called by their word."""
@@ -196,12 +196,12 @@ def _rule(topic: TopicImage, batch: CursusBatch) -> Rule | None:
     return Rule.WINDOW if batch.idempotent else None
 
 
-def _columns(records: Sequence[CursusRecord], rule: Rule | None) -> NumberedRecords:
+def _columns(records: Sequence[CursusRecord], rule: Rule | None) -> SequencedRecords:
     columns = columns_of(records)
     numbers: Sequence[Number | None] = [None] * len(records)
     if rule is not None:
         numbers = _numbers(records)
-    return NumberedRecords(numbers, columns.values, columns.keys, columns.headers)
+    return SequencedRecords(numbers, columns.values, columns.keys, columns.headers)
 
 
 def _numbers(records: Sequence[CursusRecord]) -> list[Number | None]:

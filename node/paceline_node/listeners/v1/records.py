@@ -30,12 +30,12 @@ from paceline_node.listeners.v1.errors import (
 from paceline_node.listeners.v1.routing import Call, Router
 from paceline_node.replication.partition import Partition
 from paceline_node.services.fetch import FetchService
-from paceline_node.services.numbered import RecordsWish
 from paceline_node.services.open_reads import ReadableTopic
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.produce import ProduceService
+from paceline_node.services.sequenced_records import RecordsWish
 from paceline_node.services.topics import TopicService
-from paceline_node.storage.numbered_batches import NumberedRecords
+from paceline_node.storage.sequenced_batches import SequencedRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class V1Records:
             min(self._limits.ack_timeout_s, max(0.0, call.deadline - self._env.now())),
             simulated=True,
         )
-        record = NumberedRecords([None], [request.value], [request.key])
+        record = SequencedRecords([None], [request.value], [request.key])
         result = await opened.append(partition, record, wish)
         return produce_payload(
             partition=partition, offset=result.last_offset, hw=result.high_watermark - 1

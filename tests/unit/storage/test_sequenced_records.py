@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from paceline.errors import Throttled
 from paceline.wire.batch import BatchExtension, PayloadKind, ProducerNamespace, read_header
-from paceline_node.storage.numbered import (
+from paceline_node.storage.sequenced_records import (
     MAX_RUNS,
     STREAM_EPOCH,
     Number,
-    NumberedState,
     Rule,
+    SequencedState,
     SequenceGap,
     StaleProducerEpoch,
     after,
@@ -39,11 +39,11 @@ def number(sequence: int, epoch: int = 1, producer: str = "py-1") -> Number:
     return Number(producer_key(producer.encode()), producer, epoch, sequence)
 
 
-def state(*runs: tuple[int, int], epoch: int = 1) -> NumberedState:
-    return NumberedState(epoch, runs, 9, 5)
+def state(*runs: tuple[int, int], epoch: int = 1) -> SequencedState:
+    return SequencedState(epoch, runs, 9, 5)
 
 
-def known(found: NumberedState | None):  # type: ignore[no-untyped-def]
+def known(found: SequencedState | None):  # type: ignore[no-untyped-def]
     return {table_key(KEY): found}.get
 
 
@@ -144,7 +144,7 @@ def test_what_a_leader_stores_is_stored_once(sent: list[tuple[int, int, int]]) -
     """Requests in any order, any epoch: the log holds no number of an epoch twice, and a replica
     that is told batch by batch knows exactly those numbers."""
     log: list[tuple[int, int]] = []
-    replica: NumberedState | None = None
+    replica: SequencedState | None = None
     for epoch, first, more in sent:
         wanted = [number(each, epoch) for each in range(first, first + more + 1)]
         try:
@@ -165,8 +165,8 @@ def test_what_a_leader_stores_is_stored_once(sent: list[tuple[int, int, int]]) -
 
 def test_a_replica_notes_offset_and_time() -> None:
     first = after(None, HEADER, extension(1, 2), 10)
-    assert first == NumberedState(1, ((1, 2),), 11, 77)
-    assert after(first, HEADER, extension(3, 4), 12) == NumberedState(1, ((1, 4),), 13, 77)
+    assert first == SequencedState(1, ((1, 2),), 11, 77)
+    assert after(first, HEADER, extension(3, 4), 12) == SequencedState(1, ((1, 4),), 13, 77)
     assert after(first, HEADER, extension(1, 2, epoch=2), 12).runs == ((1, 2),)
 
 
@@ -178,7 +178,7 @@ def test_bad_rows_are_refused(row: list[object]) -> None:
 
 def test_event_streams_are_never_silent() -> None:
     """A forgotten version would be given again."""
-    stream = NumberedState(STREAM_EPOCH, ((1, 6),), 5, 1_000)
-    producer = NumberedState(1, ((1, 6),), 5, 1_000)
+    stream = SequencedState(STREAM_EPOCH, ((1, 6),), 5, 1_000)
+    producer = SequencedState(1, ((1, 6),), 5, 1_000)
     states = [(table_key(stream_key(b"k")), stream), (table_key(producer_key(b"k")), producer)]
     assert list(silent(states, 2_000)) == [table_key(producer_key(b"k"))]

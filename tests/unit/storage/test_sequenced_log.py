@@ -1,4 +1,4 @@
-"""Numbered producers on a log: through restarts, lost snapshots and truncations."""
+"""Sequenced producers on a log: through restarts, lost snapshots and truncations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from paceline.wire.records import decode_records, encode_headers
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
-from paceline_node.storage.numbered import Number, Rule, producer_key, select_new, table_key
-from paceline_node.storage.numbered_batches import NumberedRecords, build_batches, expire_batch
 from paceline_node.storage.producers import ProducerTable
+from paceline_node.storage.sequenced_batches import SequencedRecords, build_batches, expire_batch
+from paceline_node.storage.sequenced_records import (
+    Number,
+    Rule,
+    producer_key,
+    select_new,
+    table_key,
+)
 from tests.unit.storage.world import PATH, flush, new_log, reopen
 
 FINE = LogSettings(segment_bytes=2000, index_interval_bytes=150, retention_ms=None)
@@ -29,8 +35,8 @@ def number(sequence: int, producer: str = "a", epoch: int = 1) -> Number:
 
 def append(log: Log, numbers: list[Number | None], now_ms: int = 5) -> int:
     """Append what is new; how many records that were."""
-    new = select_new(numbers, log.producers.numbered, Rule.WINDOW)
-    records = NumberedRecords(numbers, [b"v" * 9] * len(numbers)).chosen(new)
+    new = select_new(numbers, log.producers.sequenced, Rule.WINDOW)
+    records = SequencedRecords(numbers, [b"v" * 9] * len(numbers)).chosen(new)
     for built in build_batches(records, timestamp_ms=now_ms):
         log.append_leader(built.data, 0, now_ms)
     return len(new)
@@ -41,7 +47,7 @@ def expire(log: Log, cutoff_ms: int, now_ms: int) -> None:
 
 
 def runs(log: Log, producer: str = "a") -> tuple[tuple[int, int], ...]:
-    state = log.producers.numbered(table_key(producer_key(producer.encode())))
+    state = log.producers.sequenced(table_key(producer_key(producer.encode())))
     return () if state is None else state.runs
 
 
@@ -128,7 +134,7 @@ def test_batches_hold_all_records_in_order(wanted: list[Number | None]) -> None:
     keys = [None if at % 2 else b"k" for at in range(len(wanted))]
     headers = [(("h", b"x"),) if at % 3 else () for at in range(len(wanted))]
     encoded = [encode_headers(each) for each in headers]
-    built = list(build_batches(NumberedRecords(wanted, values, keys, encoded), timestamp_ms=5))
+    built = list(build_batches(SequencedRecords(wanted, values, keys, encoded), timestamp_ms=5))
     read = [record for each in built for record in decode_records(each.data)]
     assert [record.value for record in read] == values
     assert [record.key for record in read] == keys
@@ -148,7 +154,7 @@ def test_batches_hold_all_records_in_order(wanted: list[Number | None]) -> None:
 
 def test_batches_stay_below_a_mebibyte_unless_one_record_is_larger() -> None:
     sizes = [300_000] * 7 + [3 * MAX_BATCH_BYTES, 10]
-    records = NumberedRecords([None] * 9, [bytes(size) for size in sizes])
+    records = SequencedRecords([None] * 9, [bytes(size) for size in sizes])
     built = list(build_batches(records, timestamp_ms=0))
     assert [each.header.record_count for each in built] == [3, 3, 1, 1, 1]
     assert [each.header.size_bytes > MAX_BATCH_BYTES for each in built] == [
@@ -157,4 +163,4 @@ def test_batches_stay_below_a_mebibyte_unless_one_record_is_larger() -> None:
         False,
     ]
     with pytest.raises(MessageTooLarge):
-        list(build_batches(NumberedRecords([None], [bytes(MAX_RECORD_BYTES)]), timestamp_ms=0))
+        list(build_batches(SequencedRecords([None], [bytes(MAX_RECORD_BYTES)]), timestamp_ms=0))

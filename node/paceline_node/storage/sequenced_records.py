@@ -35,7 +35,7 @@ STREAM_EPOCH = -2
 """The epoch of an event stream's events, numbered by their versions: such a producer is never
 forgotten, since a version is given once, whatever became of its event."""
 
-NumberedKey = tuple[int, bytes]
+SequencedKey = tuple[int, bytes]
 Run = tuple[int, int]
 
 
@@ -46,7 +46,7 @@ class Rule(enum.Enum):
     WINDOW = "window"
 
 
-class NumberedState(NamedTuple):
+class SequencedState(NamedTuple):
     """One producer: the numbers stored in its newest epoch, as runs with both ends in them, in
     order and never touching; where its last batch ends, and when."""
 
@@ -85,7 +85,7 @@ class SequenceGap(OutOfOrderSequence):
         self.expected = expected
 
 
-Lookup = Callable[[NumberedKey], NumberedState | None]
+Lookup = Callable[[SequencedKey], SequencedState | None]
 
 
 def producer_key(producer: bytes) -> bytes:
@@ -98,7 +98,7 @@ def stream_key(key: bytes) -> bytes:
     return blake2b(key, digest_size=16, person=b"event stream").digest()
 
 
-def table_key(key: bytes) -> NumberedKey:
+def table_key(key: bytes) -> SequencedKey:
     """Where the producer table keeps a producer."""
     return (ProducerNamespace.CURSUS, key)
 
@@ -107,13 +107,13 @@ def table_key(key: bytes) -> NumberedKey:
 
 
 def after(
-    former: NumberedState | None, header: BatchHeader, extension: BatchExtension, base_offset: int
-) -> NumberedState:
+    former: SequencedState | None, header: BatchHeader, extension: BatchExtension, base_offset: int
+) -> SequencedState:
     """The state behind one more batch; never refuses (followers call it)."""
     runs: tuple[Run, ...] = ()
     if former is not None and former.epoch == extension.producer_epoch:
         runs = former.runs
-    return NumberedState(
+    return SequencedState(
         extension.producer_epoch,
         with_run(runs, extension.first_sequence, extension.last_sequence),
         base_offset + header.last_offset_delta,
@@ -135,10 +135,10 @@ def with_run(runs: tuple[Run, ...], first: int, last: int) -> tuple[Run, ...]:
     return (*runs[:start], (first, last), *runs[end:])
 
 
-def silent(states: Iterable[tuple[NumberedKey, object]], cutoff_ms: int) -> Iterator[NumberedKey]:
+def silent(states: Iterable[tuple[SequencedKey, object]], cutoff_ms: int) -> Iterator[SequencedKey]:
     """Producers of this kind whose last batch is older than ``cutoff_ms``; streams never are."""
     for key, state in states:
-        if not isinstance(state, NumberedState) or state.epoch == STREAM_EPOCH:
+        if not isinstance(state, SequencedState) or state.epoch == STREAM_EPOCH:
             continue
         if state.last_timestamp < cutoff_ms:
             yield key
@@ -150,19 +150,19 @@ def contains(runs: Sequence[Run], sequence: int) -> bool:
     return at > 0 and runs[at - 1][1] >= sequence
 
 
-def to_row(state: NumberedState) -> list[Any]:
+def to_row(state: SequencedState) -> list[Any]:
     """A state as a snapshot keeps it."""
     return [state.epoch, state.last_timestamp, state.last_offset, [list(run) for run in state.runs]]
 
 
-def from_row(row: Sequence[Any]) -> NumberedState:
+def from_row(row: Sequence[Any]) -> SequencedState:
     """Inverse of :func:`to_row`. Raises ValueError or TypeError."""
     epoch, last_timestamp, last_offset, runs = row
     pairs = tuple((first, last) for first, last in runs)
     numbers = [epoch, last_timestamp, last_offset, *(number for run in pairs for number in run)]
     if not pairs or any(type(number) is not int for number in numbers):
         raise ValueError("a numbered producer without runs of numbers")
-    return NumberedState(epoch, pairs, last_offset, last_timestamp)
+    return SequencedState(epoch, pairs, last_offset, last_timestamp)
 
 
 # --- what a leader asks -------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class _Walk:
 
     __slots__ = ("epoch", "runs")
 
-    def __init__(self, state: NumberedState | None) -> None:
+    def __init__(self, state: SequencedState | None) -> None:
         self.epoch = None if state is None else state.epoch
         self.runs: tuple[Run, ...] = () if state is None else state.runs
 

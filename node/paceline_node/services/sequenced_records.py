@@ -18,8 +18,8 @@ from paceline_node.env import Env
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.services.answer import Answer
 from paceline_node.services.batch_sizes import check_sizes
-from paceline_node.storage.numbered import Number, Rule, select_new, selecting
-from paceline_node.storage.numbered_batches import BuiltBatch, NumberedRecords, build_batches
+from paceline_node.storage.sequenced_batches import BuiltBatch, SequencedRecords, build_batches
+from paceline_node.storage.sequenced_records import Number, Rule, select_new, selecting
 from paceline_node.stretches import at_once
 from paceline_node.turns import Turns
 
@@ -58,7 +58,7 @@ class RecordsWish:
     simulated: bool = False
 
 
-class NumberedAppender:
+class SequencedAppender:
     """Appends to partitions that this node leads."""
 
     def __init__(self, env: Env, turns: Turns) -> None:
@@ -66,7 +66,7 @@ class NumberedAppender:
         self._turns = turns
 
     async def append(
-        self, partition: Partition, records: NumberedRecords, wish: RecordsWish
+        self, partition: Partition, records: SequencedRecords, wish: RecordsWish
     ) -> Appended:
         """Append what is new of ``records``, at least one, and wait as ``wish`` says.
 
@@ -108,13 +108,13 @@ class NumberedAppender:
     async def _judge(
         self, numbers: Sequence[Number | None], partition: Partition, rule: Rule
     ) -> None:
-        work = selecting(numbers, partition.log.producers.numbered, rule)
+        work = selecting(numbers, partition.log.producers.sequenced, rule)
         if len(numbers) <= _THREAD_RECORDS:
             at_once(work)
         else:
             await self._turns.run(work)
 
-    async def _build(self, records: NumberedRecords, batch_bytes: int) -> list[BuiltBatch]:
+    async def _build(self, records: SequencedRecords, batch_bytes: int) -> list[BuiltBatch]:
         stamp_ms = self._env.stamp_ms()
 
         def build() -> list[BuiltBatch]:
@@ -127,7 +127,7 @@ class NumberedAppender:
     def _append_part(
         self,
         partition: Partition,
-        records: NumberedRecords,
+        records: SequencedRecords,
         part: list[BuiltBatch],
         wish: RecordsWish,
     ) -> Answer[ProduceResult]:
@@ -136,7 +136,7 @@ class NumberedAppender:
         start, stop = part[0].start, part[-1].stop
         if wish.rule is not None:
             numbers = records.numbers[start:stop]
-            new = select_new(numbers, partition.log.producers.numbered, wish.rule)
+            new = select_new(numbers, partition.log.producers.sequenced, wish.rule)
             if not new:
                 part = []
             elif len(new) < stop - start:

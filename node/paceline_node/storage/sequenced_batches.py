@@ -22,7 +22,7 @@ from paceline.wire.batch import (
     read_header,
 )
 from paceline.wire.records import encode_values
-from paceline_node.storage.numbered import Number
+from paceline_node.storage.sequenced_records import Number
 
 EVERYBODY = bytes(16)
 """The producer key of a record that forgets silent producers, whoever they are."""
@@ -30,7 +30,7 @@ _RECORD_OVERHEAD = 64
 """More than a record's varints and its batch's share of header can be."""
 
 
-class NumberedRecords(NamedTuple):
+class SequencedRecords(NamedTuple):
     """Records as columns of equal length; ``keys`` and ``headers`` are None when none has any.
     Headers are encoded (``encode_headers``)."""
 
@@ -39,11 +39,11 @@ class NumberedRecords(NamedTuple):
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[bytes] | None = None
 
-    def chosen(self, indices: Sequence[int]) -> NumberedRecords:
+    def chosen(self, indices: Sequence[int]) -> SequencedRecords:
         """Only the records at ``indices``."""
         if len(indices) == len(self.values):
             return self
-        return NumberedRecords(
+        return SequencedRecords(
             [self.numbers[at] for at in indices],
             [self.values[at] for at in indices],
             None if self.keys is None else [self.keys[at] for at in indices],
@@ -61,7 +61,7 @@ class BuiltBatch(NamedTuple):
 
 
 def build_batches(
-    records: NumberedRecords, *, timestamp_ms: int, batch_bytes: int = MAX_BATCH_BYTES
+    records: SequencedRecords, *, timestamp_ms: int, batch_bytes: int = MAX_BATCH_BYTES
 ) -> Iterator[BuiltBatch]:
     """All records in batches of ``batch_bytes`` at most, unless one alone is larger, in their
     order. Raises MessageTooLarge for one that is larger than any batch may be."""
@@ -112,7 +112,7 @@ def expire_batch(
     )
 
 
-def _sizes(records: NumberedRecords) -> list[int]:
+def _sizes(records: SequencedRecords) -> list[int]:
     sizes = [len(value) + _RECORD_OVERHEAD for value in records.values]
     if records.keys is not None:
         sizes = list(map(add, sizes, (0 if key is None else len(key) for key in records.keys)))
