@@ -15,7 +15,7 @@ from paceline_node.env import File
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.fingerprint import MOST, UNKNOWN, Fingerprint, NewestFile
 from paceline_node.storage.log_file import raw
-from paceline_node.storage.placing import Placed
+from paceline_node.storage.offset_assignment import Placed
 from paceline_node.storage.segment import Segment
 
 

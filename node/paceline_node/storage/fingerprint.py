@@ -22,7 +22,7 @@ import trio
 from paceline.errors import CorruptMessage
 from paceline.wire.batch_header import CONTROL, HEADER_BYTES, LENGTH_OVERHEAD, verify
 from paceline.wire.checksum import crc32c
-from paceline_node.storage.placing import Placed
+from paceline_node.storage.offset_assignment import Placed
 from paceline_node.storage.segment import Boundary, Segment, Step
 
 LEAST = 4

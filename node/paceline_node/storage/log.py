@@ -28,7 +28,7 @@ from paceline_node.storage import (
     compaction_file,
     damage,
     epoch_file,
-    placing,
+    offset_assignment,
     reading,
     settling,
     table_cuts,
@@ -37,8 +37,8 @@ from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.durability import UNMARKED, Durability, Mark, Marked, SyncTicket
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log_settings import LogSettings
+from paceline_node.storage.offset_assignment import Appended, Placed
 from paceline_node.storage.partition_file import PartitionIdentity, read_metadata, write_identity
-from paceline_node.storage.placing import Appended, Placed
 from paceline_node.storage.producers import FrozenTable, read_detail
 from paceline_node.storage.reading import LogSlice
 from paceline_node.storage.recovery import Recovered, RecoveryHints, RecoveryReport, recover
@@ -210,7 +210,9 @@ class Log:
         """
         last_epoch = self.epochs.last_epoch
         assert leader_epoch >= last_epoch, f"{self}: epoch {leader_epoch} behind {self.epochs}"
-        placed, end = placing.place_leader(batches, headers, self.log_end_offset, leader_epoch)
+        placed, end = offset_assignment.place_leader(
+            batches, headers, self.log_end_offset, leader_epoch
+        )
         appended = self._append(batches, placed, end, now_ms)
         if leader_epoch != last_epoch:
             self.epochs.assign(leader_epoch, appended.base_offset)
@@ -219,13 +221,13 @@ class Log:
     def append_follower(
         self,
         data: memoryview,
-        newest_epoch: int = placing.NEWEST_EPOCH,
-        told: EpochCache = placing.NOTHING_TOLD,
+        newest_epoch: int = offset_assignment.NEWEST_EPOCH,
+        told: EpochCache = offset_assignment.NOTHING_TOLD,
     ) -> Appended:
         """Append a leader's batches as they are, after every check of ``placing.place_follower``.
         Raises CorruptMessage (nothing appended), StorageFull, StorageError."""
         epoch, at = int(self.epochs.last_epoch), self.log_end_offset
-        data, placed, end = placing.place_follower(data, at, epoch, newest_epoch, told)
+        data, placed, end = offset_assignment.place_follower(data, at, epoch, newest_epoch, told)
         appended = self._append(data, placed, end, self._env.host.wall_ms())
         for _, header, offset in placed:
             if header.leader_epoch != epoch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.wire.batch import read_header
 from paceline.wire.batch_header import CONTROL, BatchHeader
 from paceline_node.storage.fingerprint import LEAST, MOST, UNKNOWN, Fingerprint, NewestFile
-from paceline_node.storage.placing import Placed
+from paceline_node.storage.offset_assignment import Placed
 from tests.unit.storage.world import batch
 
 
