@@ -17,10 +17,10 @@ from paceline_node.replication.disk_health import Health, RefusedWrites, SlowDis
 from paceline_node.replication.log_directory import LogDirectory
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.settings.flush_mode import FlushMode
-from paceline_node.storage import upkeep
+from paceline_node.storage import scrubbing
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log
-from paceline_node.storage.upkeep import Scrubbed
+from paceline_node.storage.scrubbing import Scrubbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Maintenance:
 
     def _in_doubt(self, partition: Partition) -> _Doubt | None:
         log, high_watermark = partition.log, partition.high_watermark
-        offset = upkeep.expiry_in_doubt(log, self._env.expiry_ms(), high_watermark)
+        offset = scrubbing.expiry_in_doubt(log, self._env.expiry_ms(), high_watermark)
         return None if offset is None else _Doubt(log.log_start_offset, offset)
 
     async def read_expired(self) -> None:

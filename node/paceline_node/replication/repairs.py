@@ -42,13 +42,13 @@ from paceline_node.replication.follower import truncation_point
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
 from paceline_node.replication.proposals import ControllerCalls
 from paceline_node.replication.standing import Standing
-from paceline_node.storage import upkeep
+from paceline_node.storage import scrubbing
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_file import Unreadable
 from paceline_node.storage.repair import SegmentRepair
-from paceline_node.storage.upkeep import Beginning
+from paceline_node.storage.scrubbing import Beginning
 
 _ANSWER_S = 10.0
 _RETRY_S = 1.0
@@ -180,14 +180,14 @@ class Repairs:
             if partition is not None:
                 await self.scrub(partition, offset)
 
-    async def scrub(self, partition: Partition, offset: int) -> upkeep.Scrubbed | None:
+    async def scrub(self, partition: Partition, offset: int) -> scrubbing.Scrubbed | None:
         """Read the segment that holds ``offset``, and report it if it is damaged; None: that was
         not possible, or the disk has no room to note the damage."""
         log = partition.log
         if log.failed is not None or offset < log.log_start_offset:
             return None
         try:
-            scrubbed = await upkeep.scrub(self._env.disk, log, offset)
+            scrubbed = await scrubbing.scrub(self._env.disk, log, offset)
         except OSError as error:
             if not is_full(error):
                 self._disk_error(log, error)
@@ -273,7 +273,7 @@ class Repairs:
         try:
             while partition.log.damaged:
                 await self._repair_range(partition, partition.log.damaged[0])
-            await upkeep.rebuild_producers(partition.log)
+            await scrubbing.rebuild_producers(partition.log)
             if partition.log.state.is_missing:
                 await self._restore_state(partition)
         except CorruptMessage as error:
@@ -333,9 +333,9 @@ class Repairs:
         if log.settings.compaction is not None or fetched.removed_to > damaged.start:
             await self._begin_anew(partition)
             return
-        if await upkeep.take_epochs(self._env.disk, log, epochs):
+        if await scrubbing.take_epochs(self._env.disk, log, epochs):
             return
-        repair = upkeep.begin_repair(self._env.disk, log, damaged, epochs)
+        repair = scrubbing.begin_repair(self._env.disk, log, damaged, epochs)
         try:
             while (missing := repair.missing) is not None:
                 fetched, epochs, records = await self._fetch_range(partition, *missing)
@@ -402,13 +402,13 @@ class Repairs:
         read it since: that is to be fetched, too. Raises as :func:`upkeep.finish_repair`."""
         known = log.damaged
         try:
-            await upkeep.finish_repair(self._env.disk, log, repair)
+            await scrubbing.finish_repair(self._env.disk, log, repair)
         except CorruptMessage as error:
             refusal = error
         else:
             return
         if repair.damaged in log.segments:  # retention has not deleted it meanwhile
-            await upkeep.scrub(self._env.disk, log, repair.damaged.base_offset)
+            await scrubbing.scrub(self._env.disk, log, repair.damaged.base_offset)
         if log.damaged == known:
             raise refusal
 
@@ -429,8 +429,8 @@ class Repairs:
     async def _begin_with(self, partition: Partition, beginning: Beginning) -> None:
         log = partition.log
         partition.replica.begin_anew(beginning.state)
-        await upkeep.note_beginning(self._env.disk, log, beginning)
-        await upkeep.write_damage(self._env.disk, log)
+        await scrubbing.note_beginning(self._env.disk, log, beginning)
+        await scrubbing.write_damage(self._env.disk, log)
 
     async def _begin_anew(self, partition: Partition) -> None:
         """Fetch the log as a whole. A compacted one, since leader and replica have compacted at

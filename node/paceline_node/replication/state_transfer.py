@@ -48,11 +48,11 @@ from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
 from paceline_node.replication.fetch_pace import FetchPace
 from paceline_node.replication.partition import Partition, PartitionContext, PartitionKey
-from paceline_node.storage import producer_file, upkeep
+from paceline_node.storage import producer_file, scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.producer_file import IncomingSnapshot
 from paceline_node.storage.producers import FrozenTable
-from paceline_node.storage.upkeep import Beginning
+from paceline_node.storage.scrubbing import Beginning
 
 _PIECE_BYTES = 1024 * 1024
 _ANSWER_S = 10.0
@@ -142,7 +142,7 @@ class StateTransfers:
         # Nothing waits from here on.
         if self._find(partition.key) is not partition or not partition.replica.begin_at(state):
             return
-        await upkeep.note_beginning(self._env.disk, partition.log, beginning)
+        await scrubbing.note_beginning(self._env.disk, partition.log, beginning)
         self._log.info(
             "log begins anew with its leader's state",
             partition=str(partition),
@@ -268,7 +268,7 @@ class StateTransfers:
                 continue
             try:
                 await log.write_state()
-                await upkeep.anchor_behind_damage(self._env.disk, log)
+                await scrubbing.anchor_behind_damage(self._env.disk, log)
             except OSError as error:
                 self._disk_error(log, error)
                 if is_full(error):

@@ -479,7 +479,7 @@ class Log:
 
     def note_damage(self, segment: Segment, found: Sequence[tuple[Hole, str]]) -> None:
         """A scan of ``segment`` found these holes, and no others. They are not served from now on;
-        :func:`~paceline_node.storage.upkeep.scrub` also writes them down."""
+        :func:`~paceline_node.storage.scrubbing.scrub` also writes them down."""
         segment.mark_holes([hole for hole, _ in found])
         new = [DamagedRange(hole.start, hole.end, reason) for hole, reason in found]
         self.damaged = damage.renewed(self.damaged, segment.base_offset, segment.next_offset, new)

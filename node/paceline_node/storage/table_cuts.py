@@ -3,7 +3,7 @@ what is gone is undone, and what it had to forget for that is read from the log 
 
 Where the log cannot be read, the table stays short. Nobody may rely on it then (``known_to`` of
 its transactions says how far it goes), and the unreadable records are damage like any other: they
-are fetched from the leader, and the table is rebuilt over them (``upkeep.py``).
+are fetched from the leader, and the table is rebuilt over them (``scrubbing.py``).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from paceline.wire.batch import (
     iter_batches,
     read_extension,
 )
-from paceline_node.storage import upkeep
+from paceline_node.storage import scrubbing
 from paceline_node.storage.cleaner import CleanerLimits, cleanable
 from paceline_node.storage.compaction import CompactionRules
 from paceline_node.storage.compaction_file import COPY_NAME, NAME, CompactionState
@@ -330,7 +330,7 @@ async def test_retention_reset_and_damage_end_a_round() -> None:
 
     async def rot(log: Log, disk: MemoryDisk) -> None:
         disk.rot(log.segments[0].path(), random.Random(1), start=30)
-        await upkeep.scrub(disk, log, 0)
+        await scrubbing.scrub(disk, log, 0)
 
     for interfere in (retain, reset, rot):
         disk = MemoryDisk()

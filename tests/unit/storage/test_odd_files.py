@@ -9,7 +9,7 @@ import pytest
 
 from paceline.errors import CorruptMessage
 from paceline.wire.batch import iter_batches
-from paceline_node.storage import checkpoint, damage, upkeep
+from paceline_node.storage import checkpoint, damage, scrubbing
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
@@ -144,7 +144,7 @@ async def test_a_repair_is_called_in_its_order() -> None:
     log, whole = await thirty(disk)
     spoil(disk, log, 4)
     (damaged,) = await scrub_all(disk, log)
-    repair = upkeep.begin_repair(disk, log, damaged)
+    repair = scrubbing.begin_repair(disk, log, damaged)
     with pytest.raises(CorruptMessage, match="offset 4 is still missing"):
         await repair.finish()
     await repair.fill(part(whole, 4, 5))
@@ -162,7 +162,7 @@ async def test_what_rots_during_a_repair_is_not_taken_over() -> None:
     log, whole = await thirty(disk)
     spoil(disk, log, 4)
     (damaged,) = await scrub_all(disk, log)
-    repair = upkeep.begin_repair(disk, log, damaged)
+    repair = scrubbing.begin_repair(disk, log, damaged)
     await repair.fill(part(whole, 4, 5))
     spoil(disk, log, 5)
     with pytest.raises(CorruptMessage, match="offset 5"):

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from paceline_node.storage import compaction_file, upkeep
+from paceline_node.storage import compaction_file, scrubbing
 from paceline_node.storage.fingerprint import ForeignLog
 from paceline_node.storage.log import Log
 from paceline_node.storage.memory import MemoryDisk
@@ -119,9 +119,9 @@ async def test_a_repaired_segment_may_be_of_another_size() -> None:
     log, _ = await with_a_deleted_key(disk)
     path = f"{PATH}/{2:020}.log"
     disk.rot(path, random.Random(1), start=100)
-    damaged = (await upkeep.scrub(disk, log, 2)).damaged
+    damaged = (await scrubbing.scrub(disk, log, 2)).damaged
     theirs = keyed([(b"gone", None), (b"b", LARGE), (b"c", LARGE)], base_offset=2, leader_epoch=1)
-    await upkeep.replace_range(disk, log, damaged[0], [memoryview(theirs)])
+    await scrubbing.replace_range(disk, log, damaged[0], [memoryview(theirs)])
     await log.checkpoint()
     assert disk.content(path) == theirs
     end = log.log_end_offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline_node.storage import upkeep
+from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -45,9 +45,9 @@ def flip(disk: MemoryDisk, path: str, at: int, bit: int = 0x01) -> None:
 async def read_all(disk: MemoryDisk, log: Log) -> int:
     """What maintenance does; how many segments were read."""
     count = 0
-    while (offset := upkeep.expiry_in_doubt(log, NOW, log.log_end_offset)) is not None:
+    while (offset := scrubbing.expiry_in_doubt(log, NOW, log.log_end_offset)) is not None:
         assert count < len(log.segments), "each is read once"
-        await upkeep.scrub(disk, log, offset)
+        await scrubbing.scrub(disk, log, offset)
         log.enforce_retention(NOW, log.log_end_offset)
         count += 1
     return count

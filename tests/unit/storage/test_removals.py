@@ -22,7 +22,7 @@ from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.producers import FrozenTable
 from paceline_node.storage.removals import Removals
-from paceline_node.storage.upkeep import Beginning, note_beginning
+from paceline_node.storage.scrubbing import Beginning, note_beginning
 from tests.unit.storage.keyed import compact, keyed
 from tests.unit.storage.world import IDENTITY, PATH, SMALL, StillHost, flush, new_log, reopen
 

@@ -11,7 +11,7 @@ import trio
 
 from paceline.errors import CorruptMessage, StorageError
 from paceline.wire.batch import iter_batches
-from paceline_node.storage import damage, epoch_file, producer_file, repair, scan, upkeep
+from paceline_node.storage import damage, epoch_file, producer_file, repair, scan, scrubbing
 from paceline_node.storage.damage import DamagedRange
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.log import Log
@@ -49,7 +49,7 @@ async def scrub_all(disk: MemoryDisk, log: Log) -> list[DamagedRange]:
     found: list[DamagedRange] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        result = await upkeep.scrub(disk, log, offset)
+        result = await scrubbing.scrub(disk, log, offset)
         assert result.size_bytes > 0
         found += result.damaged
         offset = result.next_offset
@@ -98,7 +98,7 @@ async def test_two_who_find_damage_at_once_note_both() -> None:
     spoil(disk, log, *victims)
     async with trio.open_nursery() as nursery:
         for offset in victims:
-            nursery.start_soon(upkeep.scrub, disk, log, offset)
+            nursery.start_soon(scrubbing.scrub, disk, log, offset)
     assert [each.start for each in log.damaged] == [*victims]
     assert await damage.read(disk, log.path) == [*log.damaged]
     log.abandon()
@@ -112,7 +112,7 @@ async def test_repair(victims: tuple[int, ...]) -> None:
     (damaged,) = await scrub_all(disk, log)
     assert (damaged.start, damaged.end) == (victims[0], victims[-1] + 1)
     pieces = [part(whole, offset, offset + 1) for offset in victims]
-    await upkeep.replace_range(disk, log, damaged, pieces)
+    await scrubbing.replace_range(disk, log, damaged, pieces)
     assert log.damaged == ()
     assert content(log) == whole
     assert log.append_leader(batch(producer=(5, 0, 30)), 3, 1_000).base_offset == 30
@@ -138,7 +138,7 @@ async def test_no_snapshot_is_kept_of_a_log_with_damage() -> None:
     (damaged,) = log.damaged
     await log.checkpoint()
     await flush(log, disk)
-    await upkeep.replace_range(disk, log, damaged, [part(whole, 29, 30)])
+    await scrubbing.replace_range(disk, log, damaged, [part(whole, 29, 30)])
     assert log.producers.snapshot() == known
     await log.checkpoint()
     await flush(log, disk)
@@ -161,7 +161,7 @@ async def test_what_producers_are_told_anew_is_checked() -> None:
     log = await reopen(disk, mark=30, settings=settings)
     (damaged,) = log.damaged
     assert (damaged.start, damaged.end) == (4, 5)
-    await upkeep.replace_range(disk, log, damaged, [part(whole, 4, 5)])
+    await scrubbing.replace_range(disk, log, damaged, [part(whole, 4, 5)])
     assert log.producers.snapshot() == known
     log.abandon()
 
@@ -182,7 +182,7 @@ async def test_repair_after_recovery_knows_the_epochs_inside() -> None:
     (damaged,) = log.damaged
     assert (damaged.start, damaged.end) == (2, 4)
     assert log.epochs.entries == [(1, 0), (2, 2), (4, 3), (5, 4)]
-    await upkeep.replace_range(disk, log, damaged, [memoryview(whole)[2 * size : 4 * size]])
+    await scrubbing.replace_range(disk, log, damaged, [memoryview(whole)[2 * size : 4 * size]])
     assert content(log) == whole
     assert log.epochs.entries == [(1, 0), (2, 2), (4, 3), (5, 4)]
     state = log.producers.get((0, (5).to_bytes(16, "big")))
@@ -196,13 +196,13 @@ async def test_several_holes_in_one_segment() -> None:
     log, whole = await written(disk)
     spoil(disk, log, 2, 5)
     await scrub_all(disk, log)
-    repair = upkeep.begin_repair(disk, log, log.damaged[0])
+    repair = scrubbing.begin_repair(disk, log, log.damaged[0])
     asked = []
     while repair.missing is not None:
         asked.append(repair.missing)
         await repair.fill(part(whole, *repair.missing))
     assert asked == [(2, 3), (5, 6)]
-    await upkeep.finish_repair(disk, log, repair)
+    await scrubbing.finish_repair(disk, log, repair)
     assert log.damaged == ()
     assert content(log) == whole
     log.abandon()
@@ -229,11 +229,11 @@ async def test_a_wrong_replacement_is_refused(fault: str) -> None:
         data = bytearray(part(whole, 4, 5))
     names = disk.list(log.path)
     with pytest.raises(CorruptMessage):
-        await upkeep.replace_range(disk, log, damaged, [memoryview(data)])
+        await scrubbing.replace_range(disk, log, damaged, [memoryview(data)])
     assert log.damaged == (damaged,)
     assert [n for n in disk.list(log.path) if "replacement" in n] == []
     assert set(disk.list(log.path)) >= set(names)
-    await upkeep.replace_range(disk, log, damaged, [part(whole, 4, 6)])
+    await scrubbing.replace_range(disk, log, damaged, [part(whole, 4, 6)])
     assert content(log) == whole
     log.abandon()
 
@@ -245,7 +245,7 @@ async def test_the_leaders_epoch_table_decides() -> None:
     (damaged,) = await scrub_all(disk, log)
     other = EpochCache([(1, 0), (2, 4), (3, 20)])
     with pytest.raises(CorruptMessage, match="does not fit offset 4, epoch 2"):
-        await upkeep.replace_range(disk, log, damaged, [part(whole, 4, 5)], other)
+        await scrubbing.replace_range(disk, log, damaged, [part(whole, 4, 5)], other)
     log.abandon()
 
 
@@ -261,14 +261,14 @@ async def test_bytes_behind_the_end_of_a_damaged_log_stay_damage() -> None:
     log = await reopen(disk, mark=2, ending=Ending.POWER_CUT, settings=log.settings)
     assert log.log_end_offset == 6
     log.epochs.lower(3)
-    await upkeep.scrub(disk, log, 4)
+    await scrubbing.scrub(disk, log, 4)
     assert log.damaged
     while log.damaged:
         damaged = log.damaged[0]
-        repair = upkeep.begin_repair(disk, log, damaged, theirs)
+        repair = scrubbing.begin_repair(disk, log, damaged, theirs)
         while repair.missing is not None:
             await repair.fill(part(whole, *repair.missing))
-        await upkeep.finish_repair(disk, log, repair)
+        await scrubbing.finish_repair(disk, log, repair)
     assert content(log) == bytes(part(whole, 0, 6))
     log.append_follower(part(whole, 6, 30))
     assert content(log) == whole
@@ -282,7 +282,7 @@ async def test_a_segment_that_changed_meanwhile(change: str) -> None:
     log, whole = await written(disk)
     spoil(disk, log, 4)
     (damaged,) = await scrub_all(disk, log)
-    repair = upkeep.begin_repair(disk, log, damaged)
+    repair = scrubbing.begin_repair(disk, log, damaged)
     await repair.fill(part(whole, 4, 5))
     if change == "truncated":
         log.truncate(6)
@@ -290,13 +290,13 @@ async def test_a_segment_that_changed_meanwhile(change: str) -> None:
         log.advance_start(30)
         log.start_written(30)
     with pytest.raises(LookupError):
-        await upkeep.finish_repair(disk, log, repair)
+        await scrubbing.finish_repair(disk, log, repair)
     repair.abandon()
     assert [n for n in disk.list(log.path) if "replacement" in n] == []
     if change == "retained":
         assert log.damaged == ()
         with pytest.raises(LookupError):
-            upkeep.begin_repair(disk, log, damaged)
+            scrubbing.begin_repair(disk, log, damaged)
     log.abandon()
 
 
@@ -307,7 +307,7 @@ async def test_a_power_cut_during_repair_leaves_damage_or_the_repaired_log(seed:
     log, whole = await written(disk)
     spoil(disk, log, 4)
     (damaged,) = await scrub_all(disk, log)
-    repair = upkeep.begin_repair(disk, log, damaged)
+    repair = scrubbing.begin_repair(disk, log, damaged)
     await repair.fill(part(whole, 4, 5))
     if seed % 3:
         replaced = await repair.finish()
@@ -318,7 +318,7 @@ async def test_a_power_cut_during_repair_leaves_damage_or_the_repaired_log(seed:
     if again.damaged:
         (still,) = again.damaged
         assert (still.start, still.end) == (4, 5)
-        await upkeep.replace_range(disk, again, still, [part(whole, 4, 5)])
+        await scrubbing.replace_range(disk, again, still, [part(whole, 4, 5)])
     assert content(again) == whole
     again.abandon()
 
@@ -340,11 +340,11 @@ async def test_a_failed_log_is_not_repaired() -> None:
     log, whole = await written(disk)
     spoil(disk, log, 4)
     (damaged,) = await scrub_all(disk, log)
-    repair = upkeep.begin_repair(disk, log, damaged)
+    repair = scrubbing.begin_repair(disk, log, damaged)
     await repair.fill(part(whole, 4, 5))
     log.fail(OSError(5, "Input/output error"))
     with pytest.raises(StorageError):
-        await upkeep.finish_repair(disk, log, repair)
+        await scrubbing.finish_repair(disk, log, repair)
     repair.abandon()
     assert [n for n in disk.list(log.path) if "replacement" in n] == []
     log.abandon()
@@ -376,7 +376,7 @@ async def steps_of_a_repair(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counte
     log.producers._forgot_at = log.log_end_offset  # nothing is known of what the repair brings
     before = log.producers.snapshot()
     async with turns.counted():
-        await upkeep.replace_range(disk, log, damaged, [part(whole, 3, 20)])
+        await scrubbing.replace_range(disk, log, damaged, [part(whole, 3, 20)])
     assert content(log) == whole
     assert log.producers.snapshot() == before
     assert log.producers.transactions.known_to is None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paceline_node.storage import upkeep
+from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -56,7 +56,7 @@ async def test_what_the_replay_cannot_read_is_damage(
     assert lost.start <= victim < lost.end <= CUT
     size = len(whole) // COUNT
     pieces = [memoryview(whole)[at * size : (at + 1) * size] for at in range(lost.start, lost.end)]
-    await upkeep.replace_range(disk, log, lost, pieces)
+    await scrubbing.replace_range(disk, log, lost, pieces)
     assert log.damaged == ()
     assert content(log) == whole[: CUT * size]
     other = await new_log(MemoryDisk(), SETTINGS)
@@ -77,7 +77,7 @@ async def test_a_cut_while_the_table_is_rebuilt_is_followed_by_the_rebuilding() 
     log.truncate(log.segments[-1].base_offset)
     assert log.damaged == ()
     assert log.producers.transactions.known_to is not None
-    await upkeep.rebuild_producers(log)
+    await scrubbing.rebuild_producers(log)
     other = await new_log(MemoryDisk(), SETTINGS)
     other.append_follower(memoryview(whole)[: log.log_end_offset * len(whole) // COUNT])
     assert log.producers.snapshot() == other.producers.snapshot()

@@ -9,7 +9,7 @@ from uuid import UUID
 from paceline.types import TopicId
 from paceline.wire.batch import build_value_batch
 from paceline_node.env import Disk, Env
-from paceline_node.storage import upkeep
+from paceline_node.storage import scrubbing
 from paceline_node.storage.log import Log
 from paceline_node.storage.log_settings import LogSettings
 from paceline_node.storage.memory import MemoryDisk
@@ -145,4 +145,4 @@ async def mend(disk: MemoryDisk, log: Log, doubt: TimesInDoubt) -> None:
         return
     if doubt.offset == log.segments[-1].base_offset:
         log.seal()
-    await upkeep.scrub(disk, log, doubt.offset)
+    await scrubbing.scrub(disk, log, doubt.offset)
