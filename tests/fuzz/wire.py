@@ -11,6 +11,7 @@ from paceline.types import Acks, Compression
 from paceline.wire import consumer_protocol
 from paceline.wire.batch import build_batch, validate_client_batches
 from paceline.wire.batch_header import iter_batches, read_head, seal, verify
+from paceline.wire.compacted_batch import open_payload, record_spans
 from paceline.wire.compression import compress
 from paceline.wire.coordinator import codec as coordinator
 from paceline.wire.coordinator import messages as coordinator_messages
@@ -33,7 +34,6 @@ from paceline.wire.records import Record, decode_records, iter_values
 from paceline.wire.segment import events, messages
 from paceline.wire.segment.client import ReplyReader
 from paceline.wire.segment.server import ServerConnection
-from paceline.wire.thinning import open_payload, record_spans
 from paceline.wire.v1.client import parse_messages, parse_reply
 from paceline.wire.v1.commands import USAGE, parse_request
 from paceline.wire.v1.envelope import parse_envelope

@@ -35,8 +35,7 @@ from paceline.wire.batch_header import (
     BatchHeader,
     verify,
 )
-from paceline.wire.end_marker import is_end_marker
-from paceline.wire.thinning import (
+from paceline.wire.compacted_batch import (
     RecordSpan,
     bare,
     has_records,
@@ -46,6 +45,7 @@ from paceline.wire.thinning import (
     record_spans,
     thin,
 )
+from paceline.wire.end_marker import is_end_marker
 from paceline_node.storage.epochs import EpochCache
 from paceline_node.storage.key_map import KeyMap
 from paceline_node.storage.producer_state import WINDOW, ProducerKey, key_of

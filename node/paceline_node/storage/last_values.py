@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from paceline.errors import CorruptMessage, UnsupportedCompression
+from paceline.wire.compacted_batch import has_records
 from paceline.wire.records import decode_records
-from paceline.wire.thinning import has_records
 from paceline_node.env import Disk
 from paceline_node.storage.producers import ProducerTable, read_detail
 from paceline_node.storage.segment import segment_name

@@ -16,7 +16,7 @@ from paceline.wire.batch import (
     stamp,
     verify,
 )
-from paceline.wire.thinning import bare, is_bare
+from paceline.wire.compacted_batch import bare, is_bare
 from paceline_node.storage.epochs import EpochCache
 
 NEWEST_EPOCH = (1 << 31) - 1
