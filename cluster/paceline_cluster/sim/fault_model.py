@@ -89,7 +89,7 @@ FILES = (
 )
 ELSEWHERE = {
     "replication/log_directory.py": "makes logs, whose files are those above",
-    "replication/table.py": "makes logs, whose files are those above",
+    "replication/hosted.py": "makes logs, whose files are those above",
     "controller/force_quorum.py": "copies the quorum's files, in a tool that runs without a node",
 }
 """Modules that seem to make files, and why they have no row."""

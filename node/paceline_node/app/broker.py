@@ -39,9 +39,9 @@ from paceline_node.env import Env, is_full
 from paceline_node.listeners.serving import BoundListener
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.watchdog import LoopWatchdog
+from paceline_node.replication.hosted import refs
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
-from paceline_node.replication.table import refs
 from paceline_node.security.principals import Policy
 from paceline_node.services.surface import Surface, TransactionParts
 from paceline_node.settings import ListenerKind, LiveSettings, SliceClock

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from paceline_node.replication.compaction import CompactionSettings
 from paceline_node.replication.fetcher import FetchSettings
+from paceline_node.replication.hosted import TableSettings
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import ReplicationSettings
 from paceline_node.replication.producer_quota import ProducerLimits
 from paceline_node.replication.repairs import RepairSettings
-from paceline_node.replication.table import TableSettings
 from paceline_node.settings import Settings, SimulatedReplicas
 from paceline_node.storage.cleaner import CleanerLimits
 

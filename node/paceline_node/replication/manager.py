@@ -28,6 +28,7 @@ from paceline_node.replication.compaction import Compactions, CompactionSettings
 from paceline_node.replication.damage_refusals import was_elected_anyway
 from paceline_node.replication.disk_health import Health
 from paceline_node.replication.fetcher import Fetchers, FetchIdentity, FetchSettings
+from paceline_node.replication.hosted import PartitionTable, TableSettings
 from paceline_node.replication.log_directory import LogDirectory, OpenedLogs
 from paceline_node.replication.maintenance import Maintenance, MaintenanceSettings
 from paceline_node.replication.partition import (
@@ -40,7 +41,6 @@ from paceline_node.replication.proposals import ControllerCalls, Proposals
 from paceline_node.replication.repairs import Repairs, RepairSettings
 from paceline_node.replication.serving import ReplicaServer, ServingLimits
 from paceline_node.replication.state_transfer import StateTransfers
-from paceline_node.replication.table import PartitionTable, TableSettings
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage.flusher import Flusher
 from paceline_node.storage.log import Log

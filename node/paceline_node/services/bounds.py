@@ -13,8 +13,8 @@ from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.bounds import Bounds, BoundsAsked, BoundsFound, PartitionName
 from paceline_node.controller.store import MetadataStore
 from paceline_node.peers.server import Session
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.lookups import find_offset
-from paceline_node.replication.table import PartitionTable
 from paceline_node.services.routing import LeaderRouting
 
 TopicPartition = tuple[str, int]

@@ -14,8 +14,8 @@ import structlog
 
 from paceline.errors import PacelineError
 from paceline.types import LeaderEpoch
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import Partition, ProduceResult
-from paceline_node.replication.table import PartitionTable
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
 from paceline_node.services.transaction_partners import TransactionPartners

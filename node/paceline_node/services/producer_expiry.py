@@ -17,8 +17,8 @@ from paceline.errors import PacelineError
 from paceline.types import Acks
 from paceline.wire.batch import ProducerNamespace, read_header
 from paceline_node.env import Env
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import Partition, ProduceResult
-from paceline_node.replication.table import PartitionTable
 from paceline_node.services.answer import Answer
 from paceline_node.services.segments import SegmentService
 from paceline_node.storage import byte_segment_state, sequenced_records

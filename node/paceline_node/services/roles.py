@@ -13,8 +13,8 @@ from paceline.wire.native.admin import RoleSet, SetRole
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.access import Access
 

@@ -26,8 +26,8 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.net.framestream import Payload
 from paceline_node.peers.links import PeerLinks
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import Partition
-from paceline_node.replication.table import PartitionTable
 
 _RETRY_S = 0.05
 _MIN_FORWARD_S = 0.05

@@ -26,8 +26,8 @@ from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentReques
 from paceline.wire.segment.names import SegmentPlace
 from paceline_node.controller.topic_config import SEGMENT_NAME
 from paceline_node.env import Env
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import Done, Partition, ProduceResult
-from paceline_node.replication.table import PartitionTable
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.access import Access
 from paceline_node.services.answer import Answer

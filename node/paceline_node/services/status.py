@@ -12,7 +12,7 @@ from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.lifecycle import BrokerState, Lifecycle
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
-from paceline_node.replication.table import PartitionTable
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services import damage_view
 from paceline_node.services.access import Access

@@ -14,7 +14,7 @@ from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.net.deadlines import Deadlines
-from paceline_node.replication.table import PartitionTable
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
 from paceline_node.services.claims import Claims

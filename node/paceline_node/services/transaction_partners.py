@@ -42,8 +42,8 @@ from paceline_node.net.framestream import Payload
 from paceline_node.peers.auth import Lane
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer, Session
+from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import ProduceResult
-from paceline_node.replication.table import PartitionTable
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
 from paceline_node.services.forgotten_writers import ForgottenWriters

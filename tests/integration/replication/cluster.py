@@ -37,6 +37,7 @@ from paceline_node.peers.auth import Identity, Secret
 from paceline_node.peers.links import PeerLinks
 from paceline_node.peers.server import PeerServer
 from paceline_node.replication.fetcher import FetchSettings
+from paceline_node.replication.hosted import refs
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.maintenance import MaintenanceSettings
 from paceline_node.replication.manager import (
@@ -45,7 +46,6 @@ from paceline_node.replication.manager import (
     ReplicationSettings,
 )
 from paceline_node.replication.partition import Partition, ProduceResult
-from paceline_node.replication.table import refs
 from paceline_node.settings.flush_mode import FlushMode
 from paceline_node.storage import layout
 from paceline_node.storage.disk import RealDisk
