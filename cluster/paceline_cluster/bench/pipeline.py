@@ -157,7 +157,7 @@ def _more(rig: Rig, base: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _fill(rig: Rig, records: int, size: int, partitions: int) -> float:
-    """Sequenced values of ``size`` bytes, dealt out over the partitions; the seconds it took."""
+    """Numbered values of ``size`` bytes, dealt out over the partitions; the seconds it took."""
     filling = b"x" * (size - len(NUMBER % 0))
     began = time.monotonic()
     with blocking.connect(rig.addresses) as client:

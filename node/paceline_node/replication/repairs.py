@@ -399,7 +399,7 @@ class Repairs:
 
     async def _finish(self, log: Log, repair: SegmentRepair) -> None:
         """Swap the replacement in. What was kept of the segment may be damaged where nobody has
-        read it since: that is to be fetched, too. Raises as :func:`upkeep.finish_repair`."""
+        read it since: that is to be fetched, too. Raises as :func:`scrubbing.finish_repair`."""
         known = log.damaged
         try:
             await scrubbing.finish_repair(self._env.disk, log, repair)

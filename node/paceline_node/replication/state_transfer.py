@@ -153,7 +153,7 @@ class StateTransfers:
 
     async def fetch(self, partition: Partition) -> Beginning:
         """The leader's state as of its log start, on this node's disk when this returns. Once the
-        log has begun anew with it, that is to be noted (``upkeep.note_beginning``).
+        log has begun anew with it, that is to be noted (``scrubbing.note_beginning``).
 
         Raises NotLeader, RequestTimedOut and other PacelineErrors, OSError.
         """

@@ -429,7 +429,7 @@ class Log:
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Move the log start behind what has expired; return how many segments that is. The active
         one is not, but is sealed when it is old, so that an idle topic's records expire too; nor is
-        one whose age is yet to be proven (``upkeep.expiry_in_doubt``)."""
+        one whose age is yet to be proven (``scrubbing.expiry_in_doubt``)."""
         self._files.close_retired()
         if self.failed is None and self._is_old(self._files.active, now_ms):
             with contextlib.suppress(StorageFull):  # deleting is all the more needed then

@@ -86,7 +86,7 @@ class LogState:
 
     def lacks_anchor(self, oldest: int, whole: int, log_start: int) -> bool:
         """Whether damage below the log start was given up, from ``oldest`` to ``whole``, and nobody
-        can begin behind it yet (``upkeep.anchor_behind_damage``)."""
+        can begin behind it yet (``scrubbing.anchor_behind_damage``)."""
         return whole > oldest and not self.is_missing and self.anchor(whole, log_start) is None
 
     def _newest_durable(self, limit: int) -> int | None:

@@ -2,7 +2,7 @@
 
 Nothing is deleted on the word of something that has no checksum. A segment that was only opened has
 its times from an index and from an unread header: where these say that it has expired, every batch
-that decides is read first (``upkeep.scrub``), once in the life of the process.
+that decides is read first (``scrubbing.scrub``), once in the life of the process.
 """
 
 from __future__ import annotations

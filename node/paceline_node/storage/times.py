@@ -4,7 +4,7 @@ Of a segment that was only opened, the index is a file without a checksum: it ma
 cut, or be another log's. But each entry says something that the batches at its place show: that the
 largest time so far rose to it behind the entry before. So an answer looks at the entry it rests on,
 and once at the last one that came from the file, which says how late the whole segment is. What is
-not so, or would take long to see, is read as a whole, off the loop (``upkeep.scrub``), and the
+not so, or would take long to see, is read as a whole, off the loop (``scrubbing.scrub``), and the
 index made anew.
 """
 
