@@ -160,7 +160,7 @@ class Frontend:
             surface.producer_ids,
             surface.transactions,
             surface.status,
-            surface.claims,
+            surface.corruption_reports,
             surface.trimming,
             surface.turns,
             env.host.run_blocking,

@@ -17,7 +17,7 @@ from paceline_node.net.deadlines import Deadlines
 from paceline_node.replication.hosted import PartitionTable
 from paceline_node.security.principals import Policy
 from paceline_node.services.access import Access
-from paceline_node.services.claims import Claims
+from paceline_node.services.corruption_reports import CorruptionReports
 from paceline_node.services.fetch import FetchLimits, FetchService
 from paceline_node.services.groups import GroupService
 from paceline_node.services.offsets import OffsetService
@@ -66,7 +66,7 @@ class Surface:
     transactions: TransactionService
     transaction_offsets: TransactionOffsets
     segments: SegmentService
-    claims: Claims
+    corruption_reports: CorruptionReports
     trimming: TrimService
     access: Access
     turns: Turns
@@ -132,7 +132,7 @@ class Surface:
             coordinator,
             TransactionOffsets(groups, coordinator, transactions.partners),
             SegmentService(env, node_id, access, table, topics),
-            Claims(env, records),
+            CorruptionReports(env, records),
             TrimService(access, records, topics),
             access,
             turns,

@@ -25,7 +25,7 @@ from paceline_node.env import RunBlocking
 from paceline_node.pace import Pace
 from paceline_node.replication.partition import Partition
 from paceline_node.security.principals import Operation, Principal
-from paceline_node.services.claims import Claims
+from paceline_node.services.corruption_reports import CorruptionReports
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.records import RecordService
 from paceline_node.services.status import StatusService, broker_info
@@ -56,7 +56,7 @@ class NativeRequests:
         producer_ids: ProducerIdService,
         transactions: TransactionService,
         status: StatusService,
-        claims: Claims,
+        reports: CorruptionReports,
         trimming: TrimService,
         turns: Turns,
         run_blocking: RunBlocking,
@@ -66,7 +66,7 @@ class NativeRequests:
         self._producer_ids = producer_ids
         self._transactions = transactions
         self._status = status
-        self._claims = claims
+        self._reports = reports
         self._trimming = trimming
         self._turns = turns
         self._run_blocking = run_blocking
@@ -144,7 +144,7 @@ class NativeRequests:
 
     async def _examine(self, frame: Frame, principal: Principal) -> Message:
         claim = data.ReportCorrupt.unpack(frame.body)
-        return data.CorruptExamined(await self._claims.examine(principal, claim))
+        return data.CorruptExamined(await self._reports.examine(principal, claim))
 
     async def _trim(self, frame: Frame, principal: Principal) -> Message:
         request = data.TrimPartition.unpack(frame.body)

@@ -21,7 +21,7 @@ PAUSE_S = 0.1
 """Between two looks: whoever claims without end costs the disk ten batches a second, no more."""
 
 
-class Claims:
+class CorruptionReports:
     """Looks at what readers claim to be corrupt."""
 
     def __init__(self, env: Env, records: RecordService) -> None:
