@@ -21,7 +21,7 @@ from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
-from paceline_node.services.needs import need_of
+from paceline_node.services.admin_permissions import permission_for
 
 M = TypeVar("M", bound=Message)
 
@@ -140,7 +140,7 @@ class TopicService:
     ) -> M:
         """Send an administrative request to the active controller and return once this node has
         applied its result. Raises AuthorizationFailed or the controller's typed error."""
-        self._access.resource(principal, *need_of(request))
+        self._access.resource(principal, *permission_for(request))
         deadline = self._env.now() + timeout_s
         reply = await self._controller.call(request, response, timeout_s=timeout_s)
         offset = getattr(reply, "metadata_offset", None)

@@ -12,7 +12,7 @@ import pytest
 from paceline_node import http, listeners
 
 ASKING = frozenset({"admit_producer", "authorize", "inside", "permit"})
-POLICY = frozenset({"paceline_node.services.access", "paceline_node.services.needs"})
+POLICY = frozenset({"paceline_node.services.access", "paceline_node.services.admin_permissions"})
 GIVEN = frozenset(
     {
         "EventStreams",

@@ -10,31 +10,31 @@ from paceline.wire.native import admin
 from paceline.wire.peer import control
 from paceline_node.security.principals import CLUSTER, Operation, Resource, ResourceKind
 
-Need = tuple[Operation, Resource]
+Permission = tuple[Operation, Resource]
 
 
-def need_of(request: Message) -> Need:
+def permission_for(request: Message) -> Permission:
     """The operation and the resource that a request asks for."""
-    return NEEDS[type(request)](request)
+    return PERMISSIONS[type(request)](request)
 
 
-def _by_name(operation: Operation) -> Callable[[Any], Need]:
+def _by_name(operation: Operation) -> Callable[[Any], Permission]:
     return lambda request: (operation, Resource(ResourceKind.TOPIC, request.name))
 
 
-def _by_topic(operation: Operation) -> Callable[[Any], Need]:
+def _by_topic(operation: Operation) -> Callable[[Any], Permission]:
     return lambda request: (operation, Resource(ResourceKind.TOPIC, request.topic))
 
 
-def _by_group(operation: Operation) -> Callable[[Any], Need]:
+def _by_group(operation: Operation) -> Callable[[Any], Permission]:
     return lambda request: (operation, Resource(ResourceKind.GROUP, request.group))
 
 
-def _cluster(_: Any) -> Need:
+def _cluster(_: Any) -> Permission:
     return Operation.ADMINISTER, CLUSTER
 
 
-NEEDS: Mapping[type[Message], Callable[[Any], Need]] = {
+PERMISSIONS: Mapping[type[Message], Callable[[Any], Permission]] = {
     admin.CreateTopic: _by_name(Operation.CREATE),
     admin.DeleteTopic: _by_name(Operation.DELETE),
     admin.AlterTopic: _by_name(Operation.ALTER),

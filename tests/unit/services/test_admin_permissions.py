@@ -4,21 +4,21 @@ from paceline.wire.native import admin
 from paceline.wire.peer.control import CreateSegmentRequest, DeleteSegmentRequest
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.security.principals import Operation, Resource, ResourceKind
-from paceline_node.services.needs import NEEDS, need_of
+from paceline_node.services.admin_permissions import PERMISSIONS, permission_for
 
 
 def test_every_administrative_request_says_what_it_needs() -> None:
     asked = {each.request for each in EXCHANGES if each.request.__module__ == admin.__name__}
-    assert set(NEEDS) == asked | {CreateSegmentRequest, DeleteSegmentRequest}
+    assert set(PERMISSIONS) == asked | {CreateSegmentRequest, DeleteSegmentRequest}
 
 
 def test_needs_make_sense_and_name_the_topic() -> None:
     values = {"str": "orders", "int": 0, "NodeId": 0, "bool": False}
-    for kind in NEEDS:
+    for kind in PERMISSIONS:
         fields = kind.__annotations__
         request = kind(*[values.get(str(fields[name]), {}) for name in fields])  # type: ignore[call-arg]
-        operation, resource = need_of(request)
+        operation, resource = permission_for(request)
         assert resource.kind in operation.kinds, kind
         assert resource.name == ("" if resource.kind is ResourceKind.CLUSTER else "orders"), kind
-    moved = need_of(admin.CreateTopic("t"))
+    moved = permission_for(admin.CreateTopic("t"))
     assert moved == (Operation.CREATE, Resource(ResourceKind.TOPIC, "t"))
