@@ -296,7 +296,7 @@ class Broker:
             transactions=TransactionParts(
                 self.transactions.machines,
                 self.transactions.endings,
-                self.transactions.partners,
+                self.transactions.rpc,
                 self.transactions.produce,
                 self.transactions.commit_s,
             ),
@@ -314,7 +314,7 @@ class Broker:
             self._controller,
             self._metrics,
             self._groups.rounds_due,
-            self.transactions.partners,
+            self.transactions.rpc,
             software=SOFTWARE,
             compressors=self._compressors,
         )

@@ -73,7 +73,7 @@ from paceline_node.services.replica_slots import ReplicaSlots
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.surface import Surface
 from paceline_node.services.tables import TableService
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.tables.machine import TableMachine
@@ -99,7 +99,7 @@ class Frontend:
         controller: ControllerClient,
         metrics: Metrics,
         rounds_due: RoundsDue,
-        transactions: TransactionPartners,
+        transactions: TransactionRpc,
         *,
         software: str,
         compressors: Sequence[CursusCompressor] = (),
@@ -259,7 +259,7 @@ class Frontend:
         )
 
     def _make_expiries(
-        self, env: Env, replicas: ReplicaManager, transactions: TransactionPartners
+        self, env: Env, replicas: ReplicaManager, transactions: TransactionRpc
     ) -> tuple[ProducerExpiry, ...]:
         """What forgets producers that have been silent for long."""
         settings, table = self._settings, replicas.table

@@ -12,7 +12,7 @@ from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.services.transaction_endings import TransactionEndings
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactional_produce import TransactionalProduce
 from paceline_node.settings import Settings
 from paceline_node.transactions.engine import TransactionEngine
@@ -61,12 +61,12 @@ class TransactionRoom:
             replicas,
             lambda number: TransactionEngine(limits, endings.changed),
         )
-        self.partners = TransactionPartners(
+        self.rpc = TransactionRpc(
             env, node_id, store, peering.links, replicas.table, self.machines, groups.machines
         )
-        self.partners.register(peering.server)
-        endings.attach(self.machines, self.partners)
-        self.produce = TransactionalProduce(self.partners)
+        self.rpc.register(peering.server)
+        endings.attach(self.machines, self.rpc)
+        self.produce = TransactionalProduce(self.rpc)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""

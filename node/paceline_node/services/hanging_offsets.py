@@ -20,7 +20,7 @@ from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.records import Pending, PendingKey
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.records import GroupRef
 
@@ -43,9 +43,9 @@ class _Open(NamedTuple):
 class HangingOffsets:
     """``ended`` counts transactions whose offsets were dropped in a group here."""
 
-    def __init__(self, groups: StateTopic[GroupEngine], partners: TransactionPartners) -> None:
+    def __init__(self, groups: StateTopic[GroupEngine], rpc: TransactionRpc) -> None:
         self._groups = groups
-        self._partners = partners
+        self._rpc = rpc
         self._seen: dict[tuple[GroupKey, int], _Noted] = {}
         self._log = structlog.get_logger(component="groups")
         self.ended = 0
@@ -92,7 +92,7 @@ class HangingOffsets:
             )
             for each in old
         ]
-        found = await self._partners.find_hanging(asked)
+        found = await self._rpc.find_hanging(asked)
         for each, hangs in zip(old, found.hanging, strict=True):
             if hangs:
                 await self._drop(each)

@@ -18,7 +18,7 @@ from paceline_node.replication.hosted import PartitionTable
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.storage.producer_state import ProducerState
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.records import TopicPartition
@@ -38,9 +38,9 @@ class _Open(NamedTuple):
 class HangingTransactions:
     """``ended`` counts those that were aborted here."""
 
-    def __init__(self, table: PartitionTable, partners: TransactionPartners) -> None:
+    def __init__(self, table: PartitionTable, rpc: TransactionRpc) -> None:
         self._table = table
-        self._partners = partners
+        self._rpc = rpc
         self._seen: dict[tuple[Partition, int], int] = {}
         self._log = structlog.get_logger(component="transactions")
         self.ended = 0
@@ -72,7 +72,7 @@ class HangingTransactions:
             )
             for each in old
         ]
-        found = await self._partners.find_hanging(asked)
+        found = await self._rpc.find_hanging(asked)
         for each, hangs in zip(old, found.hanging, strict=True):
             if hangs:
                 await self._abort(each, found.coordinator_epoch)

@@ -30,7 +30,7 @@ from paceline_node.services.status import QuorumView, StatusService
 from paceline_node.services.topics import TopicService
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_offsets import TransactionOffsets
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactional_produce import TransactionalProduce
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
@@ -44,7 +44,7 @@ class TransactionParts:
 
     machines: StateTopic[TransactionEngine]
     endings: TransactionEndings
-    partners: TransactionPartners
+    rpc: TransactionRpc
     produce: TransactionalProduce
     commit_s: float
 
@@ -130,7 +130,7 @@ class Surface:
             ),
             groups,
             coordinator,
-            TransactionOffsets(groups, coordinator, transactions.partners),
+            TransactionOffsets(groups, coordinator, transactions.rpc),
             SegmentService(env, node_id, access, table, topics),
             CorruptionReports(env, records),
             TrimService(access, records, topics),

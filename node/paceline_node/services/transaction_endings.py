@@ -55,7 +55,7 @@ from paceline_node.services.marked_places import MarkedPlaces
 from paceline_node.services.staged_batches import staged_batches
 from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.services.still_there import still_there
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import PARTITION, TransactionKey
@@ -79,7 +79,7 @@ class TransactionEndings:
         self._env = env
         self._store = store
         self._machines: StateTopic[TransactionEngine] | None = None
-        self._partners: TransactionPartners | None = None
+        self._rpc: TransactionRpc | None = None
         self._under_way: set[TransactionKey] = set()
         self._lanes = Lanes()
         self._turns = StagedTurns()
@@ -91,12 +91,10 @@ class TransactionEndings:
         """Transactions that were completed here, since this process began."""
         self.aborted = 0
 
-    def attach(
-        self, machines: StateTopic[TransactionEngine], partners: TransactionPartners
-    ) -> None:
+    def attach(self, machines: StateTopic[TransactionEngine], rpc: TransactionRpc) -> None:
         """The machines, whose engines call :meth:`changed`, and the way to other nodes."""
         self._machines = machines
-        self._partners = partners
+        self._rpc = rpc
 
     @property
     def machines(self) -> StateTopic[TransactionEngine]:
@@ -104,9 +102,9 @@ class TransactionEndings:
         return self._machines
 
     @property
-    def partners(self) -> TransactionPartners:
-        assert self._partners is not None, "not attached"
-        return self._partners
+    def rpc(self) -> TransactionRpc:
+        assert self._rpc is not None, "not attached"
+        return self._rpc
 
     def changed(self) -> None:
         """Transactions were decided or completed."""
@@ -386,7 +384,7 @@ class TransactionEndings:
         # Stored, and so long ago that the log forgot where; or before the coordinator forgot that.
         forgotten = (InvalidProducerEpoch,) if ending.set_back else ()
         with suppress(DuplicateSequence, *forgotten):
-            await self.partners.append_staged(known.leader, order, batch)
+            await self.rpc.append_staged(known.leader, order, batch)
 
     async def _mark_once(
         self, ending: Ending, partitions: Iterable[TopicPartition], coordinator_epoch: LeaderEpoch
@@ -428,7 +426,7 @@ class TransactionEndings:
     ) -> dict[TopicPartition, PacelineError]:
         where = [TopicPartition(each.topic, each.partition) for each in order.partitions]
         try:
-            written = await self.partners.write_markers(node, order)
+            written = await self.rpc.write_markers(node, order)
         except PacelineError as error:
             return dict.fromkeys(where, error)
         if ErrorCode.INVALID_PRODUCER_EPOCH in written.errors:
@@ -472,7 +470,7 @@ class TransactionEndings:
                     tuple(held[name]),
                 )
                 try:
-                    await self.partners.settle_offsets(order)
+                    await self.rpc.settle_offsets(order)
                 except PacelineError as error:
                     refusals[name] = error
 

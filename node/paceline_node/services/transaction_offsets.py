@@ -9,7 +9,7 @@ from paceline_node.groups.offsets import Commit
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.groups import GroupService
 from paceline_node.services.open_group import OpenGroup
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactions import TransactionService
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 
@@ -21,11 +21,11 @@ class TransactionOffsets:
         self,
         groups: GroupService,
         transactions: TransactionService,
-        partners: TransactionPartners,
+        rpc: TransactionRpc,
     ) -> None:
         self._groups = groups
         self._transactions = transactions
-        self._partners = partners
+        self._rpc = rpc
 
     async def commit(
         self,
@@ -44,12 +44,12 @@ class TransactionOffsets:
         ``check`` raises unless the caller may commit in the group, as the family judges; it is
         asked before and after the transaction's coordinator. ``adds``: the group need not have been
         added to the transaction before. Raises what ``check`` raises, what the group's coordinator
-        and the transaction's (:meth:`TransactionPartners.verify`) raise, AuthorizationFailed, and
+        and the transaction's (:meth:`TransactionRpc.verify`) raise, AuthorizationFailed, and
         InvalidTransactionState when the transaction was ended meanwhile.
         """
         self._transactions.permit(principal, Operation.TRANSACT, key.name)
 
-        await self._partners.pend(
+        await self._rpc.pend(
             key,
             who,
             group.key,

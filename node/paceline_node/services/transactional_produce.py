@@ -24,7 +24,7 @@ from paceline.wire.batch import CLIENT_ATTRIBUTES, TRANSACTIONAL
 from paceline.wire.batch_header import BatchHeader
 from paceline_node.replication.partition import Done, Partition
 from paceline_node.replication.transactions import Ticket
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.transactions.keys import ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import TopicPartition
 
@@ -49,8 +49,8 @@ _Place = tuple[Partition, int, int]
 class TransactionalProduce:
     """Appends batches of transactions. :meth:`run` must run while it is used."""
 
-    def __init__(self, partners: TransactionPartners) -> None:
-        self._partners = partners
+    def __init__(self, rpc: TransactionRpc) -> None:
+        self._rpc = rpc
         self._waiting: dict[_Place, list[_Waiting]] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -123,7 +123,7 @@ class TransactionalProduce:
         refusal: PacelineError | None = None
         try:
             while True:
-                verified = await self._partners.verify(key, who, where, adds=adds)
+                verified = await self._rpc.verify(key, who, where, adds=adds)
                 ticket.confirm(verified.coordinator_epoch)
                 if not (ticket.is_lost and partition.is_leader):
                     break

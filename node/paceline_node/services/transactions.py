@@ -39,7 +39,7 @@ from paceline_node.services.open_group import OpenGroup
 from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_endings import TransactionEndings
-from paceline_node.services.transaction_partners import topics_of
+from paceline_node.services.transaction_rpc import topics_of
 from paceline_node.stretches import Work
 from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.engine import TransactionEngine
@@ -286,7 +286,7 @@ class TransactionService:
     ) -> Ended:
         """See :meth:`StagedTransactions.end`, and :meth:`end` for ``wait_s``. Before a commit its
         offsets are made pending in their group: raises as
-        :meth:`TransactionPartners.stage_offsets`, too, and then nothing was decided. ``groups``
+        :meth:`TransactionRpc.stage_offsets`, too, and then nothing was decided. ``groups``
         were opened to commit offsets: ConcurrentTransactions, with nothing decided, when there are
         offsets of another one by now."""
         self.permit(principal, Operation.TRANSACT, key.name)
@@ -323,7 +323,7 @@ class TransactionService:
         try:
             for group in sorted(groups):
                 offsets = [each for each in found.offsets if each.group == group]
-                await self._endings.partners.stage_offsets(_staging(key, found, group, offsets))
+                await self._endings.rpc.stage_offsets(_staging(key, found, group, offsets))
                 self._env.host.buggify("transaction.offsets-pending")
         except (
             ProducerFenced,

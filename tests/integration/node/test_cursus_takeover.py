@@ -14,7 +14,7 @@ import trio
 from paceline.errors import NotLeader
 from paceline.types import Acks
 from paceline.wire.peer import transactions as wire
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactions import TransactionService
 from tests.integration.node.cursus_client import CursusClient, batch, numbered, payloads
 from tests.integration.node.nodes import Cluster, cluster
@@ -36,15 +36,15 @@ class Held:
 def settling(monkeypatch: pytest.MonkeyPatch) -> Held:
     """What is decided reaches no group."""
     held = Held()
-    settle = TransactionPartners.settle_offsets
+    settle = TransactionRpc.settle_offsets
 
-    async def later(self: TransactionPartners, order: wire.SettleOffsets) -> None:
+    async def later(self: TransactionRpc, order: wire.SettleOffsets) -> None:
         held.reached.set()
         if not held.is_free:
             raise NotLeader("nobody leads it")
         await settle(self, order)
 
-    monkeypatch.setattr(TransactionPartners, "settle_offsets", later)
+    monkeypatch.setattr(TransactionRpc, "settle_offsets", later)
     return held
 
 

@@ -14,7 +14,7 @@ from paceline.errors import NotLeader
 from paceline.types import Acks, NodeId
 from paceline.wire.cursus.frames import framed
 from paceline.wire.peer import transactions as wire
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.transactions.records import Transaction
 from paceline_node.transactions.staging import StagedTransactions
 from tests.integration.node.cursus_client import ONE, CursusClient, batch, numbered, payloads
@@ -411,7 +411,7 @@ async def test_records_are_stored_in_the_order_of_the_commits(
     """Whatever kept those of the first ones from being stored at once."""
     broker = node.node.broker
     assert broker is not None
-    dead = Unreachable(broker.transactions.partners, 1)
+    dead = Unreachable(broker.transactions.rpc, 1)
     names = [f"x{number}" for number in range(12)]
     async with trio.open_nursery() as nursery, CursusClient(client.address) as other:
         with trio.fail_after(60):
@@ -463,13 +463,13 @@ async def read(client: CursusClient, command: str, wanted: list[bytes]) -> None:
 class Unreachable:
     """Leaders of some partitions cannot be asked for a while. ``stored``: which others were."""
 
-    def __init__(self, partners: TransactionPartners, *missing: int) -> None:
+    def __init__(self, rpc: TransactionRpc, *missing: int) -> None:
         self.missing = set(missing)
         self.stored: list[int] = []
         self.refused = trio.Event()
-        self._append, self._mark = partners.append_staged, partners.write_markers
-        partners.append_staged = self._append_staged  # type: ignore[method-assign]
-        partners.write_markers = self._write_markers  # type: ignore[method-assign]
+        self._append, self._mark = rpc.append_staged, rpc.write_markers
+        rpc.append_staged = self._append_staged  # type: ignore[method-assign]
+        rpc.write_markers = self._write_markers  # type: ignore[method-assign]
 
     def _check(self, *partitions: int) -> None:
         if self.missing & set(partitions):
@@ -499,7 +499,7 @@ async def test_a_partition_without_a_leader_holds_up_no_other_and_no_group(
     await client.ok(f"SEND_OFFSETS_TO_TXN {who} topic=t group=g {member} generation=1 P0:5")
     broker = node.node.broker
     assert broker is not None
-    dead = Unreachable(broker.transactions.partners, 1)
+    dead = Unreachable(broker.transactions.rpc, 1)
     async with trio.open_nursery() as nursery, CursusClient(client.address) as reader:
         nursery.start_soon(client.say, f"END_TXN {who} result=commit")
         with trio.fail_after(30):
@@ -531,7 +531,7 @@ async def test_what_a_partition_stored_and_forgot_is_not_stored_again(tmp_path: 
                 await client.ok(f"{line} message=m")
             broker = nodes.up[0].node.broker
             assert broker is not None
-            dead = Unreachable(broker.transactions.partners, 1)
+            dead = Unreachable(broker.transactions.rpc, 1)
             stored = broker.replicas.table.get("t", 0)
             assert stored is not None
             await client.send(f"END_TXN {who} result=commit".encode())

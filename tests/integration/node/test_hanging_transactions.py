@@ -40,7 +40,7 @@ async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
         with trio.fail_after(60):
             while (partition := broker.replicas.table.get("out", 0)) is None:  # noqa: ASYNC110
                 await trio.sleep(0.02)
-        partners = broker.transactions.partners
+        rpc = broker.transactions.rpc
         epoch = LeaderEpoch(partition.replica.leader_epoch)
         began_ms = int(time.time() * 1000)
 
@@ -49,12 +49,12 @@ async def test_what_the_log_has_of_a_forgotten_producer_is_not_stored_again(
             staged = [Staged("out", 0, -1, began_ms, None, value)]
             (batch,) = staged_batches.staged_batches(staged, TopicPartition("out", 0), who)
             order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000, None, began_ms)
-            await partners.append_staged(NodeId(0), order, batch)
+            await rpc.append_staged(NodeId(0), order, batch)
 
         async def mark(producer_id: int) -> None:
             there = (MarkedPartition("out", 0, epoch),)
             order = WriteMarkers(producer_id, 3, 1, True, LeaderEpoch(0), 30_000, there)
-            assert (await partners.write_markers(NodeId(0), order)).errors == (0,)
+            assert (await rpc.write_markers(NodeId(0), order)).errors == (0,)
 
         await store(10**9, b"once")
         await mark(10**9)
@@ -107,7 +107,7 @@ async def test_batches_that_a_log_lacks_are_stored_where_it_has_the_first_one(
         with trio.fail_after(60):
             while (partition := broker.replicas.table.get("out", 0)) is None:  # noqa: ASYNC110
                 await trio.sleep(0.02)
-        partners, log = broker.transactions.partners, partition.log
+        rpc, log = broker.transactions.rpc, partition.log
         epoch = LeaderEpoch(partition.replica.leader_epoch)
         began_ms, producer_id = int(time.time() * 1000), 10**9
         staged = [Staged("out", 0, -1, began_ms, None, value) for value in (b"1st", b"2nd", b"3rd")]
@@ -117,12 +117,12 @@ async def test_batches_that_a_log_lacks_are_stored_where_it_has_the_first_one(
         async def store(number: int, *, asks_log: bool = True) -> None:
             began = began_ms if asks_log else -1
             order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000, None, began)
-            await partners.append_staged(NodeId(0), order, bytearray(batches[number]))
+            await rpc.append_staged(NodeId(0), order, bytearray(batches[number]))
 
         async def mark(*, commits: bool = True) -> None:
             there = (MarkedPartition("out", 0, epoch),)
             order = WriteMarkers(producer_id, 3, 1, commits, LeaderEpoch(0), 30_000, there)
-            assert (await partners.write_markers(NodeId(0), order)).errors == (0,)
+            assert (await rpc.write_markers(NodeId(0), order)).errors == (0,)
 
         await store(0, asks_log=False)
         await mark(commits=False)  # a coordinator did not know of it
@@ -134,8 +134,8 @@ async def test_batches_that_a_log_lacks_are_stored_where_it_has_the_first_one(
             state = replace(log.compaction, cleaned_offset=log.log_end_offset)
             compacted.setattr(log, "compaction", state)
             with pytest.raises(DuplicateSequence):
-                await ForgottenWriters(partners._env).check(partition, second, began_ms)
-        assert await ForgottenWriters(partners._env).check(partition, second, began_ms) == 1
+                await ForgottenWriters(rpc._env).check(partition, second, began_ms)
+        assert await ForgottenWriters(rpc._env).check(partition, second, began_ms) == 1
         partition.fence.seen(log.producers, [read_header(batches[0])])  # it was refused meanwhile
         with pytest.raises(DuplicateSequence):
             await store(0)
@@ -173,7 +173,7 @@ async def test_what_is_not_committed_proves_nothing(
         with trio.fail_after(60):
             while (partition := broker.replicas.table.get("out", 0)) is None:  # noqa: ASYNC110
                 await trio.sleep(0.02)
-        partners, began_ms = broker.transactions.partners, int(time.time() * 1000)
+        rpc, began_ms = broker.transactions.rpc, int(time.time() * 1000)
         epoch = LeaderEpoch(partition.replica.leader_epoch)
         async with client.producer() as producer:
             await producer.send("out", b"something to read")
@@ -188,7 +188,7 @@ async def test_what_is_not_committed_proves_nothing(
 
         async def store(producer_id: int) -> None:
             order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000)
-            await partners.append_staged(NodeId(0), order, batch(producer_id))
+            await rpc.append_staged(NodeId(0), order, batch(producer_id))
 
         honest, others = LogSlice.read_async, [10**9]
 
@@ -197,7 +197,7 @@ async def test_what_is_not_committed_proves_nothing(
                 await store(others.pop())
             return bytes(await honest(self))
 
-        forgotten = ForgottenWriters(partners._env)
+        forgotten = ForgottenWriters(rpc._env)
         with monkeypatch.context() as busy:
             busy.setattr(LogSlice, "read_async", beside_another)
             header = read_header(batch(10**9))
@@ -234,7 +234,7 @@ async def test_it_is_aborted_and_none_that_is_known(tmp_path: Path) -> None:
         )
         epoch = LeaderEpoch(partition.replica.leader_epoch)
         order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000)
-        await broker.transactions.partners.append_staged(NodeId(0), order, batch)
+        await broker.transactions.rpc.append_staged(NodeId(0), order, batch)
         opened = partition.log.producers.transactions.open
         assert len(opened) == 2
         with trio.fail_after(60):
@@ -259,7 +259,7 @@ async def test_its_offsets_are_dropped_and_none_of_one_that_is_known(tmp_path: P
         await live.begin()
         await live.send_offsets({TopicPartition("out", 1): 7}, "team")
         broker = node.node.broker
-        groups = broker.transactions.partners.groups
+        groups = broker.transactions.rpc.groups
         key = GroupKey(Family.KAFKA, "team")
         (number,) = [at for at, _, engine in groups.machines() if key in engine.store.pending]
         forgotten = 10**9
@@ -296,7 +296,7 @@ async def test_a_log_that_knows_a_higher_epoch_refuses_an_id_once(tmp_path: Path
         )
         epoch = LeaderEpoch(partition.replica.leader_epoch)
         order = AppendStaged("out", 0, epoch, LeaderEpoch(0), 30_000)
-        await broker.transactions.partners.append_staged(NodeId(0), order, batch)
+        await broker.transactions.rpc.append_staged(NodeId(0), order, batch)
         with trio.fail_after(60):
             while partition.log.producers.transactions.open:  # noqa: ASYNC110  no event tells
                 await trio.sleep(0.02)

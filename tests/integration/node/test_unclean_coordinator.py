@@ -140,7 +140,7 @@ async def test_what_was_stored_before_it_was_set_back_is_not_stored_again(tmp_pa
         leader, replicas = await leader_of(nodes)
         stale = next(node for node in replicas if node != leader)
         others = [node for node in replicas if node != stale]
-        dead = Unreachable(nodes.up[leader].node.broker.transactions.partners, 1)
+        dead = Unreachable(nodes.up[leader].node.broker.transactions.rpc, 1)
         address = nodes.up[leader].addresses["cursus"]
         async with CursusClient(address) as waiting, CursusClient(address) as asking:
             commit = await commit_staged(waiting, "first", waits=False)

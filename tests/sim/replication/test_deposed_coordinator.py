@@ -19,11 +19,11 @@ from paceline.wire.records import Record
 from paceline_node.replication.partition import Partition, ProduceResult
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactional_produce import TransactionalProduce
 from paceline_node.transactions.keys import Family, TransactionKey
 from tests.sim.replication.memory_cluster import RECORDS, memory_cluster
-from tests.unit.services.test_transaction_partners import HERE, metadata
+from tests.unit.services.test_transaction_rpc import HERE, metadata
 
 KEY = TransactionKey(Family.KAFKA, "payments")
 SERIAL, OLD, NEW = 4, 2, 3
@@ -84,7 +84,7 @@ async def end(partition: Partition, coordinator_epoch: int) -> int:
 def produces_by(coordinator: Coordinator) -> TransactionalProduce:
     nothing = cast("Any", None)
     return TransactionalProduce(
-        TransactionPartners(
+        TransactionRpc(
             nothing, HERE, metadata(), cast("Any", coordinator), nothing, nothing, nothing
         )
     )

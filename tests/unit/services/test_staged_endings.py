@@ -34,10 +34,10 @@ class Coordinator:
         self.desk.init(KEY)
         self.desk.engine.staging.begin(KEY, 0)
         self.pending: list[str] = []
-        partners = SimpleNamespace(stage_offsets=self._tell)
+        rpc = SimpleNamespace(stage_offsets=self._tell)
         access = SimpleNamespace(resource=lambda principal, operation, resource: None)
         env = SimpleNamespace(now=self.desk.now, host=SimpleNamespace(buggify=lambda place: None))
-        endings = SimpleNamespace(partners=partners, wait_complete=self._never)
+        endings = SimpleNamespace(rpc=rpc, wait_complete=self._never)
         parts = (env, None, self, endings, None, access, None)
         self.service = TransactionService(*cast(Any, parts), commit_s=1)
 

@@ -65,7 +65,7 @@ _GRACE_S = 1.0
 """An answer may take this much longer to arrive than the work may take."""
 
 
-class TransactionPartners:
+class TransactionRpc:
     """Both ends of every request between nodes that is about transactions. ``groups``: those of
     this node."""
 

@@ -17,7 +17,7 @@ from paceline_node.controller.image import Image
 from paceline_node.controller.records import Partition, RemoveTopic, Topic, encode_record
 from paceline_node.controller.store import MetadataStore
 from paceline_node.groups.keys import GROUPS_TOPIC
-from paceline_node.services.transaction_partners import TransactionPartners
+from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.transactions.keys import (
     TRANSACTIONS_TOPIC,
     Family,
@@ -65,25 +65,25 @@ def metadata() -> MetadataStore:
     return store
 
 
-async def mark(partners: TransactionPartners) -> object:
+async def mark(rpc: TransactionRpc) -> object:
     there = (wire.MarkedPartition("orders", 0, LeaderEpoch(0)),)
-    return await partners.write_markers(SILENT, wire.WriteMarkers(7, 0, 1, True, 3, 10_000, there))
+    return await rpc.write_markers(SILENT, wire.WriteMarkers(7, 0, 1, True, 3, 10_000, there))
 
 
-async def append(partners: TransactionPartners) -> object:
+async def append(rpc: TransactionRpc) -> object:
     order = wire.AppendStaged("orders", 0, LeaderEpoch(0), LeaderEpoch(0), 10_000)
-    await partners.append_staged(SILENT, order, bytearray(b"batches"))
+    await rpc.append_staged(SILENT, order, bytearray(b"batches"))
     return None
 
 
-async def settle(partners: TransactionPartners) -> object:
-    await partners.settle_offsets(wire.SettleOffsets(wire.GroupName("v1", "g"), 7, 1, True, ()))
+async def settle(rpc: TransactionRpc) -> object:
+    await rpc.settle_offsets(wire.SettleOffsets(wire.GroupName("v1", "g"), 7, 1, True, ()))
     return None
 
 
-async def verify(partners: TransactionPartners) -> object:
+async def verify(rpc: TransactionRpc) -> object:
     key = TransactionKey(Family.KAFKA, "t")
-    return await partners.verify(key, WHO, TopicPartition("orders", 0), adds=True)
+    return await rpc.verify(key, WHO, TopicPartition("orders", 0), adds=True)
 
 
 ASKING = pytest.mark.parametrize(
@@ -96,7 +96,7 @@ ASKING = pytest.mark.parametrize(
     ],
     ids=["mark", "append", "settle", "verify"],
 )
-Ask = Callable[[TransactionPartners], Awaitable[object]]
+Ask = Callable[[TransactionRpc], Awaitable[object]]
 
 
 @ASKING
@@ -106,14 +106,12 @@ async def test_it_ends_when_the_asked_node_leads_no_more(
 ) -> None:
     store = metadata()
     nothing = cast("Any", None)
-    partners = TransactionPartners(
-        nothing, HERE, store, cast("Any", Silence()), nothing, nothing, nothing
-    )
+    rpc = TransactionRpc(nothing, HERE, store, cast("Any", Silence()), nothing, nothing, nothing)
     raised: list[PacelineError] = []
 
     async def run() -> None:
         try:
-            await ask(partners)
+            await ask(rpc)
         except PacelineError as error:
             raised.append(error)
 
