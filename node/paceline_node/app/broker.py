@@ -43,7 +43,7 @@ from paceline_node.replication.hosted import refs
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager, ReplicationIdentity
 from paceline_node.security.principals import Policy
-from paceline_node.services.surface import Surface, TransactionParts
+from paceline_node.services.broker_services import BrokerServices, TransactionParts
 from paceline_node.settings import ListenerKind, LiveSettings, SliceClock
 from paceline_node.storage import incarnation
 from paceline_node.storage.incarnation import Verdict
@@ -278,7 +278,7 @@ class Broker:
     async def serve_clients(self, clients: trio.Nursery) -> None:
         """Open the client listeners in ``clients``."""
         meta = self._boot.meta
-        surface = Surface.over(
+        services = BrokerServices.over(
             self._env,
             meta.node_id,
             self._metadata.image_store,
@@ -306,7 +306,7 @@ class Broker:
             self._live,
             self._env,
             meta,
-            surface,
+            services,
             self._metadata.image_store,
             self.replicas,
             self._peering,

@@ -21,10 +21,10 @@ from paceline_node.listeners.cursus.topics import CursusTopics
 from paceline_node.listeners.cursus.transactions import CursusTransactions
 from paceline_node.memory import ClientMemory
 from paceline_node.observe.metrics import Metrics
+from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.event_streams import EventStreams
 from paceline_node.services.open_event_streams import EventStreamService
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.surface import Surface
 from paceline_node.settings import Settings
 
 _FEATURES = (
@@ -40,7 +40,7 @@ _FEATURES = (
 def make_cursus(
     env: Env,
     settings: Settings,
-    surface: Surface,
+    services: BrokerServices,
     routing: LeaderRouting,
     metrics: Metrics,
     compressors: Sequence[CursusCompressor],
@@ -48,17 +48,17 @@ def make_cursus(
 ) -> CursusListener:
     """The listener with all that answers its requests."""
     cursus = settings.cursus
-    places = Places(routing.node_id, surface.topics, surface.turns)
+    places = Places(routing.node_id, services.topics, services.turns)
     limits = ProduceLimits(cursus.leader_wait_ms / 1000, cursus.ack_timeout_ms / 1000)
-    produce = CursusProduce(env, surface.produce, places, routing, limits)
+    produce = CursusProduce(env, services.produce, places, routing, limits)
     coordinators = Coordinators(env, places, routing)
-    groups = CursusGroupCommands(env, surface.groups, places, routing, coordinators)
+    groups = CursusGroupCommands(env, services.groups, places, routing, coordinators)
     reads = CursusReads(
         env,
-        surface.fetch,
+        services.fetch,
         places,
         routing,
-        GroupReaders(env, surface.groups, routing),
+        GroupReaders(env, services.groups, routing),
         keepalive_s=cursus.keepalive_ms / 1000,
         leader_wait_s=cursus.leader_wait_ms / 1000,
         non_utf8=cursus.non_utf8,
@@ -81,19 +81,19 @@ def make_cursus(
     )
     _serve_topics(
         listener,
-        CursusTopics(env, surface.topics, places, routing),
-        CursusCluster(surface.topics, places, surface.status.quorum),
+        CursusTopics(env, services.topics, places, routing),
+        CursusCluster(services.topics, places, services.status.quorum),
         CursusEvents(
             env,
             places,
             routing,
-            EventStreamService(surface.access, EventStreams(env, cursus.event_streams_max)),
+            EventStreamService(services.access, EventStreams(env, cursus.event_streams_max)),
         ),
     )
     transactions = CursusTransactions(
         env,
-        surface.transactions,
-        surface.produce,
+        services.transactions,
+        services.produce,
         places,
         produce,
         groups,
@@ -149,7 +149,7 @@ def _serve_coordinated(
     listener.serve_requests(requests.ListGroups, groups.list)
 
 
-def health_checks(surface: Surface) -> Mapping[str, str]:
+def health_checks(services: BrokerServices) -> Mapping[str, str]:
     """What /ready tells: each subsystem, and why it is not in order."""
-    reasons = surface.status.reasons()
+    reasons = services.status.reasons()
     return {"broker": "ok"} if not reasons else {"broker": "; ".join(reasons)}

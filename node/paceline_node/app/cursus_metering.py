@@ -9,37 +9,37 @@ from paceline_node.groups.keys import Family as GroupFamily
 from paceline_node.observe.cursus_names import cursus_families
 from paceline_node.observe.instruments import Family, LabelValues, gauge
 from paceline_node.observe.metrics import Metrics
-from paceline_node.services.surface import Surface
+from paceline_node.services.broker_services import BrokerServices
 
 Samples = list[tuple[LabelValues, float]]
 
 
 def collect_for_cursus(
-    metrics: Metrics, surface: Surface, streams: Callable[[], int]
+    metrics: Metrics, services: BrokerServices, streams: Callable[[], int]
 ) -> Iterator[Family]:
     """All of the node's metrics, and those under Cursus's names."""
     families = list(metrics.collect())
     yield from families
     yield from cursus_families(families)
     yield gauge("cursus_streams_active", "Streams being pushed.", (), [((), streams())])
-    yield from _groups(surface)
+    yield from _groups(services)
 
 
-def _groups(surface: Surface) -> Iterator[Family]:
+def _groups(services: BrokerServices) -> Iterator[Family]:
     """The groups that this node coordinates. How far one lags is told of partitions that have a
     replica here."""
     members: Samples = []
     generations: Samples = []
     offsets: Samples = []
     lags: Samples = []
-    for engine in surface.groups.leading():
+    for engine in services.groups.leading():
         for name, topic, count, generation in _of_engine(engine):
             members.append(((name, topic), count))
             generations.append(((name, topic), generation))
         for name, topic, partition, offset in _offsets(engine):
             at = name, topic, str(partition)
             offsets.append((at, offset))
-            replica = surface.records.hosted(topic, partition)
+            replica = services.records.hosted(topic, partition)
             if replica is not None:
                 lags.append((at, max(0, replica.high_watermark - offset)))
     group, place = ("group", "topic"), ("group", "topic", "partition")

@@ -1,4 +1,4 @@
-"""The client side of a broker: which listener serves what of the service surface."""
+"""The client side of a broker: which listener serves what of the services."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ from paceline_node.security.origins import BrowserCheck
 from paceline_node.security.principals import ANONYMOUS
 from paceline_node.security.tls import server_context
 from paceline_node.services.bounds import BoundsService
+from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.hanging_offsets import HangingOffsets
 from paceline_node.services.hanging_transactions import HangingTransactions
 from paceline_node.services.producer_expiry import (
@@ -71,7 +72,6 @@ from paceline_node.services.producer_expiry import (
 from paceline_node.services.rebalancing import Rebalancing
 from paceline_node.services.replica_slots import ReplicaSlots
 from paceline_node.services.routing import LeaderRouting
-from paceline_node.services.surface import Surface
 from paceline_node.services.tables import TableService
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.settings import ListenerKind, LiveSettings
@@ -91,7 +91,7 @@ class Frontend:
         live: LiveSettings,
         env: Env,
         meta: DirectoryMeta,
-        surface: Surface,
+        services: BrokerServices,
         store: MetadataStore,
         replicas: ReplicaManager,
         peering: Peering,
@@ -106,7 +106,7 @@ class Frontend:
     ) -> None:
         self._live = live
         self._settings = settings = live.current
-        self._surface = surface
+        self._services = services
         self._run_blocking = env.host.run_blocking
         self._metrics = metrics
         limits = settings.limits
@@ -117,7 +117,7 @@ class Frontend:
         self._expiries = self._make_expiries(env, replicas, transactions)
         routing = LeaderRouting(env, meta.node_id, store, peering.links, replicas.table)
         bounds = BoundsService(store, replicas.table, routing)
-        self._rebalancing = Rebalancing(store, surface.groups, bounds, rounds_due, surface.turns)
+        self._rebalancing = Rebalancing(store, services.groups, bounds, rounds_due, services.turns)
         peering.server.register(PeerApi.PARTITION_BOUNDS, bounds.serve)
         tables = TableService(
             env,
@@ -125,14 +125,14 @@ class Frontend:
             controller,
             routing,
             table_machines,
-            surface.access,
+            services.access,
             commit_s=settings.groups.commit_timeout_ms / 1000,
         )
-        self._pravega = PravegaRoom(env, meta.node_id, surface, routing, tables, metrics)
+        self._pravega = PravegaRoom(env, meta.node_id, services, routing, tables, metrics)
         self._segment = self._make_segment(env, replicas)
         self._v1 = self._make_v1(env, Router(env, store, routing))
         self._cursus = make_cursus(
-            env, settings, surface, routing, metrics, compressors, self._memory
+            env, settings, services, routing, metrics, compressors, self._memory
         )
         self._http = self._make_http()
         self._gate = AcceptGate(RealDescriptors(), reserve=settings.limits.reserved_descriptors)
@@ -140,7 +140,7 @@ class Frontend:
         peering.server.register_patient(PeerApi.CURSUS_FRAME, self._cursus.serve_forwarded)
         peering.server.register(PeerApi.TABLE, tables.serve_forwarded)
         peering.server.register(PeerApi.SEGMENT, self._pravega.leaders.serve_forwarded)
-        metrics.provide(Gauge.READY, lambda: [((), not surface.status.reasons())])
+        metrics.provide(Gauge.READY, lambda: [((), not services.status.reasons())])
         metrics.provide(Gauge.CONNECTIONS_ACTIVE, self._connections)
         metrics.provide(Total.CONNECTIONS_ACCEPTED, self._accepted)
         metrics.provide(Gauge.CLIENT_MEMORY, self._memory.by_listener)
@@ -152,31 +152,31 @@ class Frontend:
     def _make_native(
         self, env: Env, meta: DirectoryMeta, software: str, replicas: ReplicaManager
     ) -> NativeService:
-        surface = self._surface
+        services = self._services
         limits = self._settings.limits
         requests = NativeRequests(
-            surface.topics,
-            surface.records,
-            surface.producer_ids,
-            surface.transactions,
-            surface.status,
-            surface.corruption_reports,
-            surface.trimming,
-            surface.turns,
+            services.topics,
+            services.records,
+            services.producer_ids,
+            services.transactions,
+            services.status,
+            services.corruption_reports,
+            services.trimming,
+            services.turns,
             env.host.run_blocking,
         )
         return NativeService(
             meta.cluster_id,
             meta.node_id,
             software,
-            ProduceHandler(surface.produce),
-            FetchHandler(surface.fetch, surface.offsets),
+            ProduceHandler(services.produce),
+            FetchHandler(services.fetch, services.offsets),
             {
                 **requests.handlers(),
                 **NativeGroups(
-                    surface.groups, surface.transaction_offsets, surface.turns
+                    services.groups, services.transaction_offsets, services.turns
                 ).handlers(),
-                **NativeTransactions(surface.transactions, surface.turns).handlers(),
+                **NativeTransactions(services.transactions, services.turns).handlers(),
             },
             requests.metadata,
             NativeLimits(
@@ -190,26 +190,26 @@ class Frontend:
             deadlines=replicas.deadlines,
             burst=replicas.burst,
             after_burst=replicas.tell_followers,
-            turns=surface.turns,
+            turns=services.turns,
             run_blocking=env.host.run_blocking,
         )
 
     def _make_kafka(self, env: Env, meta: DirectoryMeta, replicas: ReplicaManager) -> KafkaListener:
-        surface = self._surface
+        services = self._services
         return KafkaListener(
             env,
-            surface,
+            services,
             KafkaLimits(
                 max_frame_bytes=self._settings.limits.frame_bytes,
                 stall_s=self._settings.limits.stall_ms / 1000,
             ),
             self._metrics,
-            CoordinatorRequests(meta.node_id, surface.groups, surface.topics, self._metrics),
+            CoordinatorRequests(meta.node_id, services.groups, services.topics, self._metrics),
             after_append=replicas.tell_followers,
         )
 
     def _make_v1(self, env: Env, router: Router) -> V1Listener:
-        surface = self._surface
+        services = self._services
         v1 = self._settings.v1
         limits = RecordLimits(
             v1.ack_timeout_ms / 1000,
@@ -218,7 +218,7 @@ class Frontend:
             v1.consume_max_bytes,
             v1.forward_produce,
         )
-        records = V1Records(env, surface.produce, surface.fetch, surface.topics, router, limits)
+        records = V1Records(env, services.produce, services.fetch, services.topics, router, limits)
         return V1Listener(
             env,
             V1Settings(
@@ -227,10 +227,12 @@ class Frontend:
                 self._settings.limits.stall_ms / 1000,
             ),
             records,
-            V1Replicas(env, ReplicaSlots(env, surface.access, surface.records), records, router),
-            V1Admin(surface.topics),
-            surface.roles,
-            V1Groups(env, surface.groups, records, router, coordinator_wait_s=limits.leader_wait_s),
+            V1Replicas(env, ReplicaSlots(env, services.access, services.records), records, router),
+            V1Admin(services.topics),
+            services.roles,
+            V1Groups(
+                env, services.groups, records, router, coordinator_wait_s=limits.leader_wait_s
+            ),
             self._metrics,
             self._memory,
         )
@@ -249,8 +251,8 @@ class Frontend:
         )
         return SegmentListener(
             env,
-            self._surface.turns,
-            self._surface.segments,
+            self._services.turns,
+            self._services.segments,
             self._pravega.table_requests,
             replicas.deadlines,
             limits,
@@ -263,7 +265,7 @@ class Frontend:
     ) -> tuple[ProducerExpiry, ...]:
         """What forgets producers that have been silent for long."""
         settings, table = self._settings, replicas.table
-        writers = self._surface.segments.writers
+        writers = self._services.segments.writers
         replicas.context.shares.is_connected = lambda log, key: (log, key[1]) in writers
         hanging = HangingTransactions(table, transactions)
         hanging_offsets = HangingOffsets(transactions.groups, transactions)
@@ -275,7 +277,7 @@ class Frontend:
         kinds: tuple[tuple[ProducerKind, int], ...] = (
             (
                 SegmentWriters(
-                    env, table, self._surface.segments, ttl_ms=settings.segment.writer_ttl_ms
+                    env, table, self._services.segments, ttl_ms=settings.segment.writer_ttl_ms
                 ),
                 settings.segment.writer_check_ms,
             ),
@@ -308,12 +310,12 @@ class Frontend:
             await self._native.serve(stream, client)
 
         scrapes = self._scrapes(self._metrics.collect)
-        reasons = self._surface.status.reasons
+        reasons = self._services.status.reasons
         pages = standard_pages(scrapes, reasons, self._permit, self._memory)
         return self._http_server(ListenerKind.HTTP, pages, {NATIVE_PATH: native_over_websocket})
 
     def _scrapes(self, collect: Callable[[], Iterable[Family]]) -> Scrapes:
-        return Scrapes(collect, self._surface.turns, self._run_blocking)
+        return Scrapes(collect, self._services.turns, self._run_blocking)
 
     def _http_server(
         self,
@@ -340,14 +342,14 @@ class Frontend:
 
     def _permit(self) -> None:
         """Pages have no credentials: who asks for one is anybody."""
-        self._surface.status.permit(ANONYMOUS)
+        self._services.status.permit(ANONYMOUS)
 
     def _cursus_checks(self) -> Mapping[str, str]:
         self._permit()
-        return health_checks(self._surface)
+        return health_checks(self._services)
 
     def _collect_for_cursus(self) -> Iterator[Family]:
-        return collect_for_cursus(self._metrics, self._surface, lambda: self._cursus.stream_count)
+        return collect_for_cursus(self._metrics, self._services, lambda: self._cursus.stream_count)
 
     def _http_limits(self) -> HttpLimits:
         return HttpLimits(

@@ -12,10 +12,10 @@ from paceline.types import NodeId
 from paceline_node.env import Env
 from paceline_node.listeners.segment.pravega_tables import TableRequests
 from paceline_node.observe.metrics import Metrics
+from paceline_node.services.broker_services import BrokerServices
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.segment_leaders import SegmentLeaders
 from paceline_node.services.streams import StreamService
-from paceline_node.services.surface import Surface
 from paceline_node.services.tables import TableService
 from paceline_node.settings import ListenerKind, Settings
 from paceline_node.settings.addresses import has_http2
@@ -44,19 +44,19 @@ class PravegaRoom:
         self,
         env: Env,
         node_id: NodeId,
-        surface: Surface,
+        services: BrokerServices,
         routing: LeaderRouting,
         tables: TableService,
         metrics: Metrics,
     ) -> None:
         self._env = env
         self._node_id = node_id
-        self._surface = surface
+        self._services = services
         self._metrics = metrics
-        self.leaders = SegmentLeaders(env, surface.segments, routing)
+        self.leaders = SegmentLeaders(env, services.segments, routing)
         self.table_requests = TableRequests(tables)
         self._streams = StreamService(
-            env, surface.access, tables, surface.segments, self.leaders, timeout_s=_CALL_S
+            env, services.access, tables, services.segments, self.leaders, timeout_s=_CALL_S
         )
 
     def listener(self) -> PravegaListener:
@@ -69,9 +69,9 @@ class PravegaRoom:
             self._node_id,
             self._streams,
             self.leaders,
-            self._surface.topics,
+            self._services.topics,
             leader_wait_s=_CALL_S,
         )
         return PravegaListener(
-            self._env, calls.procedures(), GrpcLimits(), self._metrics, self._surface.turns
+            self._env, calls.procedures(), GrpcLimits(), self._metrics, self._services.turns
         )

@@ -1,6 +1,6 @@
 """Who asks, what for, and who says whether they may (DESIGN 5).
 
-Every request on the service surface is put to the node's :class:`Policy`. Until credentials exist
+Every request to the services is put to the node's :class:`Policy`. Until credentials exist
 that is :class:`AllowAll`, which allows everything that makes sense; what does not (producing to a
 group) is a bug of ours, not a refusal.
 """

@@ -30,7 +30,7 @@ from paceline_node.listeners.kafka.trims import KafkaTrims
 from paceline_node.listeners.serving import Client
 from paceline_node.observe.metrics import Metrics
 from paceline_node.observe.sparing import SparingLog
-from paceline_node.services.surface import Surface
+from paceline_node.services.broker_services import BrokerServices
 
 _ALWAYS = frozenset({0, apis.API_VERSIONS})
 """PRODUCE and API_VERSIONS, which a connection answers itself."""
@@ -42,17 +42,17 @@ class KafkaListener:
     def __init__(
         self,
         env: Env,
-        surface: Surface,
+        services: BrokerServices,
         limits: KafkaLimits,
         metrics: Metrics,
         coordinator: CoordinatorRequests,
         *,
         after_append: Callable[[], None],
     ) -> None:
-        handlers = _handlers(env, surface)
+        handlers = _handlers(env, services)
         names = {key: api.request.__name__.removesuffix("Request") for key, api in APIS.items()}
         self._shared = KafkaShared(
-            KafkaProduce(env, surface.produce),
+            KafkaProduce(env, services.produce),
             handlers,
             apis.advertised(_ALWAYS | handlers.keys()),
             limits,
@@ -60,7 +60,7 @@ class KafkaListener:
             coordinator,
             after_append,
             SparingLog(),
-            surface.turns,
+            services.turns,
             env.host.run_blocking,
         )
 
@@ -70,20 +70,20 @@ class KafkaListener:
             await KafkaConnection(self._shared, client).run(stream)
 
 
-def _handlers(env: Env, surface: Surface) -> Handlers:
-    cluster = KafkaCluster(surface.topics, surface.groups, surface.status, surface.transactions)
-    fetch = KafkaFetch(env, surface.records, surface.fetch, surface.offsets, surface.turns)
-    groups = KafkaGroups(surface.groups)
-    offsets = KafkaOffsets(surface.groups)
-    topics = KafkaTopics(surface.topics)
+def _handlers(env: Env, services: BrokerServices) -> Handlers:
+    cluster = KafkaCluster(services.topics, services.groups, services.status, services.transactions)
+    fetch = KafkaFetch(env, services.records, services.fetch, services.offsets, services.turns)
+    groups = KafkaGroups(services.groups)
+    offsets = KafkaOffsets(services.groups)
+    topics = KafkaTopics(services.topics)
     transactions = KafkaTransactions(
-        surface.producer_ids,
-        surface.transactions,
-        surface.transaction_offsets,
-        surface.groups,
-        surface.produce,
+        services.producer_ids,
+        services.transactions,
+        services.transaction_offsets,
+        services.groups,
+        services.produce,
     )
-    trims = KafkaTrims(surface.trimming)
+    trims = KafkaTrims(services.trimming)
     return {
         1: fetch.fetch,
         2: fetch.list_offsets,

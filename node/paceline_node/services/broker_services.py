@@ -1,4 +1,4 @@
-"""The service surface as one object: everything a listener may ask of this broker."""
+"""The services as one object: everything a listener may ask of this broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TransactionParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Surface:
+class BrokerServices:
     """Every method that does or tells something takes the principal it is done for, and puts it to
     the policy first (DESIGN 1.1)."""
 
@@ -91,8 +91,8 @@ class Surface:
         turns: Turns,
         transactions: TransactionParts,
         deadlines: Deadlines,
-    ) -> Surface:
-        """The surface of a node made of these parts."""
+    ) -> BrokerServices:
+        """The services of a node made of these parts."""
 
         def configs(name: str) -> Mapping[str, str]:
             topic = store.image.find_topic(name)
