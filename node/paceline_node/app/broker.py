@@ -16,7 +16,7 @@ from paceline.version import __version__
 from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
-from paceline_node.app.frontend import Frontend
+from paceline_node.app.client_listeners import ClientListeners
 from paceline_node.app.groups import GroupRoom
 from paceline_node.app.incarnation_file import IncarnationFile
 from paceline_node.app.metadata import Metadata
@@ -91,7 +91,7 @@ class Broker:
             env, boot.meta.node_id, metadata.controller, peering.links, metadata.leader
         )
         self._lifecycle: Lifecycle | None = None
-        self._frontend: Frontend | None = None
+        self._listeners: ClientListeners | None = None
         meta = boot.meta
         self.replicas = ReplicaManager(
             env,
@@ -302,7 +302,7 @@ class Broker:
             ),
             deadlines=self.replicas.deadlines,
         )
-        frontend = self._frontend = Frontend(
+        listeners = self._listeners = ClientListeners(
             self._live,
             self._env,
             meta,
@@ -321,12 +321,12 @@ class Broker:
         # From here on: changes applied earlier, while catching up, happened in another life.
         self._metadata.image_store.subscribe(watch_images(self._metrics, meta.node_id))
         self._metadata.image_store.subscribe(self._groups.topics_changed)
-        await frontend.start(clients, self._bound)
+        await listeners.start(clients, self._bound)
 
     def prepare_to_stop(self) -> None:
         """While this node still leads: what is better done now than after it gave that up."""
-        if self._frontend is not None:
-            self._frontend.prepare_to_stop()
+        if self._listeners is not None:
+            self._listeners.prepare_to_stop()
 
     # --- stop -------------------------------------------------------------------------------------
 

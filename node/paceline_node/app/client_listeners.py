@@ -83,7 +83,7 @@ _ALPN = {ListenerKind.PRAVEGA: ("h2",)}
 """What listeners agree on inside the TLS handshake; clients of gRPC go away without it."""
 
 
-class Frontend:
+class ClientListeners:
     """Serves clients through every configured listener."""
 
     def __init__(
