@@ -17,7 +17,7 @@ from paceline.wire.cursus.compression import CursusCompressor
 from paceline.wire.peer.control import Address
 from paceline_node.app.boot import Boot
 from paceline_node.app.client_listeners import ClientListeners
-from paceline_node.app.groups import GroupRoom
+from paceline_node.app.groups import GroupMachines
 from paceline_node.app.incarnation_file import IncarnationFile
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.metering import (
@@ -32,7 +32,7 @@ from paceline_node.app.metering import (
 from paceline_node.app.peering import Peering
 from paceline_node.app.replicas import replication_settings
 from paceline_node.app.tables import table_machines
-from paceline_node.app.transactions import TransactionRoom
+from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Identity, Lifecycle, LifecycleTiming
 from paceline_node.env import Env, is_full
@@ -106,9 +106,9 @@ class Broker:
             settings=replication_settings(settings),
         )
         meter_replicas(self._metrics, self.replicas)
-        self._groups = GroupRoom(env, settings, self.replicas, metadata.image_store)
+        self._groups = GroupMachines(env, settings, self.replicas, metadata.image_store)
         meter_groups(self._metrics, self._groups.machines)
-        self.transactions = TransactionRoom(
+        self.transactions = TransactionMachines(
             env, settings, meta.node_id, metadata, peering, self.replicas, self._groups
         )
         meter_transactions(self._metrics, self.transactions)

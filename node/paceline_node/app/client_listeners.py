@@ -15,7 +15,7 @@ from paceline_node.app.cursus import health_checks, make_cursus
 from paceline_node.app.cursus_metering import collect_for_cursus
 from paceline_node.app.descriptors import shares
 from paceline_node.app.peering import Peering
-from paceline_node.app.pravega import PravegaRoom
+from paceline_node.app.pravega import PravegaParts
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.topic import StateTopic
@@ -128,7 +128,7 @@ class ClientListeners:
             services.access,
             commit_s=settings.groups.commit_timeout_ms / 1000,
         )
-        self._pravega = PravegaRoom(env, meta.node_id, services, routing, tables, metrics)
+        self._pravega = PravegaParts(env, meta.node_id, services, routing, tables, metrics)
         self._segment = self._make_segment(env, replicas)
         self._v1 = self._make_v1(env, Router(env, store, routing))
         self._cursus = make_cursus(

@@ -52,7 +52,7 @@ def group_limits(settings: Settings) -> GroupLimits:
     )
 
 
-class GroupRoom:
+class GroupMachines:
     """Owns the machines of ``__groups`` on this node."""
 
     def __init__(

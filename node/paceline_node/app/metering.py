@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from paceline.types import NodeId
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
-from paceline_node.app.transactions import TransactionRoom
+from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.image import Image, changed_topics
 from paceline_node.controller.records import Partition as Registration
 from paceline_node.coordination.topic import StateTopic
@@ -153,7 +153,7 @@ def meter_groups(metrics: Metrics, machines: StateTopic[GroupEngine]) -> None:
     metrics.provide(Total.GROUP_REBALANCES, rebalances)
 
 
-def meter_transactions(metrics: Metrics, room: TransactionRoom) -> None:
+def meter_transactions(metrics: Metrics, room: TransactionMachines) -> None:
     """The transactions that this node coordinates."""
 
     def led() -> Iterator[TransactionEngine]:

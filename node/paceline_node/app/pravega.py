@@ -37,7 +37,7 @@ def check_http2(settings: Settings) -> None:
         )
 
 
-class PravegaRoom:
+class PravegaParts:
     """Owns what the calls and the table requests of a node work with."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from paceline.types import NodeId
-from paceline_node.app.groups import GroupRoom
+from paceline_node.app.groups import GroupMachines
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
 from paceline_node.coordination.topic import StateTopic
@@ -37,7 +37,7 @@ def transaction_limits(settings: Settings) -> TransactionLimits:
     )
 
 
-class TransactionRoom:
+class TransactionMachines:
     """Owns the machine of ``__transactions`` on this node, and what carries its decisions out; it
     answers other nodes from the beginning."""
 
@@ -49,7 +49,7 @@ class TransactionRoom:
         metadata: Metadata,
         peering: Peering,
         replicas: ReplicaManager,
-        groups: GroupRoom,
+        groups: GroupMachines,
     ) -> None:
         store = metadata.image_store
         limits = transaction_limits(settings)

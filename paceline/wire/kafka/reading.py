@@ -37,7 +37,7 @@ class TooManyItems(RemoteProtocolError):
     """More items than the reader was to read."""
 
 
-class Room:
+class ItemBudget:
     """How many more items a message may have."""
 
     __slots__ = ("_left", "_whole")
@@ -55,10 +55,10 @@ class Room:
             )
 
 
-Read = Callable[[memoryview, int, Room], tuple[Any, int]]
+Read = Callable[[memoryview, int, ItemBudget], tuple[Any, int]]
 """From the frame and a position in it to the value there and the position after it."""
 Length = Callable[[memoryview, int], tuple[int, int]]
-Step = Callable[[memoryview, int, Room, dict[str, Any]], int]
+Step = Callable[[memoryview, int, ItemBudget, dict[str, Any]], int]
 """Reads some fields into the dictionary and tells the position after them."""
 S = TypeVar("S", bound=Struct)
 
@@ -80,7 +80,7 @@ def read_struct(
     """Decode the body that takes the rest of ``data``. Raises RemoteProtocolError, also for bytes
     that are left over, unless the message ``may_go_on``; TooManyItems above ``at_most``."""
     try:
-        value, position = reader(cls, version, flexible)(data, start, Room(at_most))
+        value, position = reader(cls, version, flexible)(data, start, ItemBudget(at_most))
     except (struct.error, IndexError):
         raise RemoteProtocolError(
             f"{cls.__name__} version {version} is cut short: it goes on after its {len(data)} bytes"
@@ -114,7 +114,7 @@ def skip_tags(data: memoryview, position: int) -> int:
     """The position after a tag section of which nothing is known. Raises RemoteProtocolError, and
     IndexError at the end."""
     count, position = read_uvarint(data, position)
-    Room().take("tagged fields", count)
+    ItemBudget().take("tagged fields", count)
     for _ in range(count):
         _, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
@@ -137,18 +137,18 @@ def _reader(cls: type[Struct], version: int, flexible: bool) -> Read:
         for number, field in tagged
     }
 
-    def read(data: memoryview, position: int, room: Room) -> tuple[Struct, int]:
+    def read(data: memoryview, position: int, budget: ItemBudget) -> tuple[Struct, int]:
         values: dict[str, Any] = {}
         for step in steps:
-            position = step(data, position, room, values)
+            position = step(data, position, budget, values)
         return cls(**values), position
 
-    def read_flexible(data: memoryview, position: int, room: Room) -> tuple[Struct, int]:
+    def read_flexible(data: memoryview, position: int, budget: ItemBudget) -> tuple[Struct, int]:
         values: dict[str, Any] = {}
         for step in steps:
-            position = step(data, position, room, values)
+            position = step(data, position, budget, values)
         if data[position]:
-            position = _read_tags(data, position, room, by_tag, values)
+            position = _read_tags(data, position, budget, by_tag, values)
         else:
             position += 1
         return cls(**values), position
@@ -159,12 +159,12 @@ def _reader(cls: type[Struct], version: int, flexible: bool) -> Read:
 def _read_tags(
     data: memoryview,
     position: int,
-    room: Room,
+    budget: ItemBudget,
     known: dict[int, tuple[str, Read]],
     values: dict[str, Any],
 ) -> int:
     count, position = read_uvarint(data, position)
-    room.take("tagged fields", count)
+    budget.take("tagged fields", count)
     previous = -1
     for _ in range(count):
         number, position = read_uvarint(data, position)
@@ -175,7 +175,7 @@ def _read_tags(
         end = _after(f"tag {number}", data, position, size)
         if number in known:
             name, read = known[number]
-            values[name], read_to = read(data, position, room)
+            values[name], read_to = read(data, position, budget)
             if read_to != end:
                 raise RemoteProtocolError(f"{name} takes {read_to - position} bytes, not {size}")
         position = end
@@ -202,7 +202,7 @@ def _numbers_step(fields: list[Field]) -> Step:
     form = struct.Struct(">" + "".join(_form(field) for field in fields))
     size, unpack = form.size, form.unpack_from
 
-    def step(data: memoryview, position: int, _room: Room, values: dict[str, Any]) -> int:
+    def step(data: memoryview, position: int, _room: ItemBudget, values: dict[str, Any]) -> int:
         values.update(zip(names, unpack(data, position), strict=True))
         return position + size
 
@@ -219,8 +219,8 @@ def _field_step(field: Field, version: int, flexible: bool) -> Step:
     name = field.name
     read = _type_reader(field, field.type, version, flexible)
 
-    def step(data: memoryview, position: int, room: Room, values: dict[str, Any]) -> int:
-        values[name], position = read(data, position, room)
+    def step(data: memoryview, position: int, budget: ItemBudget, values: dict[str, Any]) -> int:
+        values[name], position = read(data, position, budget)
         return position
 
     return step
@@ -250,7 +250,7 @@ def _primitive_reader(name: str, kind: Kind, flexible: bool, *, nullable: bool) 
         return _read_uuid
     length = _length_reader(kind, flexible)
 
-    def read_bytes(data: memoryview, position: int, _room: Room) -> tuple[Any, int]:
+    def read_bytes(data: memoryview, position: int, _room: ItemBudget) -> tuple[Any, int]:
         size, position = length(data, position)
         if size < 0:
             _require_null(name, size, nullable)
@@ -258,7 +258,7 @@ def _primitive_reader(name: str, kind: Kind, flexible: bool, *, nullable: bool) 
         end = _after(name, data, position, size)
         return data[position:end], end
 
-    def read_text(data: memoryview, position: int, _room: Room) -> tuple[Any, int]:
+    def read_text(data: memoryview, position: int, _room: ItemBudget) -> tuple[Any, int]:
         size, position = length(data, position)
         if size < 0:
             _require_null(name, size, nullable)
@@ -272,7 +272,7 @@ def _primitive_reader(name: str, kind: Kind, flexible: bool, *, nullable: bool) 
     return read_text if kind is Kind.STR else read_bytes
 
 
-def _read_uuid(data: memoryview, position: int, _room: Room) -> tuple[UUID, int]:
+def _read_uuid(data: memoryview, position: int, _room: ItemBudget) -> tuple[UUID, int]:
     end = _after("uuid", data, position, 16)
     return UUID(bytes=bytes(data[position:end])), end
 
@@ -314,7 +314,7 @@ def _array_reader(
     length = _length_reader(Kind.STR if array.has_short_count else Kind.BYTES, flexible)
     smallest = _smallest(array.item, version, flexible)
 
-    def read_array(data: memoryview, position: int, room: Room) -> tuple[Any, int]:
+    def read_array(data: memoryview, position: int, budget: ItemBudget) -> tuple[Any, int]:
         count, position = length(data, position)
         if count < 0:
             _require_null(name, count, nullable)
@@ -324,10 +324,10 @@ def _array_reader(
                 f"{name} at byte {position}: {count} items announced, "
                 f"{len(data) - position} bytes are left for them"
             )
-        room.take(name, count)
+        budget.take(name, count)
         items = []
         for _ in range(count):
-            value, position = read(data, position, room)
+            value, position = read(data, position, budget)
             items.append(value)
         return tuple(items), position
 
