@@ -20,7 +20,7 @@ from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
-from paceline_node.groups.coordinator_room import RoundsDue
+from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler

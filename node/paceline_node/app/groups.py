@@ -12,7 +12,7 @@ from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
-from paceline_node.groups.coordinator_room import RoundsDue
+from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.file_task import (
     FoundFiles,

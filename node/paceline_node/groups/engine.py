@@ -15,9 +15,9 @@ from paceline.errors import PacelineError
 from paceline.types import TopicId
 from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.coordinator_groups import CoordinatorGroups
-from paceline_node.groups.coordinator_room import RoundsDue
 from paceline_node.groups.cursus_groups import CursusGroups
+from paceline_node.groups.driven_groups import DrivenGroups
+from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.groups.growth import CountOf
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
@@ -61,7 +61,7 @@ class GroupEngine:
         self.v1 = V1Groups(context, self.offsets)
         self.kafka = KafkaGroups(context)
         self.cursus = CursusGroups(context, self.offsets)
-        self.coordinator = CoordinatorGroups(context, self.offsets, due or RoundsDue())
+        self.coordinator = DrivenGroups(context, self.offsets, due or RoundsDue())
         self.policies: Mapping[Family, MembershipPolicy] = {
             Family.V1: self.v1,
             Family.KAFKA: self.kafka,

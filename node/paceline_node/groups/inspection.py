@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paceline.errors import GroupNotFound, NonEmptyGroup, PacelineError
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment
-from paceline_node.groups.coordinator_room import PROTOCOL_TYPE as COORDINATOR_TYPE
+from paceline_node.groups.driven_state import PROTOCOL_TYPE as COORDINATOR_TYPE
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.records import Group, Member, Phase

@@ -1,4 +1,4 @@
-"""Workers for the groups whose coordinator drives the consumers (``groups/coordinator_groups.py``).
+"""Workers for the groups whose coordinator drives the consumers (``groups/driven_groups.py``).
 
 The policy decides, but cannot wait: that a generation is committed before anyone is told of it, and
 that partitions' leaders say where they begin and end, is waited for here. A few workers, whose
@@ -19,9 +19,9 @@ from paceline.wire.coordinator.messages import BEGIN_AT_EARLIEST, BEGIN_AT_LATES
 from paceline_node.controller.group_topics import Lists
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
-from paceline_node.groups.coordinator_reading import Reading
-from paceline_node.groups.coordinator_room import Plan, RoundsDue
-from paceline_node.groups.coordinator_rounds import Beginning
+from paceline_node.groups.driven_reading import Reading
+from paceline_node.groups.driven_rounds import Beginning
+from paceline_node.groups.driven_state import Plan, RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey, TopicPartition
 from paceline_node.services.bounds import BoundsService

@@ -51,7 +51,7 @@ ELSEWHERE = {
     counts.LISTED_BYTES: "unit/controller/test_group_topics.py",
     counts.LISTED_TOPICS: "unit/controller/test_group_topics.py",
     counts.OFFSET_METADATA: "unit/groups/test_offset_shares.py",
-    counts.PATTERN_STREAMS: "unit/groups/test_coordinator_groups.py",
+    counts.PATTERN_STREAMS: "unit/groups/test_driven_groups.py",
     counts.TRANSACTION_PARTITIONS: "unit/transactions/test_producers.py",
     counts.OPEN_PARTITIONS: "unit/transactions/test_id_shares.py",
     counts.TRANSACTION_GROUPS: "unit/transactions/test_producers.py",

@@ -21,9 +21,9 @@ from paceline.wire.coordinator.messages import (
     TopicCount,
 )
 from paceline_node.coordination.replica import Phase
-from paceline_node.groups.coordinator_groups import coordinator_key
-from paceline_node.groups.coordinator_room import Plan, Question, RoundsDue
-from paceline_node.groups.coordinator_rounds import Beginning
+from paceline_node.groups.driven_groups import coordinator_key
+from paceline_node.groups.driven_rounds import Beginning
+from paceline_node.groups.driven_state import Plan, Question, RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.turns import SLICE_UNITS
 from tests.sim.groups.test_failover import is_found_out

@@ -13,8 +13,8 @@ import trio
 from paceline_cluster.sim.guests.driven_member import GROUP
 from paceline_cluster.sim.plan import Guest
 from paceline_node.coordination.replica import MachineReplica
-from paceline_node.groups.coordinator_groups import CoordinatorGroups, coordinator_key
-from paceline_node.groups.coordinator_room import Room
+from paceline_node.groups.driven_groups import DrivenGroups, coordinator_key
+from paceline_node.groups.driven_state import DrivenGroup
 from paceline_node.groups.records import Group
 from tests.sim.node.guest_stories import (
     GuestMutant,
@@ -58,14 +58,14 @@ def test_driven_consumers_are_told_the_truth() -> None:
 
 @contextlib.contextmanager
 def _the_next_coordinator_waits_for_nobody() -> Iterator[None]:
-    honest = CoordinatorGroups._await_members
+    honest = DrivenGroups._await_members
 
-    def await_members(self: CoordinatorGroups, room: Room, group: Group) -> None:
-        honest(self, room, group)
-        room.awaited.clear()
-        room.timer = self._context.now()
+    def await_members(self: DrivenGroups, driven: DrivenGroup, group: Group) -> None:
+        honest(self, driven, group)
+        driven.awaited.clear()
+        driven.timer = self._context.now()
 
-    with mock.patch.object(CoordinatorGroups, "_await_members", await_members):
+    with mock.patch.object(DrivenGroups, "_await_members", await_members):
         yield
 
 

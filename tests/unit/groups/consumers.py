@@ -14,9 +14,9 @@ from paceline.wire.coordinator.messages import (
     StopRequest,
     TopicCount,
 )
-from paceline_node.groups.coordinator_groups import Registered, coordinator_key
-from paceline_node.groups.coordinator_room import Plan, Question, RoundsDue
-from paceline_node.groups.coordinator_rounds import Beginning
+from paceline_node.groups.driven_groups import Registered, coordinator_key
+from paceline_node.groups.driven_rounds import Beginning
+from paceline_node.groups.driven_state import Plan, Question, RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey
 from paceline_node.turns import SLICE_UNITS

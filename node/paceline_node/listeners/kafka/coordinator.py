@@ -30,7 +30,7 @@ from paceline.wire.coordinator.messages import (
     RegisterRequest,
     RegisterResponse,
 )
-from paceline_node.groups.coordinator_groups import Registered, coordinator_key
+from paceline_node.groups.driven_groups import Registered, coordinator_key
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.listeners.kafka.call import LISTENER

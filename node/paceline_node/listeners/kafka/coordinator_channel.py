@@ -15,8 +15,8 @@ import trio
 from paceline.errors import RemoteProtocolError
 from paceline.wire.coordinator.codec import Ask, Header, read_response, request_frame
 from paceline.wire.coordinator.messages import PingRequest, PositionsResponse, StopRequest
-from paceline_node.groups.coordinator_dialogue import REBALANCE
-from paceline_node.groups.coordinator_room import Question
+from paceline_node.groups.driven_dialogue import REBALANCE
+from paceline_node.groups.driven_state import Question
 from paceline_node.listeners.kafka.frames import FrameReader
 from paceline_node.memory import Portion
 from paceline_node.net.transport import Transport
@@ -34,7 +34,7 @@ Answered = Callable[[int, PositionsResponse | None], None]
 
 
 class ConsumerChannel:
-    """See :class:`paceline_node.groups.coordinator_room.Channel`. ``registered`` is the header of
+    """See :class:`paceline_node.groups.driven_state.Channel`. ``registered`` is the header of
     the consumer's registration, whose layout and version everything has from then on."""
 
     def __init__(

@@ -17,7 +17,7 @@ from paceline.errors import (
 )
 from paceline.wire.consumer_protocol import Assignment
 from paceline.wire.coordinator.messages import PingRequest, StopRequest
-from paceline_node.groups.coordinator_groups import coordinator_key
+from paceline_node.groups.driven_groups import coordinator_key
 from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Phase

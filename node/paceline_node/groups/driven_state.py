@@ -1,7 +1,8 @@
 """What family ``coordinator`` knows of a group while its consumers are connected. Volatile.
 
-A *room* is a group with consumers, or one whose consumers are expected back after a failover. What
-must survive lies in the group's record: who its members are, what they asked for, what they have.
+A *driven group* is one with consumers, or one whose consumers are expected back after a failover.
+What must survive lies in the group's record: who its members are, what they asked for, what they
+have.
 """
 
 from __future__ import annotations
@@ -176,13 +177,13 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Room:
+class DrivenGroup:
     """``timer`` is when ``state`` has lasted long enough. ``awaited``: members that have not come
     back yet. ``returned``: consumers to be started again as they were. ``positions`` are how far
     consumers have read in this generation, of which ``unstored`` are not committed. ``listed``:
     what consumers read that name no topics, if an operator has said so. ``seen_ids`` are those of
     the topics in ``seen``, ``topic_ids`` of those that ``positions`` are in. ``reading`` is being
-    found out (``coordinator_reading.py``); ``looks_again``: what there is to read has changed."""
+    found out (``driven_reading.py``); ``looks_again``: what there is to read has changed."""
 
     key: GroupKey
     state: State

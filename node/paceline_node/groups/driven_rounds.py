@@ -10,7 +10,7 @@
 A generation is stored, and committed, before anyone is told of it; so are offsets from which
 somebody begins at the end of a partition. Both need waiting, which this machine cannot: a worker
 (``services/rebalancing.py``) carries a :class:`Reading`, and the :class:`Plan` that comes of it,
-through ``look``, ``assign``, ``settle`` and ``start``. One that is no longer the room's is void.
+through ``look``, ``assign``, ``settle`` and ``start``. One that is no longer the group's is void.
 Rules: DESIGN 6.1, 6.4 to 6.7.
 """
 
@@ -24,15 +24,15 @@ from itertools import islice
 from paceline.types import TopicId
 from paceline.wire.coordinator.messages import Assigned, StartRequest
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.coordinator_dialogue import Dialogue
-from paceline_node.groups.coordinator_reading import Reading
-from paceline_node.groups.coordinator_room import (
+from paceline_node.groups.driven_dialogue import Dialogue
+from paceline_node.groups.driven_reading import Reading
+from paceline_node.groups.driven_state import (
     PROTOCOL,
     PROTOCOL_TYPE,
     Consumer,
+    DrivenGroup,
     Numbers,
     Plan,
-    Room,
     RoundsDue,
     Share,
     State,
@@ -70,7 +70,7 @@ Beginnings = Mapping[TopicPartition, Beginning]
 
 
 class Rounds:
-    """Moves rooms from state to state. ``rebalances`` counts the generations made."""
+    """Moves groups from state to state. ``rebalances`` counts the generations made."""
 
     def __init__(
         self, context: GroupContext, offsets: OffsetBook, dialogue: Dialogue, due: RoundsDue
@@ -83,143 +83,145 @@ class Rounds:
 
     # --- beginning --------------------------------------------------------------------------------
 
-    def open(self, room: Room) -> None:
+    def open(self, driven: DrivenGroup) -> None:
         """A group without consumers has its first one."""
-        room.was_empty, room.since = True, self._context.now()
+        driven.was_empty, driven.since = True, self._context.now()
 
-    def trigger(self, room: Room) -> None:
+    def trigger(self, driven: DrivenGroup) -> None:
         """Something changed: begin a round soon, or another one after this."""
         now = self._context.now()
-        match room.state:
+        match driven.state:
             case State.STABLE:
-                room.state = State.PENDING
-                room.since = now
-                room.plan = room.reading = None
-                room.returned.clear()
-                is_tired = room.failed_rounds >= FAILURES_MAX
-                room.timer = now + (BACKOFF_S if is_tired else DELAY_S)
+                driven.state = State.PENDING
+                driven.since = now
+                driven.plan = driven.reading = None
+                driven.returned.clear()
+                is_tired = driven.failed_rounds >= FAILURES_MAX
+                driven.timer = now + (BACKOFF_S if is_tired else DELAY_S)
             case State.PENDING:
-                if room.was_empty:
-                    room.timer = min(now + DELAY_S, room.since + DELAY_MAX_S)
+                if driven.was_empty:
+                    driven.timer = min(now + DELAY_S, driven.since + DELAY_MAX_S)
             case State.RECOVERING:
-                if not room.awaited:
-                    self.begin(room)
+                if not driven.awaited:
+                    self.begin(driven)
             case _:
-                room.is_dirty = True
+                driven.is_dirty = True
 
-    def begin(self, room: Room) -> None:
+    def begin(self, driven: DrivenGroup) -> None:
         """Stop those who read."""
-        room.state = State.STOPPING
-        room.is_dirty = room.was_empty = room.round_failed = False
-        room.awaited.clear()
-        room.timer = math.inf
-        for _, consumer in sorted(room.consumers.items()):
+        driven.state = State.STOPPING
+        driven.is_dirty = driven.was_empty = driven.round_failed = False
+        driven.awaited.clear()
+        driven.timer = math.inf
+        for _, consumer in sorted(driven.consumers.items()):
             if consumer.owned:
-                self._dialogue.stop(room, consumer)
-        self.go_on(room)
+                self._dialogue.stop(driven, consumer)
+        self.go_on(driven)
 
-    def go_on(self, room: Room) -> None:
+    def go_on(self, driven: DrivenGroup) -> None:
         """Go to the next state if nobody is missing for it."""
-        if room.state is State.STOPPING and not any(each.owned for each in room.consumers.values()):
-            self._await_worker(room)
-        elif room.state is State.ASSIGNING and not room.consumers:
-            room.timer = self._context.now()  # nothing to wait for: the alarm stores that
-        elif room.state is State.STARTING and not self._is_starting_any(room):
-            self._finish(room)
+        if driven.state is State.STOPPING and not any(
+            each.owned for each in driven.consumers.values()
+        ):
+            self._await_worker(driven)
+        elif driven.state is State.ASSIGNING and not driven.consumers:
+            driven.timer = self._context.now()  # nothing to wait for: the alarm stores that
+        elif driven.state is State.STARTING and not self._is_starting_any(driven):
+            self._finish(driven)
 
-    def _is_starting_any(self, room: Room) -> bool:
-        plan = room.plan
-        assert plan is not None, f"{room.key} starts by a plan"
-        return any(self._is_starting(room, plan, name) for name in plan.consumers)
+    def _is_starting_any(self, driven: DrivenGroup) -> bool:
+        plan = driven.plan
+        assert plan is not None, f"{driven.key} starts by a plan"
+        return any(self._is_starting(driven, plan, name) for name in plan.consumers)
 
     @staticmethod
-    def _is_starting(room: Room, plan: Plan, name: str) -> bool:
-        consumer = room.consumers.get(name)
+    def _is_starting(driven: DrivenGroup, plan: Plan, name: str) -> bool:
+        consumer = driven.consumers.get(name)
         return consumer is plan.consumers[name] and consumer.generation < plan.generation
 
-    def _await_worker(self, room: Room) -> None:
-        room.state = State.ASSIGNING
-        room.plan = room.reading = None
-        if room.consumers:
-            self._ask_worker(room)
+    def _await_worker(self, driven: DrivenGroup) -> None:
+        driven.state = State.ASSIGNING
+        driven.plan = driven.reading = None
+        if driven.consumers:
+            self._ask_worker(driven)
         else:
-            self.go_on(room)
+            self.go_on(driven)
 
-    def bring_back(self, room: Room, consumer: Consumer) -> None:
+    def bring_back(self, driven: DrivenGroup, consumer: Consumer) -> None:
         """A member is here again, as it was: have it told again what it reads."""
-        room.returned[consumer.id] = None
-        self._ask_worker(room)
+        driven.returned[consumer.id] = None
+        self._ask_worker(driven)
 
-    def _ask_worker(self, room: Room) -> None:
+    def _ask_worker(self, driven: DrivenGroup) -> None:
         """Have a worker come, and another one when that has not helped in time."""
-        room.timer = self._context.now() + COMMIT_S
-        self._due.add(room.key)
+        driven.timer = self._context.now() + COMMIT_S
+        self._due.add(driven.key)
 
-    def on_timer(self, room: Room) -> None:
+    def on_timer(self, driven: DrivenGroup) -> None:
         """The state has lasted long enough. Raises what writing raises."""
-        match room.state:
+        match driven.state:
             case State.PENDING | State.RECOVERING:
-                self.begin(room)
-            case State.ASSIGNING if room.reading is not None and room.consumers:
-                self._ask_worker(room)  # it is still being found out
-            case State.ASSIGNING if room.consumers:
-                self._await_worker(room)
+                self.begin(driven)
+            case State.ASSIGNING if driven.reading is not None and driven.consumers:
+                self._ask_worker(driven)  # it is still being found out
+            case State.ASSIGNING if driven.consumers:
+                self._await_worker(driven)
             case State.ASSIGNING:
-                self._store_nobody(room)
-            case State.STABLE if _is_looked_at(room):
-                self._ask_worker(room)
+                self._store_nobody(driven)
+            case State.STABLE if _is_looked_at(driven):
+                self._ask_worker(driven)
             case _:
-                room.timer = math.inf
+                driven.timer = math.inf
 
     # --- assigning --------------------------------------------------------------------------------
 
-    def topics_changed(self, room: Room) -> None:
+    def topics_changed(self, driven: DrivenGroup) -> None:
         """What there is to read is something else now: have that looked at, once the group is
         stable."""
-        room.looks_again = True
-        if room.state is State.STABLE:
-            self._ask_worker(room)
+        driven.looks_again = True
+        if driven.state is State.STABLE:
+            self._ask_worker(driven)
 
-    def look(self, room: Room, topics: Numbers) -> Reading | None:
+    def look(self, driven: DrivenGroup, topics: Numbers) -> Reading | None:
         """Begin to find out who reads what of ``topics``; None when nothing is to be done."""
-        is_assigning = room.state is State.ASSIGNING and room.consumers
+        is_assigning = driven.state is State.ASSIGNING and driven.consumers
         if is_assigning:
-            room.is_dirty = False
-        elif room.state is not State.STABLE or not _is_looked_at(room):
+            driven.is_dirty = False
+        elif driven.state is not State.STABLE or not _is_looked_at(driven):
             return None
-        room.looks_again = False
-        room.timer = self._context.now() + COMMIT_S
-        reading = room.reading = Reading(room, topics)
+        driven.looks_again = False
+        driven.timer = self._context.now() + COMMIT_S
+        reading = driven.reading = Reading(driven, topics)
         return reading
 
-    def assign(self, room: Room, reading: Reading) -> Plan | None:
+    def assign(self, driven: DrivenGroup, reading: Reading) -> Plan | None:
         """Store who reads what from now on, as has been found out; None when nothing is to be done.
         Raises what writing raises."""
-        if room.reading is not reading:
-            return None  # another room, perhaps, of the same group
-        room.reading = None
-        if room.state is State.STABLE:
-            if reading.seen != room.seen or self.ids_of(reading.seen) != room.seen_ids:
-                self.trigger(room)
+        if driven.reading is not reading:
+            return None  # another one, perhaps, of the same group
+        driven.reading = None
+        if driven.state is State.STABLE:
+            if reading.seen != driven.seen or self.ids_of(reading.seen) != driven.seen_ids:
+                self.trigger(driven)
                 return None
-            if room.returned:
-                return self._plan_returned(room, reading)
-            room.timer = math.inf
+            if driven.returned:
+                return self._plan_returned(driven, reading)
+            driven.timer = math.inf
             return None
         consumers = {
             name: each
             for name, each in reading.consumers.items()
-            if room.consumers.get(name) is each
+            if driven.consumers.get(name) is each
         }
         if not consumers:
-            self._await_worker(room)
+            self._await_worker(driven)
             return None
-        self.store_positions(room)
-        room.timer = self._context.now() + COMMIT_S
-        room.seen = reading.seen
-        room.seen_ids = self.ids_of(room.seen)
+        self.store_positions(driven)
+        driven.timer = self._context.now() + COMMIT_S
+        driven.seen = reading.seen
+        driven.seen_ids = self.ids_of(driven.seen)
         shares = {name: reading.shares[name] for name in consumers}
-        generation = self._generation(room.key) + 1
+        generation = self._generation(driven.key) + 1
         members = tuple(
             [
                 replace(each.member, assignment=reading.assignments[name])
@@ -227,11 +229,11 @@ class Rounds:
             ]
         )
         self._context.write_group(
-            room.key, Group(generation, Phase.STABLE, PROTOCOL_TYPE, PROTOCOL, members=members)
+            driven.key, Group(generation, Phase.STABLE, PROTOCOL_TYPE, PROTOCOL, members=members)
         )
         self.rebalances += 1
-        room.plan = self._plan(room, generation, shares, consumers)
-        return room.plan
+        driven.plan = self._plan(driven, generation, shares, consumers)
+        return driven.plan
 
     def ids_of(self, topics: Iterable[str]) -> dict[str, TopicId | None]:
         """Which topics these are now."""
@@ -243,7 +245,7 @@ class Rounds:
 
     def _plan(
         self,
-        room: Room,
+        driven: DrivenGroup,
         generation: int,
         shares: dict[str, list[Share]],
         consumers: dict[str, Consumer],
@@ -251,68 +253,68 @@ class Rounds:
         committed = {}
         for mine in shares.values():
             for share in mine:
-                found = self._offsets.fetch(room.key, *share.at)
+                found = self._offsets.fetch(driven.key, *share.at)
                 if found is not None:
                     committed[share.at] = found.offset
         topics = sorted({share.at[0] for mine in shares.values() for share in mine})
         return Plan(generation, shares, consumers, committed, self.ids_of(topics))
 
-    def _plan_returned(self, room: Room, reading: Reading) -> Plan | None:
+    def _plan_returned(self, driven: DrivenGroup, reading: Reading) -> Plan | None:
         """As they were, if the topics are the same."""
-        names = [name for name in room.returned if name in reading.consumers]
+        names = [name for name in driven.returned if name in reading.consumers]
         if not names:
             return None
-        group = self._context.group(room.key)
-        assert group is not None, f"{room.key} has members"
+        group = self._context.group(driven.key)
+        assert group is not None, f"{driven.key} has members"
         before = {each.member_id: each.assignment for each in group.members}
-        ids = room.seen_ids
-        is_other = any(room.topic_ids.get(topic, ids[topic]) != ids[topic] for topic in ids)
+        ids = driven.seen_ids
+        is_other = any(driven.topic_ids.get(topic, ids[topic]) != ids[topic] for topic in ids)
         if is_other or any(before.get(name) != reading.assignments[name] for name in names):
-            self.trigger(room)
+            self.trigger(driven)
             return None
-        self.store_positions(room)
-        room.plan = self._plan(
-            room,
+        self.store_positions(driven)
+        driven.plan = self._plan(
+            driven,
             group.generation,
             {name: reading.shares[name] for name in names},
-            {name: room.consumers[name] for name in names},
+            {name: driven.consumers[name] for name in names},
         )
-        return room.plan
+        return driven.plan
 
     # --- starting ---------------------------------------------------------------------------------
 
-    def settle(self, room: Room, plan: Plan, beginnings: Beginnings) -> None:
+    def settle(self, driven: DrivenGroup, plan: Plan, beginnings: Beginnings) -> None:
         """Store the new beginnings among ``beginnings``. Raises what writing raises."""
-        if room.plan is not plan:
+        if driven.plan is not plan:
             return
         new = {at: each.offset for at, each in beginnings.items() if each.is_new}
-        self._commit(room, new, plan.topic_ids)
+        self._commit(driven, new, plan.topic_ids)
 
-    def start(self, room: Room, plan: Plan, beginnings: Beginnings) -> None:
+    def start(self, driven: DrivenGroup, plan: Plan, beginnings: Beginnings) -> None:
         """Tell the consumers of ``plan`` who are still here what they read, and from where."""
-        if room.plan is not plan:
+        if driven.plan is not plan:
             return
-        if room.state is State.ASSIGNING:
-            room.state = State.STARTING
-            room.positions.clear()
-            room.unstored.clear()
-            room.topic_ids.clear()
-        room.topic_ids.update(plan.topic_ids)
-        room.timer = math.inf
+        if driven.state is State.ASSIGNING:
+            driven.state = State.STARTING
+            driven.positions.clear()
+            driven.unstored.clear()
+            driven.topic_ids.clear()
+        driven.topic_ids.update(plan.topic_ids)
+        driven.timer = math.inf
         for name, shares in sorted(plan.shares.items()):
-            consumer = room.consumers.get(name)
-            room.returned.pop(name, None)
+            consumer = driven.consumers.get(name)
+            driven.returned.pop(name, None)
             if consumer is not plan.consumers[name]:
                 continue
             consumer.own({share.at for share in shares})
             for at in consumer.owned:
                 if beginnings[at].offset >= 0:
-                    room.positions[at] = beginnings[at].offset
+                    driven.positions[at] = beginnings[at].offset
                 else:
-                    room.positions.pop(at, None)
+                    driven.positions.pop(at, None)
             request = self._start_request(plan, shares, beginnings)
-            self._dialogue.start(room, consumer, request)
-        self.go_on(room)
+            self._dialogue.start(driven, consumer, request)
+        self.go_on(driven)
 
     def _start_request(
         self, plan: Plan, shares: Sequence[Share], beginnings: Beginnings
@@ -335,38 +337,38 @@ class Rounds:
             ),
         )
 
-    def _finish(self, room: Room) -> None:
-        room.failed_rounds = room.failed_rounds + 1 if room.round_failed else 0
-        room.state = State.STABLE
-        room.plan = None
-        if room.is_dirty or not room.consumers:
-            room.is_dirty = False
-            self.trigger(room)
-        elif room.looks_again:
-            self._ask_worker(room)
+    def _finish(self, driven: DrivenGroup) -> None:
+        driven.failed_rounds = driven.failed_rounds + 1 if driven.round_failed else 0
+        driven.state = State.STABLE
+        driven.plan = None
+        if driven.is_dirty or not driven.consumers:
+            driven.is_dirty = False
+            self.trigger(driven)
+        elif driven.looks_again:
+            self._ask_worker(driven)
 
     # --- storing ----------------------------------------------------------------------------------
 
-    def store_positions(self, room: Room) -> None:
+    def store_positions(self, driven: DrivenGroup) -> None:
         """Commit how far consumers have read. Raises what writing raises."""
-        while room.unstored:
-            self.store_some(room)
-        room.store_at = math.inf
+        while driven.unstored:
+            self.store_some(driven)
+        driven.store_at = math.inf
 
-    def store_some(self, room: Room) -> bool:
+    def store_some(self, driven: DrivenGroup) -> bool:
         """Commit some of that, and the rest when others have had their turn; whether there is one.
         Raises what writing raises."""
-        some = list(islice(room.unstored, _OFFSETS_AT_ONCE))
-        offsets = {at: room.positions[at] for at in some if at in room.positions}
-        self._commit(room, offsets, room.topic_ids)
+        some = list(islice(driven.unstored, _OFFSETS_AT_ONCE))
+        offsets = {at: driven.positions[at] for at in some if at in driven.positions}
+        self._commit(driven, offsets, driven.topic_ids)
         for at in some:
-            del room.unstored[at]
-        room.store_at = self._context.now() if room.unstored else math.inf
-        return bool(room.unstored)
+            del driven.unstored[at]
+        driven.store_at = self._context.now() if driven.unstored else math.inf
+        return bool(driven.unstored)
 
     def _commit(
         self,
-        room: Room,
+        driven: DrivenGroup,
         offsets: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, TopicId | None],
     ) -> None:
@@ -378,18 +380,18 @@ class Rounds:
         ]
         for start in range(0, len(commits), _OFFSETS_AT_ONCE):
             some = commits[start : start + _OFFSETS_AT_ONCE]
-            self._offsets.store(room.key, some, OffsetRule.FREE)
+            self._offsets.store(driven.key, some, OffsetRule.FREE)
 
-    def _store_nobody(self, room: Room) -> None:
-        """The last consumer is gone; its room with it."""
-        self.store_positions(room)
-        group = self._context.group(room.key)
+    def _store_nobody(self, driven: DrivenGroup) -> None:
+        """The last consumer is gone, and with it what was known of the group."""
+        self.store_positions(driven)
+        group = self._context.group(driven.key)
         if group is not None and group.members:
             emptied = Group(group.generation + 1, Phase.EMPTY, PROTOCOL_TYPE, PROTOCOL)
-            self._context.write_group(room.key, emptied)
-        room.timer = math.inf
+            self._context.write_group(driven.key, emptied)
+        driven.timer = math.inf
 
 
-def _is_looked_at(room: Room) -> bool:
+def _is_looked_at(driven: DrivenGroup) -> bool:
     """Whether a stable group wants a worker, or has one, unless that was lost."""
-    return room.looks_again or bool(room.returned) or room.reading is not None
+    return driven.looks_again or bool(driven.returned) or driven.reading is not None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline_node.groups import coordinator_rounds
+from paceline_node.groups import driven_rounds
 from paceline_node.groups.streams import Dealer
 from paceline_node.groups.topic_pattern import TopicPattern
 from paceline_node.turns import SLICE_UNITS
@@ -145,7 +145,7 @@ def test_a_worker_that_is_lost_while_it_looks_is_followed_by_another() -> None:
     crew.topics_changed(t=1, u=2)
     assert crew.due.take() == KEY
     assert crew.engine.coordinator.look(KEY, crew.topics) is not None
-    crew.pass_time(coordinator_rounds.COMMIT_S + 2.0, a)
+    crew.pass_time(driven_rounds.COMMIT_S + 2.0, a)
     assert sorted(a.owned) == [("t", 0), ("u", 0), ("u", 1)]
 
 
@@ -154,7 +154,7 @@ def test_a_long_round_lasts_as_long_as_it_takes() -> None:
     a = crew.register("a", "t")
     reading = begun(crew)
     for _ in range(5):
-        crew.desk.advance(coordinator_rounds.COMMIT_S)
+        crew.desk.advance(driven_rounds.COMMIT_S)
         assert crew.due.take() == KEY, "nobody would follow a worker that is lost"
         if a.asked is not None:
             a.answer()

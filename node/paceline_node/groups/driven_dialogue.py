@@ -25,7 +25,7 @@ from paceline.wire.coordinator.messages import (
     StopRequest,
 )
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.coordinator_room import Consumer, Question, Room
+from paceline_node.groups.driven_state import Consumer, DrivenGroup, Question
 
 REBALANCE, DELETED, REPLACED, MOVING, SHUTDOWN = range(5)
 """Reasons of a Stop."""
@@ -39,25 +39,27 @@ _CONSUMERS_AT_ONCE = 100
 class Dialogue:
     """Asks consumers, and notes what they answer. ``failed`` is told of those that do not."""
 
-    def __init__(self, context: GroupContext, failed: Callable[[Room, Consumer], None]) -> None:
+    def __init__(
+        self, context: GroupContext, failed: Callable[[DrivenGroup, Consumer], None]
+    ) -> None:
         self._context = context
         self._failed = failed
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def rest(self, room: Room, consumer: Consumer) -> None:
+    def rest(self, driven: DrivenGroup, consumer: Consumer) -> None:
         """Ping it when that is due."""
         consumer.due_at = self._context.now() + consumer.interval_s * _PING_PART
-        room.alarms.ask(consumer.id, consumer.due_at)
+        driven.alarms.ask(consumer.id, consumer.due_at)
 
-    def ping(self, room: Room, consumer: Consumer) -> None:
+    def ping(self, driven: DrivenGroup, consumer: Consumer) -> None:
         """Ask whether it is there."""
         question = PingRequest(
             coordinator_epoch=self._context.epoch, generation=consumer.generation
         )
-        self._ask(room, consumer, question)
+        self._ask(driven, consumer, question)
 
-    def stop(self, room: Room, consumer: Consumer) -> None:
+    def stop(self, driven: DrivenGroup, consumer: Consumer) -> None:
         """Have it stop reading, as soon as it has answered a ping. One that was not told yet what
         to read has nothing to stop."""
         if isinstance(consumer.next, StartRequest):
@@ -65,7 +67,7 @@ class Dialogue:
             consumer.own(set())
             return
         self._ask_next(
-            room,
+            driven,
             consumer,
             StopRequest(
                 coordinator_epoch=self._context.epoch,
@@ -74,11 +76,11 @@ class Dialogue:
             ),
         )
 
-    def start(self, room: Room, consumer: Consumer, request: StartRequest) -> None:
+    def start(self, driven: DrivenGroup, consumer: Consumer, request: StartRequest) -> None:
         """Tell it what to read, as soon as it has answered a ping."""
-        self._ask_next(room, consumer, request)
+        self._ask_next(driven, consumer, request)
 
-    def dismiss(self, room: Room, consumer: Consumer, reason: int) -> None:
+    def dismiss(self, driven: DrivenGroup, consumer: Consumer, reason: int) -> None:
         """Close its channel, telling it why if it can be told."""
         if consumer.is_versioned and consumer.asked is None:
             consumer.channel.ask(
@@ -91,62 +93,64 @@ class Dialogue:
         consumer.channel.end()
 
     def _ask_next(
-        self, room: Room, consumer: Consumer, question: StopRequest | StartRequest
+        self, driven: DrivenGroup, consumer: Consumer, question: StopRequest | StartRequest
     ) -> None:
         if consumer.asked is None:
-            self._ask(room, consumer, question)
+            self._ask(driven, consumer, question)
         else:
             consumer.next = question
 
-    def _ask(self, room: Room, consumer: Consumer, question: Question) -> None:
+    def _ask(self, driven: DrivenGroup, consumer: Consumer, question: Question) -> None:
         consumer.asked = _QUESTIONS[type(question)]
         patience_s = consumer.patience_s
         if consumer.asked is not Ask.PING:
             patience_s = max(patience_s, _LEAST_PATIENCE_S)
         consumer.due_at = self._context.now() + patience_s
-        room.alarms.ask(consumer.id, consumer.due_at)
+        driven.alarms.ask(consumer.id, consumer.due_at)
         consumer.channel.ask(question)
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def answered(self, room: Room, consumer: Consumer, body: PositionsResponse | None) -> None:
+    def answered(
+        self, driven: DrivenGroup, consumer: Consumer, body: PositionsResponse | None
+    ) -> None:
         """It answered; ask what waits, or let it rest."""
-        self._context.heard(room.key, consumer.id)
+        self._context.heard(driven.key, consumer.id)
         if body is not None and consumer.wants.auto_commit:
-            self._note(room, consumer, body)
+            self._note(driven, consumer, body)
         consumer.asked = None
         if consumer.next is None:
-            self.rest(room, consumer)
+            self.rest(driven, consumer)
         else:
             question, consumer.next = consumer.next, None
-            self._ask(room, consumer, question)
+            self._ask(driven, consumer, question)
 
-    def _note(self, room: Room, consumer: Consumer, body: PositionsResponse) -> None:
+    def _note(self, driven: DrivenGroup, consumer: Consumer, body: PositionsResponse) -> None:
         """Positions move forward within a generation, and only those of what it owns count."""
         if consumer.is_versioned and body.generation != consumer.generation:
             return
         for each in body.positions:
             at = (each.topic, each.partition)
-            if at in consumer.owned and each.offset > room.positions.get(at, -1):
-                room.positions[at] = each.offset
-                room.unstored[at] = None
-                room.store_at = min(room.store_at, self._context.now() + _STORE_EVERY_S)
+            if at in consumer.owned and each.offset > driven.positions.get(at, -1):
+                driven.positions[at] = each.offset
+                driven.unstored[at] = None
+                driven.store_at = min(driven.store_at, self._context.now() + _STORE_EVERY_S)
 
     # --- time -------------------------------------------------------------------------------------
 
-    def on_alarm(self, room: Room) -> None:
+    def on_alarm(self, driven: DrivenGroup) -> None:
         """Ping some of those who are due, and fail those who did not answer."""
         now = self._context.now()
         for _ in range(_CONSUMERS_AT_ONCE):
-            name = room.alarms.pop_due(now)
+            name = driven.alarms.pop_due(now)
             if name is None:
                 return
-            consumer = room.consumers.get(name)
+            consumer = driven.consumers.get(name)
             if consumer is None:
                 continue
             if consumer.due_at > now:
-                room.alarms.ask(name, consumer.due_at)
+                driven.alarms.ask(name, consumer.due_at)
             elif consumer.asked is None:
-                self.ping(room, consumer)
+                self.ping(driven, consumer)
             else:
-                self._failed(room, consumer)
+                self._failed(driven, consumer)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from paceline.errors import PacelineError
-from paceline_node.groups.coordinator_dialogue import Dialogue
-from paceline_node.groups.coordinator_groups import CoordinatorGroups
-from paceline_node.groups.coordinator_room import Consumer, Room, State
-from paceline_node.groups.coordinator_rounds import Rounds
+from paceline_node.groups.driven_dialogue import Dialogue
+from paceline_node.groups.driven_groups import DrivenGroups
+from paceline_node.groups.driven_rounds import Rounds
+from paceline_node.groups.driven_state import Consumer, DrivenGroup, State
 from paceline_node.groups.records import Group
 from tests.unit.broken_rules import assert_found
 from tests.unit.groups.consumers import At, Crew, Fake
@@ -205,7 +205,7 @@ Patch = AbstractContextManager[object]
 
 
 def nobody_is_stopped() -> Patch:
-    def mutant(self: Dialogue, room: Room, consumer: Consumer) -> None:
+    def mutant(self: Dialogue, driven: DrivenGroup, consumer: Consumer) -> None:
         consumer.owned.clear()
 
     return mock.patch.object(Dialogue, "stop", mutant)
@@ -214,24 +214,24 @@ def nobody_is_stopped() -> Patch:
 def stops_are_not_waited_for() -> Patch:
     honest = Rounds.go_on
 
-    def mutant(self: Rounds, room: Room) -> None:
-        if room.state is State.STOPPING:
-            self._await_worker(room)
+    def mutant(self: Rounds, driven: DrivenGroup) -> None:
+        if driven.state is State.STOPPING:
+            self._await_worker(driven)
         else:
-            honest(self, room)
+            honest(self, driven)
 
     return mock.patch.object(Rounds, "go_on", mutant)
 
 
 def the_next_coordinator_waits_for_nobody() -> Patch:
-    honest = CoordinatorGroups._await_members
+    honest = DrivenGroups._await_members
 
-    def mutant(self: CoordinatorGroups, room: Room, group: Group) -> None:
-        honest(self, room, group)
-        room.awaited.clear()
-        room.timer = self._context.now()
+    def mutant(self: DrivenGroups, driven: DrivenGroup, group: Group) -> None:
+        honest(self, driven, group)
+        driven.awaited.clear()
+        driven.timer = self._context.now()
 
-    return mock.patch.object(CoordinatorGroups, "_await_members", mutant)
+    return mock.patch.object(DrivenGroups, "_await_members", mutant)
 
 
 @pytest.mark.parametrize(

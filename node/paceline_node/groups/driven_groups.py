@@ -1,8 +1,8 @@
 """Groups whose coordinator drives the consumers: Kafka's design of 2012 (DESIGN 6).
 
 A consumer registers over a connection and from then on only answers: pings, stops and starts. This
-is the family's policy; rounds are in ``coordinator_rounds.py``, questions and their times in
-``coordinator_dialogue.py``. Commands:
+is the family's policy; rounds are in ``driven_rounds.py``, questions and their times in
+``driven_dialogue.py``. Commands:
 
 * ``register``, ``answered``, ``closed``: what happens on a consumer's connection;
 * ``topics_changed``: what there is to read is something else now;
@@ -33,21 +33,21 @@ from paceline.errors import (
 from paceline.wire.coordinator.codec import Ask
 from paceline.wire.coordinator.messages import PositionsResponse, RegisterRequest
 from paceline_node.groups.context import GroupContext
-from paceline_node.groups.coordinator_dialogue import MOVING, REPLACED, SHUTDOWN, Dialogue
-from paceline_node.groups.coordinator_reading import Reading
-from paceline_node.groups.coordinator_room import (
+from paceline_node.groups.driven_dialogue import MOVING, REPLACED, SHUTDOWN, Dialogue
+from paceline_node.groups.driven_reading import Reading
+from paceline_node.groups.driven_rounds import Beginnings, Rounds
+from paceline_node.groups.driven_state import (
     LIST,
     PROTOCOL,
     Channel,
     Consumer,
+    DrivenGroup,
     Numbers,
     Plan,
-    Room,
     RoundsDue,
     State,
     Wants,
 )
-from paceline_node.groups.coordinator_rounds import Beginnings, Rounds
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.records import Group, Member, Protocol
@@ -83,14 +83,14 @@ class Registered(NamedTuple):
     generation: int
 
 
-class CoordinatorGroups:
+class DrivenGroups:
     """See the module's docstring. ``due`` is where workers find what they shall do."""
 
     def __init__(self, context: GroupContext, offsets: OffsetBook, due: RoundsDue) -> None:
         self._context = context
         self._dialogue = Dialogue(context, self._fail)
         self._rounds = Rounds(context, offsets, self._dialogue, due)
-        self._rooms: dict[GroupKey, Room] = {}
+        self._driven: dict[GroupKey, DrivenGroup] = {}
         self._is_closing = False
 
     @property
@@ -112,31 +112,31 @@ class CoordinatorGroups:
         consumer = self._made(request, version, client_id, channel)
         if self._is_closing:
             raise CoordinatorNotAvailable("this node stops; another one will coordinate")
-        room = self._rooms.get(key)
-        if room is None:
-            self._context.check_new_group(key, _unrecorded(self._rooms, self._context))
+        driven = self._driven.get(key)
+        if driven is None:
+            self._context.check_new_group(key, _unrecorded(self._driven, self._context))
         else:
-            self._check_room_for(room, consumer)
+            self._check_room_for(driven, consumer)
         group = self._context.group(key)
-        if room is None:
-            room = self._rooms[key] = Room(key, State.PENDING)
-            self._rounds.open(room)
+        if driven is None:
+            driven = self._driven[key] = DrivenGroup(key, State.PENDING)
+            self._rounds.open(driven)
         else:
-            self._replace(room, consumer)
-        room.consumers[consumer.id] = consumer
-        room.awaited.discard(consumer.id)
+            self._replace(driven, consumer)
+        driven.consumers[consumer.id] = consumer
+        driven.awaited.discard(consumer.id)
         self._context.heard(key, consumer.id)
-        if _is_back(room, group, consumer, request.generation):
+        if _is_back(driven, group, consumer, request.generation):
             consumer.generation = request.generation
-            self._rounds.bring_back(room, consumer)
+            self._rounds.bring_back(driven, consumer)
         else:
-            self._rounds.trigger(room)
-            self._rounds.go_on(room)  # the one it replaced may be all that was waited for
+            self._rounds.trigger(driven)
+            self._rounds.go_on(driven)  # the one it replaced may be all that was waited for
         if consumer.is_versioned:
-            self._dialogue.rest(room, consumer)
+            self._dialogue.rest(driven, consumer)
         else:
-            self._dialogue.ping(room, consumer)  # the answer that there is no other one for
-        self._look_at(room)
+            self._dialogue.ping(driven, consumer)  # the answer that there is no other one for
+        self._look_at(driven)
         return Registered(self._context.epoch, 0 if group is None else group.generation)
 
     def _made(
@@ -181,16 +181,16 @@ class CoordinatorGroups:
         counts = {} if pattern is not None else {each.topic: each.count for each in wants.topics}
         return Consumer(member, wants, channel, generation=-1, pattern=pattern, counts=counts)
 
-    def _check_room_for(self, room: Room, consumer: Consumer) -> None:
-        others = [each for name, each in room.consumers.items() if name != consumer.id]
-        self._context.check_member_count(room.key, len(others) + 1)
+    def _check_room_for(self, driven: DrivenGroup, consumer: Consumer) -> None:
+        others = [each for name, each in driven.consumers.items() if name != consumer.id]
+        self._context.check_member_count(driven.key, len(others) + 1)
         said = sum(len(each.member.metadata(PROTOCOL)) for each in (*others, consumer))
         if said > self._context.limits.group_bytes_max:
             raise MessageTooLarge(
-                f"group {room.key}: its consumers' topics are {said} bytes, at most "
+                f"group {driven.key}: its consumers' topics are {said} bytes, at most "
                 f"{self._context.limits.group_bytes_max} (groups.group_bytes_max)"
             )
-        before = room.consumers.get(consumer.id)
+        before = driven.consumers.get(consumer.id)
         if before is None:
             return
         now = self._context.now()
@@ -199,16 +199,16 @@ class CoordinatorGroups:
             before.refused_until = max(before.refused_until, now + _FLAP_S)
         if now < before.refused_until:
             raise FencedInstance(
-                f"group {room.key}: {consumer.id} was replaced {len(recent)} times within "
+                f"group {driven.key}: {consumer.id} was replaced {len(recent)} times within "
                 f"{_FLAP_S:.0f} s; two consumers seem to have one id"
             )
         consumer.replaced_at = (*recent, now)
 
-    def _replace(self, room: Room, consumer: Consumer) -> None:
+    def _replace(self, driven: DrivenGroup, consumer: Consumer) -> None:
         """The newcomer wins; what the old one was about to answer is not waited for."""
-        before = room.consumers.pop(consumer.id, None)
+        before = driven.consumers.pop(consumer.id, None)
         if before is not None:
-            self._dialogue.dismiss(room, before, REPLACED)
+            self._dialogue.dismiss(driven, before, REPLACED)
 
     def answered(
         self,
@@ -219,59 +219,59 @@ class CoordinatorGroups:
         body: PositionsResponse | None,
     ) -> None:
         """A consumer answered what it was asked; an ``error`` fails it."""
-        room, consumer = self._find(key, consumer_id, channel)
-        if room is None or consumer is None or consumer.asked is None:
+        driven, consumer = self._find(key, consumer_id, channel)
+        if driven is None or consumer is None or consumer.asked is None:
             return
         if error:
-            self._fail(room, consumer)
+            self._fail(driven, consumer)
             return
         asked = consumer.asked
-        if asked is Ask.START and room.plan is not None:
-            consumer.generation = room.plan.generation
-        self._dialogue.answered(room, consumer, body)
+        if asked is Ask.START and driven.plan is not None:
+            consumer.generation = driven.plan.generation
+        self._dialogue.answered(driven, consumer, body)
         if asked is Ask.STOP:
             consumer.own(set())
         if asked is not Ask.PING:
-            self._rounds.go_on(room)
-        self._look_at(room)
+            self._rounds.go_on(driven)
+        self._look_at(driven)
 
     def closed(self, key: GroupKey, consumer_id: str, channel: Channel) -> None:
         """A connection is gone, and its consumer with it; idempotent."""
-        room, consumer = self._find(key, consumer_id, channel)
-        if room is not None and consumer is not None:
-            self._fail(room, consumer)
+        driven, consumer = self._find(key, consumer_id, channel)
+        if driven is not None and consumer is not None:
+            self._fail(driven, consumer)
 
     def _find(
         self, key: GroupKey, consumer_id: str, channel: Channel
-    ) -> tuple[Room | None, Consumer | None]:
-        room = self._rooms.get(key)
-        consumer = None if room is None else room.consumers.get(consumer_id)
+    ) -> tuple[DrivenGroup | None, Consumer | None]:
+        driven = self._driven.get(key)
+        consumer = None if driven is None else driven.consumers.get(consumer_id)
         if consumer is not None and consumer.channel is not channel:
             consumer = None
-        return room, consumer
+        return driven, consumer
 
-    def _fail(self, room: Room, consumer: Consumer) -> None:
+    def _fail(self, driven: DrivenGroup, consumer: Consumer) -> None:
         """A consumer is no member any more."""
-        del room.consumers[consumer.id]
-        room.returned.pop(consumer.id, None)
-        self._context.sessions.forget(room.key, consumer.id)
+        del driven.consumers[consumer.id]
+        driven.returned.pop(consumer.id, None)
+        self._context.sessions.forget(driven.key, consumer.id)
         consumer.channel.end()
         if self._is_closing:
             return  # they are members, whom the next coordinator waits for
-        if room.state in (State.STOPPING, State.STARTING):
-            room.round_failed = True
-        self._rounds.trigger(room)
-        self._rounds.go_on(room)
-        self._look_at(room)
+        if driven.state in (State.STOPPING, State.STARTING):
+            driven.round_failed = True
+        self._rounds.trigger(driven)
+        self._rounds.go_on(driven)
+        self._look_at(driven)
 
     # --- what there is to read --------------------------------------------------------------------
 
     def topics_changed(self) -> None:
         """Topics, or the lists of what consumers read that name none, have changed. Groups that
         read others than before are assigned anew; workers look."""
-        for room in self._rooms.values():
-            self._rounds.topics_changed(room)
-            self._look_at(room)
+        for driven in self._driven.values():
+            self._rounds.topics_changed(driven)
+            self._look_at(driven)
 
     # --- a worker's steps -------------------------------------------------------------------------
 
@@ -280,40 +280,40 @@ class CoordinatorGroups:
     ) -> Reading | None:
         """See :meth:`Rounds.look`. ``topics`` are all that can be read, with their partitions;
         ``lists`` are, by group, what consumers read that name none."""
-        room = self._rooms.get(key)
-        if room is None:
+        driven = self._driven.get(key)
+        if driven is None:
             return None
-        room.listed = lists.get(key.group)
-        reading = self._rounds.look(room, topics)
-        self._look_at(room)
+        driven.listed = lists.get(key.group)
+        reading = self._rounds.look(driven, topics)
+        self._look_at(driven)
         return reading
 
     def store(self, key: GroupKey) -> bool:
         """See :meth:`Rounds.store_some`."""
-        room = self._rooms.get(key)
-        return room is not None and self._rounds.store_some(room)
+        driven = self._driven.get(key)
+        return driven is not None and self._rounds.store_some(driven)
 
     def assign(self, key: GroupKey, reading: Reading) -> Plan | None:
         """See :meth:`Rounds.assign`."""
-        room = self._rooms.get(key)
-        if room is None:
+        driven = self._driven.get(key)
+        if driven is None:
             return None
-        plan = self._rounds.assign(room, reading)
-        self._look_at(room)
+        plan = self._rounds.assign(driven, reading)
+        self._look_at(driven)
         return plan
 
     def settle(self, key: GroupKey, plan: Plan, beginnings: Beginnings) -> None:
         """See :meth:`Rounds.settle`."""
-        room = self._rooms.get(key)
-        if room is not None:
-            self._rounds.settle(room, plan, beginnings)
+        driven = self._driven.get(key)
+        if driven is not None:
+            self._rounds.settle(driven, plan, beginnings)
 
     def start(self, key: GroupKey, plan: Plan, beginnings: Beginnings) -> None:
         """See :meth:`Rounds.start`."""
-        room = self._rooms.get(key)
-        if room is not None:
-            self._rounds.start(room, plan, beginnings)
-            self._look_at(room)
+        driven = self._driven.get(key)
+        if driven is not None:
+            self._rounds.start(driven, plan, beginnings)
+            self._look_at(driven)
 
     # --- offsets ----------------------------------------------------------------------------------
 
@@ -323,8 +323,8 @@ class CoordinatorGroups:
         if generation < 0 and not consumer_id:
             self._context.check_new_group(key)
             return
-        room = self._rooms.get(key)
-        if room is None or consumer_id not in room.consumers:
+        driven = self._driven.get(key)
+        if driven is None or consumer_id not in driven.consumers:
             raise UnknownMember(f"group {key} has no consumer {consumer_id}")
         group = self._context.group(key)
         current = 0 if group is None else group.generation
@@ -333,122 +333,122 @@ class CoordinatorGroups:
 
     def committed(self, key: GroupKey, commits: Iterable[Commit]) -> None:
         """Somebody has committed these: positions that pings told before come behind them."""
-        room = self._rooms.get(key)
-        if room is None:
+        driven = self._driven.get(key)
+        if driven is None:
             return
         for each in commits:
             at = (each.topic, each.partition)
-            room.unstored.pop(at, None)
-            if at in room.positions:
-                room.positions[at] = max(each.offset, room.positions[at])
+            driven.unstored.pop(at, None)
+            if at in driven.positions:
+                driven.positions[at] = max(each.offset, driven.positions[at])
 
     def knows(self, key: GroupKey) -> bool:
         """Whether there is such a group."""
-        return key in self._rooms or key in self._context.store.groups
+        return key in self._driven or key in self._context.store.groups
 
     # --- the engine's side ------------------------------------------------------------------------
 
     def resume(self, key: GroupKey, group: Group) -> None:
         """Its consumers may still be reading, until they come back or have fenced themselves."""
-        room = self._rooms[key] = Room(key, State.RECOVERING)
-        self._await_members(room, group)
-        self._look_at(room)
+        driven = self._driven[key] = DrivenGroup(key, State.RECOVERING)
+        self._await_members(driven, group)
+        self._look_at(driven)
 
-    def _await_members(self, room: Room, group: Group) -> None:
-        room.awaited = {each.member_id for each in group.members}
+    def _await_members(self, driven: DrivenGroup, group: Group) -> None:
+        driven.awaited = {each.member_id for each in group.members}
         fence_s = max((each.rebalance_timeout_ms / 1000 for each in group.members), default=0.0)
         lease_s = self._context.limits.leader_lease_s
-        room.timer = self._context.now() + lease_s + fence_s + _MARGIN_S
+        driven.timer = self._context.now() + lease_s + fence_s + _MARGIN_S
 
     def on_alarm(self, key: GroupKey) -> float:
         """Pings, failures, time-outs of states, positions to store."""
-        room = self._rooms.get(key)
-        if room is None or self._is_closing:
+        driven = self._driven.get(key)
+        if driven is None or self._is_closing:
             return math.inf
         now = self._context.now()
-        self._dialogue.on_alarm(room)
-        if room.timer <= now:
-            self._rounds.on_timer(room)
-        if room.store_at <= now:
-            self._rounds.store_some(room)
-        if not room.consumers and room.state is State.ASSIGNING and room.timer == math.inf:
-            del self._rooms[key]
+        self._dialogue.on_alarm(driven)
+        if driven.timer <= now:
+            self._rounds.on_timer(driven)
+        if driven.store_at <= now:
+            self._rounds.store_some(driven)
+        if not driven.consumers and driven.state is State.ASSIGNING and driven.timer == math.inf:
+            del self._driven[key]
             return math.inf
-        return room.next_alarm()
+        return driven.next_alarm()
 
-    def _suspend(self, room: Room) -> None:
+    def _suspend(self, driven: DrivenGroup) -> None:
         """Another node may coordinate by now: ping nobody any more. Should it still be this one,
         its consumers are waited for as after a failover."""
-        for consumer in list(room.consumers.values()):
-            self._context.sessions.forget(room.key, consumer.id)
+        for consumer in list(driven.consumers.values()):
+            self._context.sessions.forget(driven.key, consumer.id)
             consumer.channel.end()
-        group = self._context.group(room.key)
-        lost = Room(room.key, State.RECOVERING)
-        lost.positions, lost.unstored = room.positions, room.unstored
+        group = self._context.group(driven.key)
+        lost = DrivenGroup(driven.key, State.RECOVERING)
+        lost.positions, lost.unstored = driven.positions, driven.unstored
         if group is not None and group.members:
             self._await_members(lost, group)
         else:
             lost.timer = self._context.now()
-        self._rooms[room.key] = lost
+        self._driven[driven.key] = lost
 
-    def _look_at(self, room: Room) -> None:
-        self._context.alarms.ask(room.key, room.next_alarm())
+    def _look_at(self, driven: DrivenGroup) -> None:
+        self._context.alarms.ask(driven.key, driven.next_alarm())
 
     def leaderless(self) -> None:
         """Nothing proves any more that this node leads: close all channels (DESIGN 6.5)."""
-        for room in list(self._rooms.values()):
-            if room.consumers:
-                self._suspend(room)
-                self._look_at(self._rooms[room.key])
+        for driven in list(self._driven.values()):
+            if driven.consumers:
+                self._suspend(driven)
+                self._look_at(self._driven[driven.key])
 
     def shut(self) -> None:
         """The node is about to stop: store positions, send all consumers away, take no more."""
         self._is_closing = True
-        for room in self._rooms.values():
+        for driven in self._driven.values():
             try:
-                self._rounds.store_positions(room)
+                self._rounds.store_positions(driven)
             except PacelineError:
                 continue  # they will be read again
             finally:
-                self._dismiss_all(room, SHUTDOWN)
+                self._dismiss_all(driven, SHUTDOWN)
 
-    def _dismiss_all(self, room: Room, reason: int) -> None:
-        for consumer in room.consumers.values():
-            self._dialogue.dismiss(room, consumer, reason)
+    def _dismiss_all(self, driven: DrivenGroup, reason: int) -> None:
+        for consumer in driven.consumers.values():
+            self._dialogue.dismiss(driven, consumer, reason)
 
     def resign(self, error: PacelineError) -> None:
         """Another node coordinates: send all consumers away."""
-        for room in self._rooms.values():
-            self._dismiss_all(room, MOVING)
-        self._rooms.clear()
+        for driven in self._driven.values():
+            self._dismiss_all(driven, MOVING)
+        self._driven.clear()
 
     def state(self, key: GroupKey) -> str:
-        room = self._rooms.get(key)
-        return "Empty" if room is None else _STATES[room.state]
+        driven = self._driven.get(key)
+        return "Empty" if driven is None else _STATES[driven.state]
 
     def member_count(self, key: GroupKey) -> int:
-        room = self._rooms.get(key)
-        return 0 if room is None else len(room.consumers) + len(room.awaited)
+        driven = self._driven.get(key)
+        return 0 if driven is None else len(driven.consumers) + len(driven.awaited)
 
     def reads(self, key: GroupKey, topic: str) -> bool:
-        room = self._rooms.get(key)
-        return room is not None and room.is_read(topic)
+        driven = self._driven.get(key)
+        return driven is not None and driven.is_read(topic)
 
     def consumers(self) -> Iterator[Consumer]:
         """All that are connected."""
-        for room in self._rooms.values():
-            yield from room.consumers.values()
+        for driven in self._driven.values():
+            yield from driven.consumers.values()
 
 
-def _unrecorded(rooms: dict[GroupKey, Room], context: GroupContext) -> frozenset[GroupKey]:
+def _unrecorded(driven: dict[GroupKey, DrivenGroup], context: GroupContext) -> frozenset[GroupKey]:
     """Groups that are not stored yet."""
     store = context.store
-    return frozenset(key for key in rooms if key not in store.groups and key not in store.offsets)
+    return frozenset(key for key in driven if key not in store.groups and key not in store.offsets)
 
 
-def _is_back(room: Room, group: Group | None, consumer: Consumer, generation: int) -> bool:
+def _is_back(driven: DrivenGroup, group: Group | None, consumer: Consumer, generation: int) -> bool:
     """Whether a member registers again as it was, while nothing else changes."""
-    if room.state is not State.STABLE or group is None or generation != group.generation:
+    if driven.state is not State.STABLE or group is None or generation != group.generation:
         return False
     before = group.member(consumer.id)
     return before is not None and before.protocols == consumer.member.protocols

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.wire.consumer_protocol import Assignment
-from paceline_node.groups.coordinator_room import WHITELIST, Numbers, Room, Share
+from paceline_node.groups.driven_state import WHITELIST, DrivenGroup, Numbers, Share
 from paceline_node.groups.streams import Dealer, Portion
 from paceline_node.stretches import Work
 
@@ -21,17 +21,17 @@ _PARTITIONS_AT_ONCE = 500
 
 
 class Reading:
-    """What the consumers that ``room`` has now would read of ``topics``. ``seen``: topics that any
+    """What the consumers of ``driven`` would read of ``topics`` now. ``seen``: topics that any
     of them reads; ``shares`` and, as it is stored, ``assignments``: of each consumer."""
 
-    def __init__(self, room: Room, topics: Numbers) -> None:
-        self.consumers = dict(room.consumers)
+    def __init__(self, driven: DrivenGroup, topics: Numbers) -> None:
+        self.consumers = dict(driven.consumers)
         self.seen: dict[str, Sequence[int]] = {}
         self.shares: dict[str, list[Share]] = {name: [] for name in self.consumers}
         self.assignments: dict[str, bytes] = {}
-        self._room = room
+        self._room = driven
         self._topics = topics
-        self._listed = room.listed
+        self._listed = driven.listed
         self._work = self._finding()
 
     @property
