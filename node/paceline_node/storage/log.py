@@ -208,11 +208,9 @@ class Log:
         Next offsets and ``leader_epoch`` are stamped in place (the CRC covers neither field); no
         copy is made. Raises StorageFull (nothing appended) and StorageError (the log has failed).
         """
-        last_epoch = self.epochs.last_epoch
+        last_epoch, at = self.epochs.last_epoch, self.log_end_offset
         assert leader_epoch >= last_epoch, f"{self}: epoch {leader_epoch} behind {self.epochs}"
-        placed, end = offset_assignment.place_leader(
-            batches, headers, self.log_end_offset, leader_epoch
-        )
+        placed, end = offset_assignment.place_leader(batches, headers, at, leader_epoch)
         appended = self._append(batches, placed, end, now_ms)
         if leader_epoch != last_epoch:
             self.epochs.assign(leader_epoch, appended.base_offset)
@@ -224,7 +222,7 @@ class Log:
         newest_epoch: int = offset_assignment.NEWEST_EPOCH,
         told: EpochCache = offset_assignment.NOTHING_TOLD,
     ) -> Appended:
-        """Append a leader's batches as they are, after every check of ``placing.place_follower``.
+        """Append a leader's batches as they are, after every check of ``place_follower``.
         Raises CorruptMessage (nothing appended), StorageFull, StorageError."""
         epoch, at = int(self.epochs.last_epoch), self.log_end_offset
         data, placed, end = offset_assignment.place_follower(data, at, epoch, newest_epoch, told)
