@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from paceline.types import NO_NODE, NodeId, TopicId
 from paceline_node.controller.image import Image, changed_topics
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 Fail = Callable[[str, str], None]
 
@@ -65,7 +65,7 @@ class MetadataChecks:
                 if node in members and len(partition.replicas) > 1:
                     self._fail("I16", f"untrusted n{node} in {partition}")
 
-    def _check_shape(self, partition: Partition, image: Image) -> None:
+    def _check_shape(self, partition: PartitionRegistration, image: Image) -> None:
         isr, elr = set(partition.isr), set(partition.elr)
         full = len(isr) >= partition.min_isr
         fenced = {node for node in isr if image.brokers[node].fenced}
@@ -81,7 +81,7 @@ class MetadataChecks:
         if marked and not isr | elr <= marked:
             self._fail("I16", f"damaged {sorted(marked)} count beside others in {partition}")
 
-    def _check_step(self, before: Partition, after: Partition) -> None:
+    def _check_step(self, before: PartitionRegistration, after: PartitionRegistration) -> None:
         moved = after.leader != before.leader
         self.elections += moved and after.leader != NO_NODE
         if after.partition_epoch <= before.partition_epoch:
@@ -94,7 +94,9 @@ class MetadataChecks:
             self._fail("I24", f"unclean election that nobody asked for: {after}")
 
 
-def _changed_partitions(old: Image, new: Image) -> Iterator[tuple[Partition | None, Partition]]:
+def _changed_partitions(
+    old: Image, new: Image
+) -> Iterator[tuple[PartitionRegistration | None, PartitionRegistration]]:
     for topic_id in changed_topics(old, new):
         before, after = old.topics.get(topic_id), new.topics.get(topic_id)
         if after is None:
@@ -105,7 +107,7 @@ def _changed_partitions(old: Image, new: Image) -> Iterator[tuple[Partition | No
                 yield was, partition
 
 
-def find_partition(image: Image, topic_id: TopicId, partition: int) -> Partition | None:
+def find_partition(image: Image, topic_id: TopicId, partition: int) -> PartitionRegistration | None:
     """The registration in an image."""
     topic = image.topics.get(topic_id)
     return None if topic is None else topic.partitions.get(partition)

@@ -21,7 +21,7 @@ from paceline_node.app.broker import Broker
 from paceline_node.controller.image import Image
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
 from paceline_node.controller.raft_types import Member
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.leader import LeaderState
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.replica import Replica
@@ -59,7 +59,7 @@ class _Seen:
     high_watermark: int
     leader_epoch: int
     leader: LeaderState | None
-    registration: Registration | None
+    registration: PartitionRegistration | None
 
 
 def _never_seen(partition: Partition) -> _Seen:
@@ -274,7 +274,7 @@ class Oracle:
                 cleaned = hosted.log.compaction.cleaned_offset
                 committed.compacted_to = max(committed.compacted_to, cleaned)
 
-    def _registered(self, partition: Partition) -> Registration | None:
+    def _registered(self, partition: Partition) -> PartitionRegistration | None:
         newest = self.metadata.newest
         if newest is None:
             return None
@@ -308,7 +308,7 @@ class Oracle:
                     f"committed is {committed.end}: {registered}",
                 )
 
-    def _compares_logs(self, registered: Registration, key: PartitionKey) -> bool:
+    def _compares_logs(self, registered: PartitionRegistration, key: PartitionKey) -> bool:
         """While the logs of those who were complete are compared, a disk that is older than its
         node knows may lack some: then nothing is committed (I1), and who has more takes over."""
         is_open = registered.recovery == RECOVERY_UNCONFIRMED

@@ -15,7 +15,7 @@ from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
 from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.image import Image, changed_topics
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Disk
 from paceline_node.groups.engine import GroupEngine
@@ -221,7 +221,9 @@ def watch_images(metrics: Metrics, node_id: NodeId) -> Callable[[Image, Image], 
 
 
 def isr_changes(
-    leader: NodeId, before: Mapping[int, Registration], after: Mapping[int, Registration]
+    leader: NodeId,
+    before: Mapping[int, PartitionRegistration],
+    after: Mapping[int, PartitionRegistration],
 ) -> Iterator[str]:
     """``shrink`` and ``expand`` for each partition of a topic that ``leader`` now leads."""
     for number, now in after.items():

@@ -18,7 +18,7 @@ from paceline.wire.message import Message
 from paceline_node.controller.image import Broker, Image, changed_broker
 from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import BrokerChange, Partition, Record
+from paceline_node.controller.records import BrokerChange, PartitionRegistration, Record
 from paceline_node.settings.counts import EXTERNAL_BROKERS, LISTED_BYTES, LISTED_GROUPS
 
 MAX_BATCH_RECORDS = 10_000
@@ -112,7 +112,7 @@ class Draft:
     image: Image
     records: list[Record] = field(default_factory=list)
     _brokers: dict[NodeId, Broker] = field(default_factory=dict)
-    _partitions: dict[tuple[TopicId, int], Partition] = field(default_factory=dict)
+    _partitions: dict[tuple[TopicId, int], PartitionRegistration] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Append a record of a kind that no lookup of this draft shows."""
@@ -158,16 +158,16 @@ class Draft:
 
     # --- partitions ------------------------------------------------------------------------
 
-    def partition(self, topic_id: TopicId, number: int) -> Partition | None:
+    def partition(self, topic_id: TopicId, number: int) -> PartitionRegistration | None:
         changed = self._partitions.get((topic_id, number))
         return changed or self.image.find_partition(topic_id, number)
 
-    def partitions(self) -> Iterator[Partition]:
+    def partitions(self) -> Iterator[PartitionRegistration]:
         """All partitions as they now stand; they may be changed while iterating."""
         for partition in self.image.partitions():
             yield self._partitions.get((partition.topic_id, partition.partition), partition)
 
-    def change(self, partition: Partition, change: Change) -> Partition:
+    def change(self, partition: PartitionRegistration, change: Change) -> PartitionRegistration:
         """Apply the partition change function and record its result; returns what now holds."""
         changed = change_partition(partition, self, change)
         if changed is None:
@@ -175,7 +175,7 @@ class Draft:
         self.put(changed)
         return changed
 
-    def put(self, partition: Partition) -> None:
+    def put(self, partition: PartitionRegistration) -> None:
         """Record a partition's next registration, one partition epoch above the last (I9)."""
         self._partitions[partition.topic_id, partition.partition] = partition
         self.records.append(partition)

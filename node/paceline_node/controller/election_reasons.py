@@ -7,7 +7,7 @@ import enum
 from paceline.types import NO_NODE
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 
 class ElectionReason(enum.Enum):
@@ -23,7 +23,9 @@ class ElectionReason(enum.Enum):
     RENEWED = "renewed"  # the same leader in a new epoch
 
 
-def election_reason(before: Partition, after: Partition, image: Image) -> ElectionReason | None:
+def election_reason(
+    before: PartitionRegistration, after: PartitionRegistration, image: Image
+) -> ElectionReason | None:
     """Why ``after`` has the leader it has; ``image`` is the state with it. None when it has none,
     or when nothing was elected."""
     if after.leader == NO_NODE or after.leader_epoch == before.leader_epoch:

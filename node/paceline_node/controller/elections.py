@@ -25,7 +25,7 @@ from paceline_node.controller.partition_change import (
     candidate,
     elect_unclean,
 )
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 BALANCE_MOVES = 50
 """Leaderships moved back per round of the balancer."""
@@ -50,7 +50,9 @@ def leave_isrs(draft: Draft, node: NodeId) -> None:
             leave_isr(draft, node, partition)
 
 
-def leave_isr(draft: Draft, node: NodeId, partition: Partition) -> Partition:
+def leave_isr(
+    draft: Draft, node: NodeId, partition: PartitionRegistration
+) -> PartitionRegistration:
     """As :func:`leave_isrs`, in one partition."""
     return draft.change(partition, Change(isr=_without(partition.isr, node)))
 
@@ -62,8 +64,8 @@ def distrust(draft: Draft, node: NodeId) -> None:
 
 
 def distrust_in(
-    draft: Draft, node: NodeId, partition: Partition, *, is_emptied: bool = False
-) -> Partition:
+    draft: Draft, node: NodeId, partition: PartitionRegistration, *, is_emptied: bool = False
+) -> PartitionRegistration:
     """As :func:`distrust`, in one partition; ``is_emptied``: it lacks all that it acknowledged."""
     known = (*partition.isr, *partition.elr, *(partition.lkelr if is_emptied else ()))
     if node not in known:
@@ -86,7 +88,7 @@ def elect_leaderless(draft: Draft, node: NodeId) -> None:
             elect(draft, partition)
 
 
-def elect(draft: Draft, partition: Partition) -> Partition:
+def elect(draft: Draft, partition: PartitionRegistration) -> PartitionRegistration:
     """Give a partition without a leader one, if any complete replica may lead.
 
     A sole replica leads whatever its trust (DESIGN 5.3): nobody else ever held the partition, so
@@ -195,7 +197,7 @@ def _over(misplaced: int, total: int) -> bool:
     return misplaced * 100 > total * IMBALANCE_PERCENT
 
 
-def _misplaced(draft: Draft) -> Iterator[Partition]:
+def _misplaced(draft: Draft) -> Iterator[PartitionRegistration]:
     """Partitions that the preferred replica could lead but does not."""
     for partition in draft.partitions():
         first = partition.replicas[0]
@@ -237,7 +239,7 @@ def elect_leader(request: ElectLeader, context: Context) -> Outcome:
     return leadership_outcome(draft, elected)
 
 
-def leadership_outcome(draft: Draft, partition: Partition) -> Outcome:
+def leadership_outcome(draft: Draft, partition: PartitionRegistration) -> Outcome:
     """The outcome of a request that names who shall lead ``partition``."""
     return Outcome(
         tuple(draft.records),
@@ -245,7 +247,9 @@ def leadership_outcome(draft: Draft, partition: Partition) -> Outcome:
     )
 
 
-def require_electable(draft: Draft, partition: Partition, node: NodeId, place: str) -> None:
+def require_electable(
+    draft: Draft, partition: PartitionRegistration, node: NodeId, place: str
+) -> None:
     """Raise PreferredLeaderNotAvailable unless ``node`` may be elected cleanly right now, and would
     keep the leadership: one with a degraded disk hands it over to a healthy member at its next
     heartbeat."""
@@ -264,13 +268,15 @@ def require_electable(draft: Draft, partition: Partition, node: NodeId, place: s
     raise PreferredLeaderNotAvailable(f"{place}: node {node}: {reason}")
 
 
-def _healthy(draft: Draft, partition: Partition) -> NodeId | None:
+def _healthy(draft: Draft, partition: PartitionRegistration) -> NodeId | None:
     """Who would lead in place of a degraded broker, and is none itself."""
     members = (node for node in partition.isr if node not in partition.marks)
     return next((n for n in members if draft.electable(n) and not draft.degraded(n)), None)
 
 
-def _elect_uncleanly(draft: Draft, partition: Partition, node: NodeId, place: str) -> Partition:
+def _elect_uncleanly(
+    draft: Draft, partition: PartitionRegistration, node: NodeId, place: str
+) -> PartitionRegistration:
     if partition.leader != NO_NODE:
         raise ElectionNotNeeded(f"{place}: node {partition.leader} leads; nothing to recover")
     complete = [n for n in (*partition.isr, *partition.elr) if draft.active(n)]
@@ -289,7 +295,7 @@ def _elect_uncleanly(draft: Draft, partition: Partition, node: NodeId, place: st
     return elected
 
 
-def _most_promising(draft: Draft, partition: Partition) -> NodeId:
+def _most_promising(draft: Draft, partition: PartitionRegistration) -> NodeId:
     """Who has most, as far as is known here: a damaged one may have lost a range or all it had, and
     one with an empty disk has registered since the others did."""
 

@@ -43,7 +43,12 @@ from paceline_node.controller.raft_types import (
     Snapshot,
 )
 from paceline_node.controller.records import Config as ConfigRecord
-from paceline_node.controller.records import Partition, ProducerIds, Record, decode_record
+from paceline_node.controller.records import (
+    PartitionRegistration,
+    ProducerIds,
+    Record,
+    decode_record,
+)
 from paceline_node.controller.state import PRODUCER_ID_BLOCK
 from paceline_node.env import Disk
 from paceline_node.storage import incarnation
@@ -174,7 +179,7 @@ async def force(disk: Disk, path: str, forced: Forced, *, wall_ms: int) -> int:
         await store.write([Effects(hard_state=hard_state, snapshot=snapshot, sequence=1)])
     finally:
         store.close()
-    return sum(isinstance(record, Partition) for record in records)
+    return sum(isinstance(record, PartitionRegistration) for record in records)
 
 
 def _records(image: Image, forced: Forced, last: int, wall_ms: int) -> list[Record]:
@@ -205,7 +210,9 @@ def _without_the_lost(image: Image, lost: Sequence[Member]) -> list[Record]:
         if broker is not None and broker.directory_id == voter.directory_id:
             elections.fence(draft, voter.node_id)
             elections.distrust(draft, voter.node_id)
-    records: list[Record] = [each for each in draft.records if not isinstance(each, Partition)]
+    records: list[Record] = [
+        each for each in draft.records if not isinstance(each, PartitionRegistration)
+    ]
     for partition in draft.partitions():
         records.append(
             replace(

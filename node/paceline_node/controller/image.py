@@ -28,7 +28,7 @@ from paceline_node.controller.records import (
     ExternalBroker,
     FeatureLevel,
     NoOp,
-    Partition,
+    PartitionRegistration,
     ProducerIds,
     Record,
     RegisterBroker,
@@ -96,7 +96,7 @@ class TopicImage:
     kind: str
     replication_factor: int
     configs: Mapping[str, str]
-    partitions: Mapping[int, Partition]
+    partitions: Mapping[int, PartitionRegistration]
     retired: tuple[int, ...] = ()
     token: UUID | None = None
 
@@ -104,7 +104,7 @@ class TopicImage:
 @dataclass(frozen=True, slots=True)
 class _TopicState(Message):
     topic: Topic
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionRegistration, ...]
     retired: tuple[int, ...] = ()
 
 
@@ -164,18 +164,18 @@ class Image:
             raise UnknownTopicOrPartition(f"topic not found: {name}")
         return topic
 
-    def partition(self, name: str, number: int) -> Partition:
+    def partition(self, name: str, number: int) -> PartitionRegistration:
         """Partition ``number`` of topic ``name``. Raises UnknownTopicOrPartition."""
         partition = self.topic(name).partitions.get(number)
         if partition is None:
             raise UnknownTopicOrPartition(f"partition not found: topic={name} partition={number}")
         return partition
 
-    def find_partition(self, topic_id: TopicId, number: int) -> Partition | None:
+    def find_partition(self, topic_id: TopicId, number: int) -> PartitionRegistration | None:
         topic = self.topics.get(topic_id)
         return None if topic is None else topic.partitions.get(number)
 
-    def partitions(self) -> Iterator[Partition]:
+    def partitions(self) -> Iterator[PartitionRegistration]:
         """All partitions, in the order of their topics' creation."""
         for topic in self.topics.values():
             yield from topic.partitions.values()
@@ -252,7 +252,7 @@ def _topic_image(state: _TopicState) -> TopicImage:
 
 
 def _with_topic_record(
-    record: Topic, partitions: Mapping[int, Partition], retired: tuple[int, ...]
+    record: Topic, partitions: Mapping[int, PartitionRegistration], retired: tuple[int, ...]
 ) -> TopicImage:
     return TopicImage(
         topic_id=record.topic_id,
@@ -290,7 +290,7 @@ class _Editor:
         self._brokers: dict[NodeId, Broker] | None = None
         self._topics: dict[TopicId, TopicImage] | None = None
         self._topic_ids: dict[str, TopicId] | None = None
-        self._partitions: dict[TopicId, dict[int, Partition]] = {}
+        self._partitions: dict[TopicId, dict[int, PartitionRegistration]] = {}
         self._externals: dict[NodeId, ExternalBroker] | None = None
         self._configs: dict[str, str] | None = None
         self._features: dict[str, int] | None = None
@@ -318,7 +318,7 @@ class _Editor:
 
     def apply(self, record: Record) -> None:
         match record:
-            case Partition():
+            case PartitionRegistration():
                 self._editable_partitions(record.topic_id)[record.partition] = record
             case BrokerChange():
                 self._change_broker(record)
@@ -359,7 +359,7 @@ class _Editor:
             self._topic_ids = dict(self._base.topic_ids)
         return self._topic_ids
 
-    def _editable_partitions(self, topic_id: TopicId) -> dict[int, Partition]:
+    def _editable_partitions(self, topic_id: TopicId) -> dict[int, PartitionRegistration]:
         partitions = self._partitions.get(topic_id)
         if partitions is None:
             partitions = dict(self._editable_topics()[topic_id].partitions)

@@ -20,7 +20,7 @@ from paceline.wire.peer.control import (
 from paceline_node.controller import reassignment
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.topic_config import min_insync_replicas
 
 
@@ -66,7 +66,7 @@ def _alter(
     return ErrorCode.NONE
 
 
-def _relinquish(partition: Partition, draft: Draft) -> ErrorCode:
+def _relinquish(partition: PartitionRegistration, draft: Draft) -> ErrorCode:
     """The leader sees this controller but no follower: treat it as fenced for this partition, so
     that somebody else may gather the others (DESIGN 5.6). It stays in the ELR: it is complete."""
     others = Change(
@@ -81,11 +81,16 @@ def _relinquish(partition: Partition, draft: Draft) -> ErrorCode:
     return ErrorCode.NONE
 
 
-_Check = Callable[[AlterPartitionRequest, PartitionProposal, Partition, Draft], ErrorCode]
+_Check = Callable[
+    [AlterPartitionRequest, PartitionProposal, PartitionRegistration, Draft], ErrorCode
+]
 
 
 def _not_from_the_future(
-    request: AlterPartitionRequest, proposal: PartitionProposal, partition: Partition, draft: Draft
+    request: AlterPartitionRequest,
+    proposal: PartitionProposal,
+    partition: PartitionRegistration,
+    draft: Draft,
 ) -> ErrorCode:
     """A leader that knows more than this controller is talking to a stale controller."""
     offset = draft.image.offset
@@ -99,7 +104,10 @@ def _not_from_the_future(
 
 
 def _from_the_leader(
-    request: AlterPartitionRequest, proposal: PartitionProposal, partition: Partition, draft: Draft
+    request: AlterPartitionRequest,
+    proposal: PartitionProposal,
+    partition: PartitionRegistration,
+    draft: Draft,
 ) -> ErrorCode:
     sender = draft.broker(request.node_id)
     is_leader = (
@@ -112,14 +120,20 @@ def _from_the_leader(
 
 
 def _on_this_version(
-    request: AlterPartitionRequest, proposal: PartitionProposal, partition: Partition, draft: Draft
+    request: AlterPartitionRequest,
+    proposal: PartitionProposal,
+    partition: PartitionRegistration,
+    draft: Draft,
 ) -> ErrorCode:
     current = proposal.partition_epoch == partition.partition_epoch
     return ErrorCode.NONE if current else ErrorCode.INVALID_UPDATE_VERSION
 
 
 def _well_formed(
-    request: AlterPartitionRequest, proposal: PartitionProposal, partition: Partition, draft: Draft
+    request: AlterPartitionRequest,
+    proposal: PartitionProposal,
+    partition: PartitionRegistration,
+    draft: Draft,
 ) -> ErrorCode:
     nodes = {member.node_id for member in proposal.isr}
     valid = (
@@ -143,7 +157,7 @@ _CHECKS: tuple[_Check, ...] = (
 )
 
 
-def _eligible(member: IsrMember, partition: Partition, draft: Draft) -> bool:
+def _eligible(member: IsrMember, partition: PartitionRegistration, draft: Draft) -> bool:
     """Whether a member may be in the ISR: the process that the leader saw, alive, and not damaged
     (whatever the leader saw of it was before that). A member that shuts down may stay until it is
     moved, but may not be added."""

@@ -3,7 +3,7 @@
 
 Everything that may move an ISR, a leader or an epoch (fencing, proposals, elections, role
 commands, configuration, reassignment) says what it wants as a :class:`Change` and gets the next
-:class:`Partition` record, or None when nothing changes. Two invariants live here:
+:class:`PartitionRegistration` record, or None when nothing changes. Two invariants live here:
 
 * an ISR that falls below ``min_isr`` leaves its complete members in the ELR, and only an ISR of at
   least ``min_isr`` empties it (I5, I12);
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from paceline.types import NO_NODE, LeaderEpoch, NodeId, PartitionEpoch
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 RECOVERY_CLEAN = 0
 RECOVERY_UNCLEAN = 1
@@ -83,8 +83,8 @@ class _Membership:
 
 
 def change_partition(
-    partition: Partition, electorate: Electorate, change: Change
-) -> Partition | None:
+    partition: PartitionRegistration, electorate: Electorate, change: Change
+) -> PartitionRegistration | None:
     """The next registration of ``partition``, or None when ``change`` changes nothing."""
     replicas = partition.replicas if change.replicas is None else change.replicas
     min_isr = partition.min_isr if change.min_isr is None else change.min_isr
@@ -124,7 +124,7 @@ def change_partition(
 
 
 def _recovery(
-    partition: Partition, change: Change, members: _Membership, *, is_complete: bool
+    partition: PartitionRegistration, change: Change, members: _Membership, *, is_complete: bool
 ) -> int:
     if change.recovery is not None:
         return change.recovery
@@ -135,7 +135,7 @@ def _recovery(
     return partition.recovery
 
 
-def elect_unclean(partition: Partition, leader: NodeId) -> Partition:
+def elect_unclean(partition: PartitionRegistration, leader: NodeId) -> PartitionRegistration:
     """``leader`` starts over with what it has; records that only others held are lost (DESIGN 5.4).
 
     The caller has the operator's word for it, or the partition has a single replica.
@@ -154,7 +154,7 @@ def elect_unclean(partition: Partition, leader: NodeId) -> Partition:
     return _next_epochs(changed, new_term=True)
 
 
-def _next_epochs(partition: Partition, *, new_term: bool) -> Partition:
+def _next_epochs(partition: PartitionRegistration, *, new_term: bool) -> PartitionRegistration:
     return replace(
         partition,
         leader_epoch=LeaderEpoch(partition.leader_epoch + (1 if new_term else 0)),
@@ -163,7 +163,7 @@ def _next_epochs(partition: Partition, *, new_term: bool) -> Partition:
 
 
 def _membership(
-    partition: Partition,
+    partition: PartitionRegistration,
     change: Change,
     replicas: tuple[NodeId, ...],
     min_isr: int,
@@ -232,7 +232,7 @@ def _candidate(
     return next(iter(healthy or candidates), None)
 
 
-def candidate(partition: Partition, electorate: Electorate) -> NodeId | None:
+def candidate(partition: PartitionRegistration, electorate: Electorate) -> NodeId | None:
     """The ISR member that would lead if the present leader did not count, or None."""
     others = tuple(node for node in partition.isr if node != partition.leader)
     return _candidate(others, electorate, partition.marks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from paceline.types import NodeId
 from paceline_node.controller.image import Broker
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,9 @@ class _Site:
 class Placer:
     """Chooses replicas among ``brokers``, given the partitions that exist."""
 
-    def __init__(self, brokers: Iterable[Broker], partitions: Iterable[Partition]) -> None:
+    def __init__(
+        self, brokers: Iterable[Broker], partitions: Iterable[PartitionRegistration]
+    ) -> None:
         self._sites = [
             _Site(b.node_id, b.rack, _rank(b)) for b in sorted(brokers, key=lambda b: b.node_id)
         ]

@@ -13,15 +13,15 @@ from paceline.errors import InvalidRequest
 from paceline.types import NodeId
 from paceline_node.controller.context import Draft
 from paceline_node.controller.partition_change import Change
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 
-def target_of(partition: Partition) -> tuple[NodeId, ...]:
+def target_of(partition: PartitionRegistration) -> tuple[NodeId, ...]:
     """The replicas a partition has, or will have when its reassignment is complete."""
     return tuple(node for node in partition.replicas if node not in partition.removing)
 
 
-def origin_of(partition: Partition) -> tuple[NodeId, ...]:
+def origin_of(partition: PartitionRegistration) -> tuple[NodeId, ...]:
     """The replicas a partition has, or had before its reassignment."""
     return tuple(node for node in partition.replicas if node not in partition.adding)
 
@@ -32,8 +32,11 @@ def effective_min_isr(configured: int, replicas: tuple[NodeId, ...]) -> int:
 
 
 def start(
-    draft: Draft, partition: Partition, target: tuple[NodeId, ...], configured_min_isr: int
-) -> Partition:
+    draft: Draft,
+    partition: PartitionRegistration,
+    target: tuple[NodeId, ...],
+    configured_min_isr: int,
+) -> PartitionRegistration:
     """Begin to move ``partition`` to ``target`` (in order of preference), replacing any
     reassignment under way. The caller has checked that the target's nodes exist."""
     origin = origin_of(partition)
@@ -47,7 +50,9 @@ def start(
     return draft.change(partition, completed(partition, change, configured_min_isr))
 
 
-def cancel(draft: Draft, partition: Partition, configured_min_isr: int) -> Partition:
+def cancel(
+    draft: Draft, partition: PartitionRegistration, configured_min_isr: int
+) -> PartitionRegistration:
     """Return to the replicas from before. Raises InvalidRequest when too few of them are in
     sync to go on without the new ones."""
     origin = origin_of(partition)
@@ -59,7 +64,7 @@ def cancel(draft: Draft, partition: Partition, configured_min_isr: int) -> Parti
     return draft.change(partition, change)
 
 
-def completed(partition: Partition, change: Change, configured_min_isr: int) -> Change:
+def completed(partition: PartitionRegistration, change: Change, configured_min_isr: int) -> Change:
     """``change`` with the end of the reassignment, if the partition would then be ready for it:
     all new replicas in the ISR, and enough of the target in it."""
     replicas = partition.replicas if change.replicas is None else change.replicas

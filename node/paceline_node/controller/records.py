@@ -107,7 +107,7 @@ class RemoveTopic(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Partition(Record):
+class PartitionRegistration(Record):
     """The whole registration of a partition, written at every change of it.
 
     ``replicas`` is in preference order. ``min_isr`` is the effective one, min(configured, assigned
@@ -205,7 +205,7 @@ AnyRecord = (
     | UnregisterBroker
     | Topic
     | RemoveTopic
-    | Partition
+    | PartitionRegistration
     | Config
     | ProducerIds
     | NoOp
@@ -222,7 +222,7 @@ _TYPES: dict[int, type[Record]] = {
         UnregisterBroker,
         Topic,
         RemoveTopic,
-        Partition,
+        PartitionRegistration,
         Config,
         ProducerIds,
         NoOp,

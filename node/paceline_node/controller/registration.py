@@ -36,7 +36,12 @@ from paceline_node.controller.partition_change import (
     RECOVERY_UNCONFIRMED,
     Change,
 )
-from paceline_node.controller.records import Endpoint, Partition, RegisterBroker, UnregisterBroker
+from paceline_node.controller.records import (
+    Endpoint,
+    PartitionRegistration,
+    RegisterBroker,
+    UnregisterBroker,
+)
 
 
 def register(request: RegisterBrokerRequest, context: Context) -> Outcome:
@@ -222,7 +227,7 @@ def _replace_leader(draft: Draft, node: NodeId, lacking: LackingRef) -> None:
     )
 
 
-def _take_longer(draft: Draft, node: NodeId, partition: Partition) -> None:
+def _take_longer(draft: Draft, node: NodeId, partition: PartitionRegistration) -> None:
     """``node`` has a longer log than the leader, which was elected by what it was before nobody was
     left in sync.
 

@@ -16,7 +16,7 @@ from paceline.wire.native.admin import SetRole
 from paceline_node.controller import elections
 from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.partition_change import Change
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 
 def set_role(request: SetRole, context: Context) -> Outcome:
@@ -43,7 +43,9 @@ def set_role(request: SetRole, context: Context) -> Outcome:
     return elections.leadership_outcome(draft, changed)
 
 
-def _lead(draft: Draft, partition: Partition, request: SetRole) -> Partition:
+def _lead(
+    draft: Draft, partition: PartitionRegistration, request: SetRole
+) -> PartitionRegistration:
     node = request.node
     marks = _without(partition.marks, node)
     if partition.leader == node:

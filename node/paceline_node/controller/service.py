@@ -33,7 +33,7 @@ from paceline_node.controller.election_reasons import ElectionReason, election_r
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.membership import VoterChanges
-from paceline_node.controller.records import NoOp, Partition, Record, encode_record
+from paceline_node.controller.records import NoOp, PartitionRegistration, Record, encode_record
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 
@@ -234,7 +234,7 @@ class Controller:
     def _count(self, before: Image, records: Sequence[Record]) -> None:
         self.statistics.entries += 1
         for record in records:
-            if not isinstance(record, Partition):
+            if not isinstance(record, PartitionRegistration):
                 continue
             known = before.find_partition(record.topic_id, record.partition)
             reason = None if known is None else election_reason(known, record, self._image)

@@ -38,7 +38,13 @@ from paceline_node.controller.context import Context, Draft, Outcome
 from paceline_node.controller.image import TopicImage
 from paceline_node.controller.partition_change import Change
 from paceline_node.controller.placement import Placer
-from paceline_node.controller.records import Config, Partition, Record, RemoveTopic, Topic
+from paceline_node.controller.records import (
+    Config,
+    PartitionRegistration,
+    Record,
+    RemoveTopic,
+    Topic,
+)
 from paceline_node.controller.topic_config import MIN_INSYNC_REPLICAS, CleanupPolicy
 
 KINDS = ("log", "segment", "event-sourcing")
@@ -224,7 +230,7 @@ def _add_partitions(
         isr = tuple(node for node in replicas if draft.active(node))
         leader = next((node for node in isr if draft.electable(node)), NO_NODE)
         draft.put(
-            Partition(
+            PartitionRegistration(
                 topic_id=topic_id,
                 partition=number,
                 replicas=replicas,

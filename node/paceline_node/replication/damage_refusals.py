@@ -10,7 +10,7 @@ from __future__ import annotations
 from paceline.errors import CorruptMessage, ErrorCode
 from paceline.types import NodeId
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 
 
 class MayBeElsewhere(CorruptMessage):
@@ -20,7 +20,7 @@ class MayBeElsewhere(CorruptMessage):
     retriable = True
 
 
-def leads_anyway(node: NodeId, registration: Registration | None) -> bool:
+def leads_anyway(node: NodeId, registration: PartitionRegistration | None) -> bool:
     """Whether ``node`` leads in spite of damage: the controller knows of it and has nobody better,
     or an operator let it."""
     if registration is None or registration.leader != node:
@@ -28,7 +28,7 @@ def leads_anyway(node: NodeId, registration: Registration | None) -> bool:
     return node in registration.damaged or was_elected_anyway(node, registration)
 
 
-def was_elected_anyway(node: NodeId, registration: Registration | None) -> bool:
+def was_elected_anyway(node: NodeId, registration: PartitionRegistration | None) -> bool:
     """Whether an operator let ``node`` lead, whatever its replica lacks."""
     return (
         registration is not None
@@ -38,7 +38,7 @@ def was_elected_anyway(node: NodeId, registration: Registration | None) -> bool:
 
 
 def refusal(
-    error: CorruptMessage, node: NodeId, registration: Registration | None
+    error: CorruptMessage, node: NodeId, registration: PartitionRegistration | None
 ) -> CorruptMessage:
     """What a reader is told by ``node``, whose log met with ``error``."""
     if registration is None or registration.leader != node or leads_anyway(node, registration):

@@ -17,7 +17,7 @@ import trio
 from paceline.types import BrokerEpoch, TopicId
 from paceline.wire.peer.control import PartitionRef
 from paceline_node.controller.image import Image, TopicImage, changed_topics
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.store import MetadataStore
 from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.env import is_full
@@ -286,7 +286,11 @@ class PartitionTable:
             self._worker.unpark()
 
     def _update(
-        self, partition: Partition, registration: Registration, config: TopicConfig, image: Image
+        self,
+        partition: Partition,
+        registration: PartitionRegistration,
+        config: TopicConfig,
+        image: Image,
     ) -> None:
         if self._context.node_id not in registration.replicas:
             self._remove(partition, deleted=False)
@@ -295,7 +299,9 @@ class PartitionTable:
             self._configure(partition, config)
         self._apply(partition, registration, image)
 
-    def _apply(self, partition: Partition, registration: Registration, image: Image) -> None:
+    def _apply(
+        self, partition: Partition, registration: PartitionRegistration, image: Image
+    ) -> None:
         before = partition.registration
         change = partition.apply(registration, image.brokers)
         if change not in (Transition.NOTHING, Transition.ADOPTED):
@@ -322,7 +328,7 @@ class PartitionTable:
         topic: TopicImage,
         log: Log,
         config: TopicConfig,
-        registration: Registration,
+        registration: PartitionRegistration,
         image: Image,
     ) -> Partition:
         key = (topic.topic_id, registration.partition)
@@ -451,7 +457,7 @@ class PartitionTable:
         config = TopicConfig.of(topic.configs, self._settings.topic_defaults)
         self._host(topic, log, config, registration, self._image)
 
-    def _assigned(self, key: PartitionKey) -> tuple[TopicImage, Registration] | None:
+    def _assigned(self, key: PartitionKey) -> tuple[TopicImage, PartitionRegistration] | None:
         """The topic and registration of a partition that is this node's and not hosted yet."""
         image = self._image
         topic = None if image is None else image.topics.get(key[0])

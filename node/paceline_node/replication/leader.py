@@ -15,7 +15,7 @@ from uuid import UUID
 
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch
 from paceline.wire.peer.control import IsrMember
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.isr import FollowerProgress, committed_end
 
 PROPOSAL_RESEND_S = 0.5
@@ -58,7 +58,9 @@ class LeaderState:
     ``start_offset`` is LESO: the log end at the moment this broker took office.
     """
 
-    def __init__(self, me: NodeId, registration: Partition, start_offset: int, now: float) -> None:
+    def __init__(
+        self, me: NodeId, registration: PartitionRegistration, start_offset: int, now: float
+    ) -> None:
         self.me = me
         self.leader_epoch = registration.leader_epoch
         self.start_offset = start_offset
@@ -81,7 +83,7 @@ class LeaderState:
         """Everyone the high watermark waits for, this broker included."""
         return frozenset((self.me, *self._others))
 
-    def adopt(self, registration: Partition) -> None:
+    def adopt(self, registration: PartitionRegistration) -> None:
         """Take over a newer registration of the same leader epoch from the metadata log.
 
         A proposal whose base was overtaken is resolved, one way or the other: it was accepted, or

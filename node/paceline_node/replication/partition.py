@@ -24,7 +24,7 @@ from paceline.errors import (
 )
 from paceline.types import NO_EPOCH, Acks, Isolation, LeaderEpoch, NodeId, TopicId
 from paceline.wire.batch_header import BatchHeader, read_header
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.replication.damage_refusals import refusal
 from paceline_node.replication.leader import Brokers
@@ -135,7 +135,7 @@ class Partition:
         return self.replica.leader_epoch
 
     @property
-    def registration(self) -> Registration | None:
+    def registration(self) -> PartitionRegistration | None:
         """The newest registration applied; None before the gate of 3.1 opened."""
         return self.replica.registration
 
@@ -434,7 +434,7 @@ class Partition:
             self._context.request_flush(self.log)
         self._advance()
 
-    def apply(self, registration: Registration, brokers: Brokers) -> Transition:
+    def apply(self, registration: PartitionRegistration, brokers: Brokers) -> Transition:
         """Act on a registration from an image that the gate admitted (DESIGN 3.1)."""
         change = self.replica.apply(registration, brokers, self._context.env.now())
         if change is Transition.NOTHING:

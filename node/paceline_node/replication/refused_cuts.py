@@ -12,7 +12,7 @@ from paceline.errors import ErrorCode
 from paceline.types import NodeId
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome, truncation_point
 from paceline_node.storage.epochs import EpochCache
 
@@ -21,7 +21,7 @@ PATIENCE_S = 4.0
 as long as a failover takes."""
 
 
-def counts_as_complete(me: NodeId, registration: Partition | None) -> bool:
+def counts_as_complete(me: NodeId, registration: PartitionRegistration | None) -> bool:
     """Whether the metadata says that ``me`` has all that is committed. An unclean election ends
     that for all but the elected one, so that they may be cut to what it has."""
     if registration is None or me in registration.damaged:
@@ -36,7 +36,7 @@ def fork(epochs: EpochCache, log_end: int, answer: FetchedPartition) -> int:
 
 def judge(
     me: NodeId,
-    registration: Partition | None,
+    registration: PartitionRegistration | None,
     epochs: EpochCache,
     log_end: int,
     high_watermark: int,
@@ -82,7 +82,9 @@ def is_longer(epochs: EpochCache, position: FetchPartition, diverging_epoch: int
     return diverging_epoch == before
 
 
-def awaits_complete(registration: Partition, node: NodeId, ran_s: float, patience_s: float) -> bool:
+def awaits_complete(
+    registration: PartitionRegistration, node: NodeId, ran_s: float, patience_s: float
+) -> bool:
     """Whether ``node`` must not join the ISR yet: others count as complete, and it does not. With
     it the leader could commit something before it was compared with any of them."""
     if registration.recovery != RECOVERY_UNCONFIRMED or node in registration.elr:

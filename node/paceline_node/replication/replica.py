@@ -17,7 +17,7 @@ from paceline.errors import CorruptMessage, ErrorCode, NotEnoughReplicas, NotLea
 from paceline.types import NO_EPOCH, NO_NODE, Acks, BrokerEpoch, LeaderEpoch, NodeId
 from paceline.values import dataclass
 from paceline.wire.peer.replica import EpochSpan, FetchedPartition, FetchPartition
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration as Registration
 from paceline_node.replication import refused_cuts
 from paceline_node.replication.follower import FetchOutcome, FollowerState
 from paceline_node.replication.leader import Brokers, LeaderState
@@ -138,7 +138,7 @@ class Replica:
         self.patience_s = patience_s
         self.role = Role.NONE
         self.leader_epoch: LeaderEpoch = NO_EPOCH
-        self.registration: Partition | None = None
+        self.registration: Registration | None = None
         self.leader: LeaderState | None = None
         self.follower: FollowerState | None = None
         self.high_watermark = 0
@@ -173,7 +173,7 @@ class Replica:
 
     # --- metadata (DESIGN 3.1) --------------------------------------------------------------------
 
-    def apply(self, registration: Partition, brokers: Brokers, now: float) -> Transition:
+    def apply(self, registration: Registration, brokers: Brokers, now: float) -> Transition:
         """Act on a registration from an image that the gate admitted."""
         self._brokers = brokers
         self._started_at = min(self._started_at, now)
@@ -203,7 +203,7 @@ class Replica:
         self.follower = None
         self.role = role
 
-    def _take_role(self, registration: Partition, now: float) -> Transition:
+    def _take_role(self, registration: Registration, now: float) -> Transition:
         self.leader_epoch = registration.leader_epoch
         if registration.leader == self.me:
             self._become_leader(registration, now)
@@ -219,7 +219,7 @@ class Replica:
         self.follower = FollowerState(registration.leader, registration.leader_epoch)
         return Transition.FOLLOWER
 
-    def _become_leader(self, registration: Partition, now: float) -> None:
+    def _become_leader(self, registration: Registration, now: float) -> None:
         self._doubt_above(registration.leader_epoch - 1)  # I7, I21
         self._leave_role(Role.LEADER)
         end = self.log.log_end_offset

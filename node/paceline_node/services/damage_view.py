@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from paceline.types import NO_NODE, NodeId
 from paceline.wire.native.data import RangeStanding
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.storage.damage import DamagedRange
 
@@ -141,7 +141,7 @@ def _outlook(node: NodeId, partition: Partition, damaged: DamagedRange) -> tuple
     return State.REPAIRING, f"is being repaired from node {leader}"
 
 
-def _without_leader(node: NodeId, partition: Partition, registration: Registration) -> str:
+def _without_leader(node: NodeId, partition: Partition, registration: PartitionRegistration) -> str:
     """What a partition without a leader waits for, and what an operator can do."""
     complete = sorted({*registration.isr, *registration.elr})
     sound = [each for each in registration.replicas if each not in registration.damaged]

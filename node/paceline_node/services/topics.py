@@ -16,7 +16,7 @@ from paceline.wire.message import Message
 from paceline.wire.native import admin
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.image import Image, TopicImage
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
@@ -67,7 +67,7 @@ class TopicService:
             )
         return self.find(name)
 
-    def partition(self, name: str, partition: int) -> Partition:
+    def partition(self, name: str, partition: int) -> PartitionRegistration:
         """The registration of a partition. Raises UnknownTopicOrPartition naming what exists."""
         topic = self.find(name)
         if topic is None:

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.wire.native.admin import CreateTopic, TopicCreated
 from paceline.wire.native.api import NativeApi
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from tests.integration.node.native import NativeConnection
 from tests.integration.node.nodes import Cluster, cluster, data_dir, first_error
 
@@ -21,11 +21,11 @@ async def _write(nodes: Cluster, first: int, end: int) -> None:
             await client.ok("PRODUCE", f"orders k:{number} acks=all")
 
 
-def _registrations(nodes: Cluster, number: int) -> list[Partition]:
+def _registrations(nodes: Cluster, number: int) -> list[PartitionRegistration]:
     """The partition's registrations from now on, as a node learns of them."""
     broker = nodes.up[number].node.broker
     assert broker is not None
-    seen: list[Partition] = []
+    seen: list[PartitionRegistration] = []
     broker.metadata.image_store.subscribe(
         lambda _, image: seen.append(image.partition("orders", 0))
     )

@@ -27,8 +27,7 @@ from paceline_node.controller import state
 from paceline_node.controller.context import Context, ControllerSettings, Position
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
-from paceline_node.controller.records import Partition as Registration
-from paceline_node.controller.records import encode_record
+from paceline_node.controller.records import PartitionRegistration, encode_record
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Disk, Env, RealHost
 from paceline_node.net.network import RealNetwork
@@ -361,7 +360,7 @@ class TestCluster:
             for found in hosted
         )
 
-    def registration(self, topic: str, number: int = 0) -> Registration:
+    def registration(self, topic: str, number: int = 0) -> PartitionRegistration:
         return self.authority.image.partition(topic, number)
 
     def leader(self, topic: str, number: int = 0) -> Partition | None:

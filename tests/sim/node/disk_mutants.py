@@ -32,8 +32,7 @@ from paceline_node.controller import force_quorum, isr_proposals, partition_chan
 from paceline_node.controller.raft_copies import copy_of
 from paceline_node.controller.raft_hard_state import Kept
 from paceline_node.controller.raft_types import HardState
-from paceline_node.controller.records import Partition as Registration
-from paceline_node.controller.records import ProducerIds, Record
+from paceline_node.controller.records import PartitionRegistration, ProducerIds, Record
 from paceline_node.env import Disk
 from paceline_node.groups.topic_ids import TopicIds
 from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderState
@@ -58,7 +57,7 @@ _membership = partition_change._membership
 _eligible = isr_proposals._eligible
 
 
-def _adopt_and_remember(self: LeaderState, registration: Registration) -> None:
+def _adopt_and_remember(self: LeaderState, registration: PartitionRegistration) -> None:
     """What followers said before they left the ISR still counts."""
     self.registration = registration
     pending = self.pending
@@ -124,7 +123,9 @@ def _members_without_marks(*args: Any) -> Any:
     return _membership(*args[:4], ())
 
 
-def _eligible_although_damaged(member: IsrMember, partition: Registration, draft: Any) -> bool:
+def _eligible_although_damaged(
+    member: IsrMember, partition: PartitionRegistration, draft: Any
+) -> bool:
     return _eligible(member, replace(partition, damaged=()), draft)
 
 

@@ -22,7 +22,7 @@ from paceline_cluster.sim.plan import Plan, TopicPlan
 from paceline_cluster.sim.run import Run, Verdict
 from paceline_cluster.sim.workload import while_connected
 from paceline_node.controller.image import Broker, Image
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.topic_config import FlushMode
 from paceline_node.replication.partition import Partition as HostedPartition
 
@@ -119,7 +119,7 @@ class Story:
         return newest
 
     @property
-    def registered(self) -> Partition:
+    def registered(self) -> PartitionRegistration:
         """The watched partition as the newest metadata has it."""
         topic = self.image.find_topic(TOPIC)
         assert topic is not None

@@ -10,7 +10,7 @@ import trio
 
 from paceline_cluster.sim.fault_model import kind_of
 from paceline_cluster.sim.machine import Machine
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from tests.sim.node.story import TOPIC, Story, play
 
@@ -72,7 +72,7 @@ def test_a_lost_log_of_an_idle_partition_is_filled_again() -> None:
     called damaged for good."""
 
     async def script(story: Story) -> None:
-        def found() -> Partition:
+        def found() -> PartitionRegistration:
             topic = story.image.find_topic(TRANSACTIONS_TOPIC)
             assert topic is not None
             return topic.partitions[0]

@@ -9,7 +9,7 @@ from uuid import UUID
 from paceline.types import BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from paceline.wire.peer.replica import FetchedPartition, FetchPartition
 from paceline_cluster.sim.replicas.simlog import SimLog
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.replica import ACCEPTED, FollowerIdentity, Replica
 
@@ -46,8 +46,8 @@ def registration(
     isr: Sequence[int] = (0, 1, 2),
     replicas: Sequence[int] = (0, 1, 2),
     min_isr: int = 2,
-) -> Partition:
-    return Partition(
+) -> PartitionRegistration:
+    return PartitionRegistration(
         TOPIC,
         0,
         tuple(map(NodeId, replicas)),
@@ -62,7 +62,7 @@ def registration(
     )
 
 
-def next_registration(before: Partition, **changes: object) -> Partition:
+def next_registration(before: PartitionRegistration, **changes: object) -> PartitionRegistration:
     """``before`` with the changes and the next partition epoch."""
     epoch = PartitionEpoch(before.partition_epoch + 1)
     return replace(before, partition_epoch=epoch, **changes)  # type: ignore[arg-type]

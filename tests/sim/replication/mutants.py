@@ -31,7 +31,7 @@ from paceline_cluster.sim.replicas.runs import (
     Profile,
 )
 from paceline_node.controller import context, isr_proposals, partition_change, registration
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication import refused_cuts
 from paceline_node.replication.follower import FetchOutcome, FollowerState
 from paceline_node.replication.isr import FollowerProgress, committed_end
@@ -96,7 +96,7 @@ def _followers_kept() -> Iterator[None]:
     become = Replica._become_leader
     kept: dict[int, dict[NodeId, FollowerProgress]] = {}
 
-    def become_leader(self: Replica, registered: Partition, now: float) -> None:
+    def become_leader(self: Replica, registered: PartitionRegistration, now: float) -> None:
         if self.leader is not None:
             kept[id(self)] = self.leader.followers
         become(self, registered, now)
@@ -141,7 +141,9 @@ def _min_isr_apart() -> Iterator[None]:
     part of the partition's record (3.6, first hole)."""
     change_partition = partition_change.change_partition
 
-    def keeping_epoch(partition: Partition, electorate: Any, change: Any) -> Partition | None:
+    def keeping_epoch(
+        partition: PartitionRegistration, electorate: Any, change: Any
+    ) -> PartitionRegistration | None:
         changed = change_partition(partition, electorate, change)
         if changed is None or change.min_isr is None or changed.leader != partition.leader:
             return changed
@@ -178,7 +180,9 @@ def _rolled_back_without_bump() -> Iterator[None]:
 def _no_bump() -> Iterator[None]:
     change_partition = partition_change.change_partition
 
-    def without_bump(partition: Partition, electorate: Any, change: Any) -> Partition | None:
+    def without_bump(
+        partition: PartitionRegistration, electorate: Any, change: Any
+    ) -> PartitionRegistration | None:
         return change_partition(partition, electorate, replace(change, bump=False))
 
     with mock.patch.object(context, "change_partition", without_bump):
@@ -221,7 +225,7 @@ def _nonce_missing() -> Iterator[None]:
 def _truncated_to_high_watermark() -> Iterator[None]:
     take = Replica._take_role
 
-    def take_role(self: Replica, registered: Partition, now: float) -> Any:
+    def take_role(self: Replica, registered: PartitionRegistration, now: float) -> Any:
         if registered.leader not in (self.me, -1):
             self.log.truncate(self.high_watermark)
         return take(self, registered, now)
@@ -251,7 +255,11 @@ def _log_end_counted() -> Iterator[None]:
 
 
 def _sticky_elr(
-    partition: Partition, change: Any, replicas: tuple[NodeId, ...], min_isr: int, damaged: Any
+    partition: PartitionRegistration,
+    change: Any,
+    replicas: tuple[NodeId, ...],
+    min_isr: int,
+    damaged: Any,
 ) -> Any:
     wanted = partition.isr if change.isr is None else change.isr
     isr = tuple(node for node in replicas if node in wanted)

@@ -19,7 +19,7 @@ import trio.testing
 from paceline.types import NodeId
 from paceline.wire.peer.control import IsrMember
 from paceline_node.controller import isr_proposals, partition_change
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.leader import ALREADY_MEMBER, Brokers, LeaderState
 from paceline_node.replication.repairs import Repairs
 from paceline_node.replication.replica import FollowerIdentity
@@ -203,14 +203,14 @@ def _whatever_it_said(
     )
 
 
-def _nothing_forgotten(self: LeaderState, registration: Registration) -> None:
+def _nothing_forgotten(self: LeaderState, registration: PartitionRegistration) -> None:
     pending, self.registration = self.pending, registration
     if pending is not None and registration.partition_epoch > pending.partition_epoch:
         self.pending = None
     self._recount()
 
 
-def _damaged_is_eligible(member: IsrMember, partition: Registration, draft: Any) -> bool:
+def _damaged_is_eligible(member: IsrMember, partition: PartitionRegistration, draft: Any) -> bool:
     broker = draft.broker(member.node_id)
     return broker is not None and not broker.fenced
 
@@ -219,7 +219,11 @@ _membership = partition_change._membership
 
 
 def _damage_is_an_event(
-    partition: Registration, change: Any, replicas: tuple[NodeId, ...], min_isr: int, damaged: Any
+    partition: PartitionRegistration,
+    change: Any,
+    replicas: tuple[NodeId, ...],
+    min_isr: int,
+    damaged: Any,
 ) -> Any:
     found_now = tuple(node for node in damaged if node not in partition.damaged)
     return _membership(partition, change, replicas, min_isr, found_now)

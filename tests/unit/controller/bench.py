@@ -32,7 +32,7 @@ from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
 from paceline_node.controller.records import (
     FEATURE_LEVEL,
-    Partition,
+    PartitionRegistration,
     Record,
     decode_record,
     encode_record,
@@ -197,7 +197,7 @@ class Bench:
         self.ask(request)
         return self.image.topic(name).topic_id
 
-    def partition(self, number: int = 0, name: str = "orders") -> Partition:
+    def partition(self, number: int = 0, name: str = "orders") -> PartitionRegistration:
         return self.image.partition(name, number)
 
     def propose(
@@ -212,7 +212,7 @@ class Bench:
 
     def proposal(
         self,
-        partition: Partition,
+        partition: PartitionRegistration,
         isr: tuple[int, ...],
         *,
         sender: int | None = None,

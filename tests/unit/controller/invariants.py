@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from paceline.types import NO_NODE
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 
 
-def check_shape(partition: Partition) -> None:
+def check_shape(partition: PartitionRegistration) -> None:
     """I12, the part that needs no brokers."""
     isr, elr, lkelr = set(partition.isr), set(partition.elr), set(partition.lkelr)
     replicas = set(partition.replicas)
@@ -27,7 +27,7 @@ def check_shape(partition: Partition) -> None:
         assert not lkelr, partition
 
 
-def check_step(old: Partition, new: Partition) -> None:
+def check_step(old: PartitionRegistration, new: PartitionRegistration) -> None:
     """I9 for one change of one partition."""
     assert new.partition_epoch == old.partition_epoch + 1, (old, new)
     assert new.leader_epoch in (old.leader_epoch, old.leader_epoch + 1), (old, new)
@@ -50,9 +50,9 @@ def check_image(image: Image) -> None:
 
 def check_entry(before: Image, records: tuple[object, ...]) -> None:
     """I9 for every partition record of one entry."""
-    known: dict[tuple[object, int], Partition] = {}
+    known: dict[tuple[object, int], PartitionRegistration] = {}
     for record in records:
-        if not isinstance(record, Partition):
+        if not isinstance(record, PartitionRegistration):
             continue
         key = (record.topic_id, record.partition)
         old = known.get(key) or before.find_partition(record.topic_id, record.partition)

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.errors import ErrorCode, InvalidTopic
 from paceline.wire.peer.control import CreateInternalTopicRequest
-from paceline_node.controller.records import Partition, Topic
+from paceline_node.controller.records import PartitionRegistration, Topic
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_entry, check_image
 
@@ -126,7 +126,7 @@ def test_min_isr_and_counts_change_in_one_entry() -> None:
     bench.upkeep()
     kinds = [type(record) for record in bench.entries[-1]]
     assert kinds[0] is Topic
-    assert set(kinds[1:]) <= {Partition}
+    assert set(kinds[1:]) <= {PartitionRegistration}
     check_entry(before, bench.entries[-1])
 
 

@@ -30,7 +30,7 @@ from paceline.wire.native.admin import (
 from paceline.wire.peer.control import HeartbeatRequest, PartitionRef, ReportDamagedRequest
 from paceline_node.controller import service, state
 from paceline_node.controller.context import MAX_BATCH_RECORDS
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from tests.unit.controller.invariants import check_image
 from tests.unit.controller.memory_quorum import settle
 from tests.unit.controller.test_service import Node, running
@@ -54,7 +54,7 @@ async def crowded(nodes: int = 3) -> AsyncIterator[Node]:
         check_image(node.image)
 
 
-def partitions(node: Node) -> list[Partition]:
+def partitions(node: Node) -> list[PartitionRegistration]:
     return list(node.image.partitions())
 
 

@@ -39,7 +39,7 @@ from paceline.wire.peer.control import (
     RepairedRef,
     ReportDamagedRequest,
 )
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from tests.unit.controller.bench import Bench
 from tests.unit.controller.invariants import check_entry, check_image
 
@@ -67,7 +67,7 @@ class Membership(RuleBasedStateMachine):
         self.before = self.bench.image
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> PartitionRegistration:
         return self.bench.partition()
 
     def maximal_isr(self) -> set[int]:
@@ -259,7 +259,7 @@ class Membership(RuleBasedStateMachine):
     def follow(self, record: object) -> None:
         """What an entry means for the truth: an unclean election redefines it, a replica that is
         removed forgets what it had."""
-        if isinstance(record, Partition):
+        if isinstance(record, PartitionRegistration):
             if record.recovery == 1 and record.isr == (record.leader,):
                 self.complete = {int(record.leader)}
             replicas = {int(node) for node in record.replicas}
@@ -267,7 +267,7 @@ class Membership(RuleBasedStateMachine):
             self.damaged &= replicas
             assert self.damaged <= {int(node) for node in record.damaged}, record
 
-    def leads_if_somebody_can(self, partition: Partition) -> None:
+    def leads_if_somebody_can(self, partition: PartitionRegistration) -> None:
         pool = partition.isr or partition.elr
         brokers = self.bench.image.brokers
         able = [n for n in pool if brokers[n].electable and n not in partition.marks]

@@ -16,7 +16,7 @@ from paceline_node.controller.partition_change import (
     change_partition,
     elect_unclean,
 )
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from tests.unit.controller.invariants import check_shape, check_step
 
 Nodes = tuple[int, ...]
@@ -51,11 +51,11 @@ def partition(
     lkelr: Nodes = (),
     min_isr: int = 2,
     marks: Nodes = (),
-) -> Partition:
+) -> PartitionRegistration:
     def nodes(numbers: Nodes) -> tuple[NodeId, ...]:
         return tuple(NodeId(number) for number in numbers)
 
-    return Partition(
+    return PartitionRegistration(
         topic_id=TopicId(UUID(int=9)),
         partition=0,
         replicas=nodes(replicas),
@@ -71,7 +71,7 @@ def partition(
     )
 
 
-def states(replicas: Nodes) -> Iterator[Partition]:
+def states(replicas: Nodes) -> Iterator[PartitionRegistration]:
     """Every valid registration without marks: each replica in sync, eligible, last known or out,
     the leader in sync or none."""
     for places in itertools.product("iel-", repeat=len(replicas)):
@@ -94,7 +94,7 @@ def states(replicas: Nodes) -> Iterator[Partition]:
 
 
 def as_specified(
-    p: Partition, isr: Nodes, untrusted: Nodes, min_isr: int, active: frozenset[int]
+    p: PartitionRegistration, isr: Nodes, untrusted: Nodes, min_isr: int, active: frozenset[int]
 ) -> tuple[int, Nodes, Nodes, Nodes]:
     """The text of 5.5, word for word: leader, isr, elr, lkelr."""
     new_isr = [r for r in p.replicas if r in isr]

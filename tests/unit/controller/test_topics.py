@@ -30,7 +30,7 @@ from paceline.wire.native.admin import (
 )
 from paceline_node.controller.context import ControllerSettings
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import Config, Partition
+from paceline_node.controller.records import Config, PartitionRegistration
 from tests.unit.controller.bench import TERM, Bench
 from tests.unit.controller.invariants import check_image
 
@@ -289,7 +289,11 @@ def test_min_isr_goes_into_every_partition_in_the_same_entry() -> None:
         assert len(bench.partition(number).elr) == 2
     bench.ask(AlterTopic("orders", {"min.insync.replicas": "1"}))
     entry = bench.entries[-1]
-    assert [type(record) for record in entry] == [Config, Partition, Partition]
+    assert [type(record) for record in entry] == [
+        Config,
+        PartitionRegistration,
+        PartitionRegistration,
+    ]
     for number in (0, 1):
         partition = bench.partition(number)
         assert (partition.min_isr, partition.elr) == (1, ())

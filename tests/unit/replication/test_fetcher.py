@@ -14,7 +14,7 @@ from paceline.wire.batch import stamp
 from paceline.wire.frame import Frame
 from paceline.wire.peer.api import PeerApi
 from paceline.wire.peer.replica import FetchedPartition, ReplicaFetch, ReplicaFetched
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.controller.topic_config import TopicConfig
 from paceline_node.net.burst import Burst
 from paceline_node.net.deadlines import Deadlines
@@ -113,7 +113,7 @@ class Follower:
         )
         made = Partition(self._context(), "t", log, TopicConfig.of({}))
         nodes = (FOLLOWER, LEADER)
-        registration = Registration(
+        registration = PartitionRegistration(
             topic, number, nodes, nodes, (), (), LEADER, EPOCH, PartitionEpoch(1), 1, 2
         )
         made.apply(registration, {node: broker(node) for node in nodes})

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.types import NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.replica import Replica
 from paceline_node.storage.producers import FrozenTable
@@ -33,7 +33,9 @@ LACKING = {
 KNOWN = (1, 1, 2, 2)
 
 
-def pair(theirs: tuple[int, ...], seen: Partition, high_watermark: int) -> tuple[Replica, Replica]:
+def pair(
+    theirs: tuple[int, ...], seen: PartitionRegistration, high_watermark: int
+) -> tuple[Replica, Replica]:
     leader = Replica(NodeId(0), SimLog.of_epochs(theirs))
     follower = Replica(NodeId(1), SimLog.of_epochs(KNOWN), high_watermark=high_watermark)
     leader.apply(seen, brokers(), 0.0)

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from paceline.types import NO_NODE, BrokerEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.leader import Proposal
 from paceline_node.replication.replica import ACCEPTED, FollowerIdentity, Replica
@@ -76,7 +76,9 @@ class ReplicationMachine(RuleBasedStateMachine):
         super().__init__()
         self.nodes = [Node(number) for number in range(3)]
         views = {NodeId(n): SimBrokerView(BrokerEpoch(0), UUID(int=100 + n)) for n in range(3)}
-        self.metadata: list[tuple[Partition, Views]] = [(registration(min_isr=2), views)]
+        self.metadata: list[tuple[PartitionRegistration, Views]] = [
+            (registration(min_isr=2), views)
+        ]
         self.wire: list[Callable[[], None]] = []
         self.committed: list[tuple[int, int]] = []
         self.now = 0.0
@@ -88,7 +90,7 @@ class ReplicationMachine(RuleBasedStateMachine):
     # --- the controller ---------------------------------------------------------------------------
 
     @property
-    def newest(self) -> Partition:
+    def newest(self) -> PartitionRegistration:
         return self.metadata[-1][0]
 
     @property

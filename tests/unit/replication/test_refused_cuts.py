@@ -10,7 +10,7 @@ import pytest
 from paceline.types import NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.partition_change import RECOVERY_UNCLEAN, RECOVERY_UNCONFIRMED
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.refused_cuts import PATIENCE_S
 from paceline_node.replication.replica import Replica
@@ -31,7 +31,7 @@ NOT_LONGER = {
 }
 
 
-def pair(theirs: Epochs, mine: Epochs, seen: Partition) -> tuple[Replica, Replica]:
+def pair(theirs: Epochs, mine: Epochs, seen: PartitionRegistration) -> tuple[Replica, Replica]:
     leader = Replica(NodeId(0), SimLog.of_epochs(theirs))
     follower = Replica(NodeId(1), SimLog.of_epochs(mine))
     for replica in (leader, follower):
@@ -73,7 +73,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("seen", CLOSED.values(), ids=CLOSED)
-def test_otherwise_the_longer_log_is_cut_as_ever(seen: Partition) -> None:
+def test_otherwise_the_longer_log_is_cut_as_ever(seen: PartitionRegistration) -> None:
     leader, follower = pair(*LONGER["same epoch"], seen)
     assert fetch_once(leader, follower) is FetchOutcome.TRUNCATED
 
@@ -96,7 +96,7 @@ def test_who_does_not_count_joins_when_the_others_had_their_time() -> None:
     [replace(OPEN, recovery=0), replace(OPEN, elr=()), replace(OPEN, elr=(NodeId(1),))],
     ids=["confirmed", "nobody else counts", "it counts itself"],
 )
-def test_nobody_else_waits(seen: Partition) -> None:
+def test_nobody_else_waits(seen: PartitionRegistration) -> None:
     leader, follower = pair((1, 1), (1, 1), seen)
     fetch_once(leader, follower)
     assert proposed(leader)

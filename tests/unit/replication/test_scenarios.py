@@ -8,7 +8,7 @@ from paceline.errors import ErrorCode
 from paceline.types import NO_NODE, LeaderEpoch, NodeId
 from paceline_cluster.sim.replicas.simlog import SimLog
 from paceline_node.controller.partition_change import Change, change_partition
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.follower import FetchOutcome
 from paceline_node.replication.leader import ALREADY_MEMBER
 from paceline_node.replication.registration_gate import RegistrationGate
@@ -38,13 +38,15 @@ class Living:
         return False
 
 
-def changed(partition: Partition, living: set[int], change: Change) -> Partition:
+def changed(
+    partition: PartitionRegistration, living: set[int], change: Change
+) -> PartitionRegistration:
     result = change_partition(partition, Living(frozenset(living)), change)
     assert result is not None
     return result
 
 
-def start(*nodes: int, first: Partition) -> list[Replica]:
+def start(*nodes: int, first: PartitionRegistration) -> list[Replica]:
     replicas = [Replica(NodeId(node), SimLog()) for node in nodes]
     for replica in replicas:
         replica.apply(first, brokers(), 0.0)
@@ -65,7 +67,7 @@ def settle(leader: Replica, *followers: Replica) -> None:
             fetch_once(leader, follower, nonce=nonce)
 
 
-def tell(registered: Partition, *replicas: Replica) -> None:
+def tell(registered: PartitionRegistration, *replicas: Replica) -> None:
     for replica in replicas:
         replica.apply(registered, brokers(), 0.0)
 

@@ -14,7 +14,12 @@ from paceline.errors import CoordinatorNotAvailable, LeaderChangedAfterAppend, P
 from paceline.types import LeaderEpoch, NodeId, PartitionEpoch, TopicId
 from paceline.wire.peer import transactions as wire
 from paceline_node.controller.image import Image
-from paceline_node.controller.records import Partition, RemoveTopic, Topic, encode_record
+from paceline_node.controller.records import (
+    PartitionRegistration,
+    RemoveTopic,
+    Topic,
+    encode_record,
+)
 from paceline_node.controller.store import MetadataStore
 from paceline_node.groups.keys import GROUPS_TOPIC
 from paceline_node.services.transaction_rpc import TransactionRpc
@@ -45,7 +50,7 @@ def topic_id(name: str) -> TopicId:
 def led_by(leader: NodeId, epoch: int, name: str) -> bytes:
     replicas = (SILENT, NEXT)
     return encode_record(
-        Partition(
+        PartitionRegistration(
             topic_id(name),
             0,
             *(replicas, replicas, (), (), leader),

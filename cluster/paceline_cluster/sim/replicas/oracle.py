@@ -9,7 +9,7 @@ from paceline_cluster.sim.replicas.broker import Pending, SimBroker
 from paceline_cluster.sim.replicas.world import AUTHORITY, TOPIC, Authority, World
 from paceline_node.controller.image import Image
 from paceline_node.controller.partition_change import RECOVERY_UNCONFIRMED
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.replication.replica import Replica
 
 Record = tuple[int, int]
@@ -45,7 +45,7 @@ class Oracle:
         """Whether a broker has all that is committed."""
         return broker.log.records[: len(self.committed)] == self.committed
 
-    def _may_lack(self, broker: SimBroker, partition: Partition) -> bool:
+    def _may_lack(self, broker: SimBroker, partition: PartitionRegistration) -> bool:
         """Whether it may count as complete for now and yet not be so: its own disk has grown old,
         or logs of others are still compared. Whoever commits something then fails I1."""
         if broker.has_aged:
@@ -78,7 +78,7 @@ class Oracle:
         if before_topic is not None:
             self._check_step(before_topic.partitions[0], partition)
 
-    def _check_shape(self, partition: Partition, image: Image) -> None:
+    def _check_shape(self, partition: PartitionRegistration, image: Image) -> None:
         isr, elr = set(partition.isr), set(partition.elr)
         full = len(isr) >= partition.min_isr
         fenced = {node for node in isr if image.brokers[node].fenced}
@@ -91,7 +91,7 @@ class Oracle:
         ):
             self.fail("I12", f"{partition}, fenced {fenced}")
 
-    def _check_step(self, before: Partition, after: Partition) -> None:
+    def _check_step(self, before: PartitionRegistration, after: PartitionRegistration) -> None:
         if after == before:
             return
         if after.partition_epoch != before.partition_epoch + 1:
@@ -186,7 +186,7 @@ class Oracle:
     def _acknowledge(self, pending: Pending) -> None:
         self.acknowledged.append(pending)
 
-    def _check_candidates(self, partition: Partition, nodes: Iterable[NodeId]) -> None:
+    def _check_candidates(self, partition: PartitionRegistration, nodes: Iterable[NodeId]) -> None:
         """I4 for ends; contents are compared when one takes office."""
         count = len(self.committed)
         registered = self._authority.image.brokers
@@ -200,7 +200,7 @@ class Oracle:
             if ack < count:
                 self.fail("I4", f"candidate b{node} has {ack} of {count}: {partition}")
 
-    def _check_quorums(self, partition: Partition) -> None:
+    def _check_quorums(self, partition: PartitionRegistration) -> None:
         """I5."""
         if partition.leader == NO_NODE:
             return

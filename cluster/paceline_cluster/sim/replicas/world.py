@@ -20,7 +20,7 @@ from paceline_node.controller import elections, state
 from paceline_node.controller.context import Context, ControllerSettings, Draft, Position
 from paceline_node.controller.image import Image
 from paceline_node.controller.liveness import Sessions
-from paceline_node.controller.records import Partition, Record
+from paceline_node.controller.records import PartitionRegistration, Record
 
 CLUSTER = UUID(int=1)
 TOPIC = "sim"
@@ -103,7 +103,7 @@ class Authority:
         self._world = world
         self.history = [Image.bootstrap(CLUSTER)]
         self.sessions = Sessions(SESSION_S)
-        self.partition: Partition | None = None
+        self.partition: PartitionRegistration | None = None
         self._settings = ControllerSettings(session_timeout_s=SESSION_S, internal_topics=())
         self._ids = random.Random(world.rng.random())
         self.on_change: Callable[[Image, Image], None] = lambda old, new: None

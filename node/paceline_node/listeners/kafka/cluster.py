@@ -17,7 +17,7 @@ from paceline.errors import (
 from paceline.types import NO_NODE, TopicId, is_internal_topic, is_valid_topic_name
 from paceline.wire.kafka import cluster as wire
 from paceline_node.controller.image import Broker, TopicImage
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka.call import LISTENER, Call
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
@@ -227,7 +227,7 @@ def _topic(topic: TopicImage) -> Work[wire.MetadataResponseTopic]:
     )
 
 
-def _partition(number: int, found: Registration) -> wire.MetadataResponseTopicPartition:
+def _partition(number: int, found: PartitionRegistration) -> wire.MetadataResponseTopicPartition:
     return wire.MetadataResponseTopicPartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if found.leader < 0 else 0,
         partition_index=number,

@@ -20,7 +20,7 @@ from paceline.wire.native import admin, data
 from paceline.wire.native.api import NativeApi
 from paceline_node.controller.client import EXCHANGES
 from paceline_node.controller.image import TopicImage
-from paceline_node.controller.records import Partition as Registration
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.env import RunBlocking
 from paceline_node.pace import Pace
 from paceline_node.replication.partition import Partition
@@ -252,7 +252,7 @@ def _topic_info(topic: TopicImage) -> Work[data.TopicInfo]:
 
 
 def _undescribed(
-    number: int, known: Registration | None, error: PacelineError
+    number: int, known: PartitionRegistration | None, error: PacelineError
 ) -> data.PartitionDescription:
     return data.PartitionDescription(
         partition=number,
@@ -274,7 +274,7 @@ def _undescribed(
 
 
 def _description(
-    number: int, registration: Registration, local: Partition
+    number: int, registration: PartitionRegistration, local: Partition
 ) -> data.PartitionDescription:
     return data.PartitionDescription(
         partition=number,

@@ -11,7 +11,7 @@ from paceline.wire.native import admin
 from paceline.wire.v1 import replies, requests
 from paceline.wire.v1.errors import bad_request
 from paceline_node.controller.image import Image, TopicImage
-from paceline_node.controller.records import Partition
+from paceline_node.controller.records import PartitionRegistration
 from paceline_node.security.principals import Operation, Principal
 from paceline_node.services.topics import TopicService
 
@@ -175,7 +175,7 @@ def _existing(topic: TopicImage | None, name: str) -> TopicImage:
     return topic
 
 
-def _existing_partition(topic: TopicImage, number: int) -> Partition:
+def _existing_partition(topic: TopicImage, number: int) -> PartitionRegistration:
     if number < 0:
         raise bad_request("partition must be >= 0")
     partition = topic.partitions.get(number)
