@@ -30,11 +30,11 @@ from paceline_node.controller.raft_types import (
     MemberId,
     Snapshot,
 )
-from paceline_node.coordination.machine import Entry as LogEntry
 from paceline_node.env import Disk
 from paceline_node.groups import files as group_files
 from paceline_node.groups import records as group_records
 from paceline_node.groups.keys import Family, GroupKey
+from paceline_node.state_machines.machine import Entry as LogEntry
 from paceline_node.storage import (
     checkpoint,
     compaction_file,

@@ -24,7 +24,6 @@ from paceline.wire.batch_header import read_header
 from paceline.wire.records import Record
 from paceline_cluster.bench.figures import Aim, Figure
 from paceline_node.app import garbage
-from paceline_node.coordination.machine import Deferred, Entry, Scope
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, SyncRequest
 from paceline_node.groups.keys import Family as GroupFamily
@@ -33,6 +32,7 @@ from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Protocol
 from paceline_node.replication.producer_quota import ProducerLimits, ProducerQuota, ProducerShares
+from paceline_node.state_machines.machine import Deferred, Entry, Scope
 from paceline_node.storage.producer_state import ProducerKey, key_of_id
 from paceline_node.storage.producers import ProducerTable, idle_before, read_detail
 from paceline_node.storage.sequenced_batches import expire_batch

@@ -18,7 +18,6 @@ from paceline_node.app.peering import Peering
 from paceline_node.app.pravega import PravegaParts
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.http.cursus_pages import health_pages
@@ -75,6 +74,7 @@ from paceline_node.services.routing import LeaderRouting
 from paceline_node.services.tables import TableService
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.settings import ListenerKind, LiveSettings
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.storage.layout import DirectoryMeta
 from paceline_node.tables.machine import TableMachine
 

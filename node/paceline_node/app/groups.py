@@ -10,7 +10,6 @@ import trio
 from paceline.types import NodeId
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.groups.engine import GroupEngine
@@ -27,6 +26,7 @@ from paceline_node.groups.limits import GroupLimits
 from paceline_node.replication.log_directory import OpenedLogs
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.settings import Settings
+from paceline_node.state_machines.topic import StateTopic
 
 
 def group_limits(settings: Settings) -> GroupLimits:

@@ -16,7 +16,6 @@ from paceline_node.app.peering import Peering
 from paceline_node.app.transactions import TransactionMachines
 from paceline_node.controller.image import Image, changed_topics
 from paceline_node.controller.records import PartitionRegistration
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Disk
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import Family
@@ -26,6 +25,7 @@ from paceline_node.peers.link import LinkState
 from paceline_node.replication.compaction import Compactions
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.replication.partition import Partition
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
 
 

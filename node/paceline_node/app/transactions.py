@@ -8,13 +8,13 @@ from paceline.types import NodeId
 from paceline_node.app.groups import GroupMachines
 from paceline_node.app.metadata import Metadata
 from paceline_node.app.peering import Peering
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactional_produce import TransactionalProduce
 from paceline_node.settings import Settings
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import TRANSACTIONS_TOPIC
 from paceline_node.transactions.limits import TransactionLimits

@@ -11,8 +11,6 @@ from uuid import UUID
 
 from paceline.errors import GroupFull, InvalidGroup
 from paceline.types import TopicId
-from paceline_node.coordination.alarms import Alarms
-from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.eviction import unused
 from paceline_node.groups.growth import CountOf
 from paceline_node.groups.keys import Family, GroupKey
@@ -22,6 +20,8 @@ from paceline_node.groups.seating import NONE_READY, ReadyMembers, records_of
 from paceline_node.groups.sessions import Sessions
 from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_ids import TopicIds
+from paceline_node.state_machines.alarms import Alarms
+from paceline_node.state_machines.machine import Entry, Journal
 
 _AT_ONCE = 50
 _FULL_S = 1.0

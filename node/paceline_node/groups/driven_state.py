@@ -23,10 +23,10 @@ from paceline.wire.coordinator.messages import (
     StopRequest,
 )
 from paceline.wire.message import Message
-from paceline_node.coordination.alarms import Alarms
 from paceline_node.groups.keys import GroupKey, TopicPartition
 from paceline_node.groups.records import Member
 from paceline_node.groups.topic_pattern import TopicPattern
+from paceline_node.state_machines.alarms import Alarms
 
 PROTOCOL_TYPE = "coordinator"
 PROTOCOL = "range"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from paceline.errors import PacelineError
 from paceline.types import TopicId
-from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.driven_groups import DrivenGroups
@@ -31,6 +30,7 @@ from paceline_node.groups.store import GroupStore
 from paceline_node.groups.topic_sweep import TopicSweep
 from paceline_node.groups.transactional import TransactionalOffsets
 from paceline_node.groups.v1_groups import V1Groups
+from paceline_node.state_machines.machine import Entry, Journal
 
 _RETRY_S = 1.0
 _ALARMS_AT_ONCE = 20
@@ -40,7 +40,7 @@ _START = "start"
 
 
 class GroupEngine:
-    """See :class:`~paceline_node.coordination.machine.Machine`. ``imports`` are records that an
+    """See :class:`~paceline_node.state_machines.machine.Machine`. ``imports`` are records that an
     empty log begins with (DESIGN 3.6). ``due`` is where family
     ``coordinator`` asks for workers. ``topic_ids``: the topics there are, by name;
     ``partition_count``: how many partitions each has."""

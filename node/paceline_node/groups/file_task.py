@@ -20,9 +20,6 @@ import structlog
 import trio
 
 from paceline.errors import CorruptMessage
-from paceline_node.coordination.machine import Entry
-from paceline_node.coordination.replica import MachineReplica, Phase
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Disk, Env, is_full
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.files import (
@@ -37,6 +34,9 @@ from paceline_node.groups.files import (
 )
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition, partition_of
 from paceline_node.groups.records import Group, Offset
+from paceline_node.state_machines.machine import Entry
+from paceline_node.state_machines.replica import MachineReplica, Phase
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.storage import checkpoint
 
 PAUSE_S = 1.0

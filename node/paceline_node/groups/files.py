@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paceline.errors import ConfigurationError
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.assignors import ASSIGNORS
 from paceline_node.groups.keys import GroupKey, TopicPartition
 from paceline_node.groups.records import (
@@ -30,6 +29,7 @@ from paceline_node.groups.records import (
 )
 from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.groups.v1_groups import DEFAULT_ASSIGNOR, v1_key
+from paceline_node.state_machines.machine import Entry
 
 GROUPS_FILE = "groups.json"
 OFFSETS_FILE = "offsets.json"

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TypeVar
 
 from paceline.errors import PacelineError
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
+from paceline_node.state_machines.machine import Deferred
 
 AT_ONCE = 50
 T = TypeVar("T")

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 
 from paceline.errors import PacelineError, RebalanceInProgress
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.kafka_answers import Answers
 from paceline_node.groups.kafka_rounds import (
@@ -22,6 +21,7 @@ from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase, Seat
 from paceline_node.groups.seating import is_same, make_ready
+from paceline_node.state_machines.machine import Deferred
 
 
 class Barrier:

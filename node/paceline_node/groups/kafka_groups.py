@@ -30,7 +30,6 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Subscription
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.growth import is_outgrown
 from paceline_node.groups.kafka_answers import Answers
@@ -43,6 +42,7 @@ from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.read_topics import made_anew
 from paceline_node.groups.records import Group, Member, Phase
+from paceline_node.state_machines.machine import Deferred
 from paceline_node.stretches import Work
 
 _STATES = {

@@ -14,7 +14,6 @@ from paceline.errors import (
     UnknownMember,
 )
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, says_the_same
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.growth import is_outgrown
 from paceline_node.groups.kafka_barrier import Barrier, joined
@@ -23,6 +22,7 @@ from paceline_node.groups.kafka_rounds import Joined, JoinRequest, common_protoc
 from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Group, Member, Phase
+from paceline_node.state_machines.machine import Deferred
 
 _NAME_BYTES_MAX = 1024
 """Others are told of them in versions of the protocol whose texts have 32 KiB at most."""

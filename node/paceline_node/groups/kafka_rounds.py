@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from paceline.errors import ErrorCode, InconsistentGroupProtocol
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.kafka_settling import Settling
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import Member, Phase, Protocol
 from paceline_node.groups.seating import Ready
+from paceline_node.state_machines.machine import Deferred
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from paceline.errors import GroupFull, OffsetRegression
 from paceline.wire.message import Utf8
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offset_shares import UNKNOWN, OffsetShares
@@ -24,6 +23,7 @@ from paceline_node.groups.records import (
     places,
     seat_entry,
 )
+from paceline_node.state_machines.machine import Entry
 
 _FORGET_AT_ONCE = 250
 _SPARE = 256

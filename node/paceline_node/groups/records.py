@@ -34,9 +34,9 @@ from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.message import Message, Utf8
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.settings.counts import OFFSET_METADATA
+from paceline_node.state_machines.machine import Entry
 
 _VERSION = 1
 _U16 = struct.Struct(">H")

@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.records import (
     Change,
@@ -23,6 +22,7 @@ from paceline_node.groups.records import (
     group_entry,
     seat_entry,
 )
+from paceline_node.state_machines.machine import Entry
 
 _NOBODY: Mapping[str, Seat] = {}
 Written = list[tuple[Entry, Change]]

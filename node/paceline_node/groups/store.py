@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.records import (
@@ -21,6 +20,7 @@ from paceline_node.groups.records import (
     places,
 )
 from paceline_node.groups.seating import seated
+from paceline_node.state_machines.machine import Entry
 
 Offsets = dict[TopicPartition, Offset]
 

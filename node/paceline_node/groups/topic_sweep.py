@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paceline.errors import PacelineError
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.records import offset_entry, pending_entry
+from paceline_node.state_machines.machine import Entry
 
 _LOOKED_AT_ONCE = 2000
 """Offsets looked at in one step, which takes about a millisecond."""

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 
 from paceline.errors import InvalidTransactionState, NotCoordinator, TransactionTooLarge
 from paceline.wire.message import Utf8
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.context import GroupContext
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.offset_shares import UNKNOWN
 from paceline_node.groups.offsets import Commit, OffsetBook
 from paceline_node.groups.pending import PendingOffsets, size_of
 from paceline_node.groups.records import Pending, PendingKey, pending_entry, places
+from paceline_node.state_machines.machine import Entry
 
 _NONE = PendingOffsets()
 _PIECE_BYTES = 1024 * 1024

@@ -9,7 +9,6 @@ from paceline.types import NodeId
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.lifecycle import Lifecycle
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
@@ -34,6 +33,7 @@ from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.services.transactional_produce import TransactionalProduce
 from paceline_node.services.transactions import TransactionService
 from paceline_node.services.trimming import TrimService
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.turns import Turns
 

@@ -13,8 +13,6 @@ from paceline.types import NodeId, TopicId
 from paceline_node.controller.group_topics import topics_of
 from paceline_node.controller.image import Broker
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.machine import EVERYTHING
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection, Listing
@@ -30,6 +28,8 @@ from paceline_node.groups.topic_ids import UNBOUND
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.open_group import OpenGroup, cut
+from paceline_node.state_machines.machine import EVERYTHING
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.turns import Turns
 
 _AT_A_TIME = 200

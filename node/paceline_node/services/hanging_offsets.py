@@ -15,12 +15,12 @@ import structlog
 import trio
 
 from paceline.errors import PacelineError
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.pending import PendingOffsets
 from paceline_node.groups.records import Pending, PendingKey
 from paceline_node.services.transaction_rpc import TransactionRpc
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.records import GroupRef
 

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from paceline_node.controller.image import Broker
-from paceline_node.coordination.machine import Deferred
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey, TopicPartition
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.pieces import pieces
+from paceline_node.state_machines.machine import Deferred
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.stretches import Work
 from paceline_node.turns import Turns
 

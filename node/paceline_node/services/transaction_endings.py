@@ -47,8 +47,6 @@ from paceline.errors import (
 from paceline.types import LeaderEpoch, NodeId
 from paceline.wire.peer import transactions as wire
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.machine import EVERYTHING
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.services.lanes import Lanes
 from paceline_node.services.marked_places import MarkedPlaces
@@ -56,6 +54,8 @@ from paceline_node.services.staged_batches import staged_batches
 from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.services.still_there import still_there
 from paceline_node.services.transaction_rpc import TransactionRpc
+from paceline_node.state_machines.machine import EVERYTHING
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import PARTITION, TransactionKey

@@ -27,8 +27,6 @@ from paceline.wire.peer import transactions as wire
 from paceline.wire.peer.api import PeerApi
 from paceline_node.controller.image import Image
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.machine import EVERYTHING
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.groups.cursus_groups import CursusMember
 from paceline_node.groups.engine import GroupEngine
@@ -47,6 +45,8 @@ from paceline_node.replication.partition import ProduceResult
 from paceline_node.replication.transactions import MarkerOrder
 from paceline_node.services.answer import Answer
 from paceline_node.services.forgotten_writers import ForgottenWriters
+from paceline_node.state_machines.machine import EVERYTHING
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import (

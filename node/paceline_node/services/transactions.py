@@ -30,8 +30,6 @@ from paceline.types import is_internal_topic
 from paceline.wire.peer import transactions as wire
 from paceline_node.controller.image import Broker, Image
 from paceline_node.controller.store import MetadataStore
-from paceline_node.coordination.machine import EVERYTHING
-from paceline_node.coordination.topic import StateTopic
 from paceline_node.env import Env
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
@@ -40,6 +38,8 @@ from paceline_node.services.open_topic import OpenTopic
 from paceline_node.services.producer_ids import ProducerIdService
 from paceline_node.services.transaction_endings import TransactionEndings
 from paceline_node.services.transaction_rpc import topics_of
+from paceline_node.state_machines.machine import EVERYTHING
+from paceline_node.state_machines.topic import StateTopic
 from paceline_node.stretches import Work
 from paceline_node.transactions.acting import ActedIn
 from paceline_node.transactions.engine import TransactionEngine

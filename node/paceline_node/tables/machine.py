@@ -20,8 +20,8 @@ from paceline.wire.peer.tables import (
     TableRequest,
     TableStatus,
 )
-from paceline_node.coordination.machine import Entry, Journal
 from paceline_node.settings.counts import TABLE_BYTES, TABLE_KEYS, TABLES
+from paceline_node.state_machines.machine import Entry, Journal
 from paceline_node.tables.records import Cell, Newest, TableMade, TableRecord, decode, encode
 
 _ANSWER_BYTES = 1024 * 1024

@@ -17,7 +17,7 @@ import struct
 from typing import NamedTuple
 
 from paceline.errors import RemoteProtocolError
-from paceline_node.coordination.machine import Entry
+from paceline_node.state_machines.machine import Entry
 
 TABLES_TOPIC = "__tables"
 

@@ -11,8 +11,8 @@ from paceline.errors import (
     Throttled,
     TransactionTooLarge,
 )
-from paceline_node.coordination.alarms import Alarms
-from paceline_node.coordination.machine import EVERYTHING, Entry, Journal
+from paceline_node.state_machines.alarms import Alarms
+from paceline_node.state_machines.machine import EVERYTHING, Entry, Journal
 from paceline_node.transactions.eviction import evicted, given
 from paceline_node.transactions.id_shares import UNKNOWN, IdShares
 from paceline_node.transactions.keys import Family, TransactionKey

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
-from paceline_node.coordination.machine import Entry
+from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.keys import LAST_EPOCH, Family, ProducerIdentity, TransactionKey
 from paceline_node.transactions.records import (
     GroupRef,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection
 
 from paceline.errors import PacelineError
-from paceline_node.coordination.machine import Entry, Journal
+from paceline_node.state_machines.machine import Entry, Journal
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import Ending, ending_of
 from paceline_node.transactions.expiry import Expiry
@@ -31,7 +31,7 @@ _RETRY_S = 1.0
 
 
 class TransactionEngine:
-    """See :class:`~paceline_node.coordination.machine.Machine`. ``endings_changed`` is called
+    """See :class:`~paceline_node.state_machines.machine.Machine`. ``endings_changed`` is called
     whenever :meth:`endings` may have changed."""
 
     def __init__(self, limits: TransactionLimits, endings_changed: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from itertools import islice
 
-from paceline_node.coordination.machine import Entry
+from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.context import TransactionContext
 from paceline_node.transactions.endings import dropped_staging, left_staging
 from paceline_node.transactions.eviction import LOOKED_AT, unchanged

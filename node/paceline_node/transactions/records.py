@@ -29,7 +29,7 @@ from uuid import UUID
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.message import Message
-from paceline_node.coordination.machine import Entry
+from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey
 
 _VERSION = 1

@@ -24,7 +24,7 @@ from paceline.errors import (
     SinkForgotten,
     TransactionTooLarge,
 )
-from paceline_node.coordination.machine import Entry
+from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.context import TransactionContext, fits_at_once
 from paceline_node.transactions.endings import prepared
 from paceline_node.transactions.eviction import evicted_sinks

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable
 
-from paceline_node.coordination.machine import Entry
+from paceline_node.state_machines.machine import Entry
 from paceline_node.transactions.keys import Family, TransactionKey
 from paceline_node.transactions.records import (
     Change,

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from paceline.errors import ErrorCode
-from paceline_node.coordination.machine import Entry, Scope
-from paceline_node.coordination.replica import MachineReplica
 from paceline_node.groups.keys import GroupKey
 from paceline_node.groups.pieces import PIECE_OFFSETS
+from paceline_node.state_machines.machine import Entry, Scope
+from paceline_node.state_machines.replica import MachineReplica
 from tests.hostile import kafka as attacks
 from tests.hostile.slices import nobody_holds_the_loop
 from tests.integration.node.cursus_client import CursusClient

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paceline_node.coordination.replica import MachineReplica
+from paceline_node.state_machines.replica import MachineReplica
 from tests.sim.groups.world import World
 
 SEEDS = int(os.environ.get("PACELINE_SIM_SEEDS", "40"))

@@ -20,14 +20,14 @@ from paceline.errors import ErrorCode, PacelineError, RebalanceInProgress
 from paceline.types import TopicId
 from paceline.wire.batch import iter_batches
 from paceline.wire.records import decode_records
-from paceline_node.coordination.machine import Deferred, Entry
-from paceline_node.coordination.replica import MachineReplica, Phase
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.records import Protocol
 from paceline_node.groups.v1_groups import MemberRef, Membership, v1_key
+from paceline_node.state_machines.machine import Deferred, Entry
+from paceline_node.state_machines.replica import MachineReplica, Phase
 from tests.sim.groups.replicated_log import NodeLog, ReplicatedLog
 
 PARTITIONS = 4

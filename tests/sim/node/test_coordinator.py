@@ -12,10 +12,10 @@ import trio
 
 from paceline_cluster.sim.guests.driven_member import GROUP
 from paceline_cluster.sim.plan import Guest
-from paceline_node.coordination.replica import MachineReplica
 from paceline_node.groups.driven_groups import DrivenGroups, coordinator_key
 from paceline_node.groups.driven_state import DrivenGroup
 from paceline_node.groups.records import Group
+from paceline_node.state_machines.replica import MachineReplica
 from tests.sim.node.guest_stories import (
     GuestMutant,
     all_of,

@@ -14,13 +14,13 @@ import trio
 from paceline.types import Acks
 from paceline_cluster.sim.guests.cursus_member import GROUP
 from paceline_cluster.sim.plan import Guest
-from paceline_node.coordination.replica import MachineReplica
 from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners.cursus import produce as cursus_produce
 from paceline_node.listeners.cursus.readers import GroupReaders
 from paceline_node.replication.partition import Partition
 from paceline_node.services import sequenced_records
 from paceline_node.services.sequenced_records import RecordsWish
+from paceline_node.state_machines.replica import MachineReplica
 from tests.sim.node.guest_stories import (
     GuestMutant,
     all_of,

@@ -15,7 +15,7 @@ import trio
 from paceline_cluster.checker import events
 from paceline_cluster.sim.fabric import Weather
 from paceline_cluster.sim.plan import Plan
-from paceline_node.coordination.replica import MachineReplica
+from paceline_node.state_machines.replica import MachineReplica
 from tests.sim.node.story import SESSION_S, Story, find, plan_of, play
 
 pytestmark = pytest.mark.timeout(600)

@@ -12,12 +12,12 @@ from paceline.types import Acks
 from paceline_cluster.sim.guests import member
 from paceline_cluster.sim.guests.kafka_member import GROUP
 from paceline_cluster.sim.plan import Guest
-from paceline_node.coordination.replica import MachineReplica
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.listeners.kafka import produce as kafka_produce
 from paceline_node.replication import partition as partition_module
 from paceline_node.replication.sequences import NEW
+from paceline_node.state_machines.replica import MachineReplica
 from tests.sim.node.guest_stories import (
     GuestMutant,
     all_of,

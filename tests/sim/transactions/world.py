@@ -23,9 +23,9 @@ from paceline.errors import (
     PacelineError,
     TransactionCoordinatorFenced,
 )
-from paceline_node.coordination.machine import EVERYTHING
-from paceline_node.coordination.replica import MachineReplica, Phase
 from paceline_node.replication.transactions import MarkerOrder
+from paceline_node.state_machines.machine import EVERYTHING
+from paceline_node.state_machines.replica import MachineReplica, Phase
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.hanging import OpenHere
 from paceline_node.transactions.keys import Family, TransactionKey

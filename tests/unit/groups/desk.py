@@ -8,10 +8,10 @@ from uuid import NAMESPACE_OID, UUID, uuid4, uuid5
 
 from paceline.errors import CoordinatorNotAvailable, NotCoordinator
 from paceline.types import TopicId
-from paceline_node.coordination.machine import Entry, Scope
 from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.groups.engine import GroupEngine
 from paceline_node.groups.limits import GroupLimits
+from paceline_node.state_machines.machine import Entry, Scope
 
 _GONE = TopicId(UUID(int=1))
 START_MS = 1_700_000_000_000

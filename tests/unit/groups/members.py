@@ -6,10 +6,10 @@ from paceline.errors import (
     ErrorCode,
     PacelineError,
 )
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.kafka_rounds import Joined, JoinRequest, Synced, SyncRequest
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.records import Protocol
+from paceline_node.state_machines.machine import Deferred
 from tests.unit.groups.desk import Desk
 
 KEY = GroupKey(Family.KAFKA, "g")

@@ -20,7 +20,6 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups import kafka_answers, kafka_barrier, kafka_settling
 from paceline_node.groups.kafka_barrier import Barrier
 from paceline_node.groups.kafka_groups import KafkaGroups
@@ -29,6 +28,7 @@ from paceline_node.groups.kafka_state import KafkaState
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.records import Group, Member, Protocol
+from paceline_node.state_machines.machine import Deferred
 from tests.unit.broken_rules import assert_found
 from tests.unit.groups.desk import Desk
 

@@ -14,12 +14,12 @@ from paceline.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from paceline_node.coordination.machine import Deferred
 from paceline_node.groups.kafka_answers import AT_ONCE
 from paceline_node.groups.kafka_rounds import Synced
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit
 from paceline_node.groups.records import Phase
+from paceline_node.state_machines.machine import Deferred
 from tests.unit.groups.desk import Desk
 from tests.unit.groups.members import DELAY_S, KEY, Client, value_of
 

@@ -12,13 +12,13 @@ from paceline.errors import (
     NonEmptyGroup,
     OffsetRegression,
 )
-from paceline_node.coordination.alarms import Alarms
 from paceline_node.groups.files import entries_of, parse_groups, parse_offsets
 from paceline_node.groups.inspection import Inspection
 from paceline_node.groups.keys import Family, GroupKey
 from paceline_node.groups.limits import GroupLimits
 from paceline_node.groups.offsets import Commit, OffsetRule
 from paceline_node.groups.v1_groups import MemberRef, v1_key
+from paceline_node.state_machines.alarms import Alarms
 from tests.unit.groups.desk import Desk
 
 KAFKA = GroupKey(Family.KAFKA, "g")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from paceline.errors import RemoteProtocolError
 from paceline.wire.message import Utf8
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.keys import Family, GroupKey, partition_of
 from paceline_node.groups.records import (
     Begun,
@@ -29,6 +28,7 @@ from paceline_node.groups.records import (
     offset_entry,
 )
 from paceline_node.groups.store import GroupStore
+from paceline_node.state_machines.machine import Entry
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=10)
 KEYS = st.builds(GroupKey, st.sampled_from(Family), NAMES, NAMES)

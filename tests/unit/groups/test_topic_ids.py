@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import GroupNotFound, IllegalGeneration, UnknownTopicOrPartition
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups.cursus_groups import CursusMember, cursus_key
 from paceline_node.groups.files import entries_of, parse_offsets
 from paceline_node.groups.inspection import Inspection
@@ -24,6 +23,7 @@ from paceline_node.groups.records import (
     pending_entry,
 )
 from paceline_node.groups.v1_groups import MemberRef, v1_key
+from paceline_node.state_machines.machine import Entry
 from tests.unit.groups.consumers import stable
 from tests.unit.groups.desk import START_MS, Desk
 

@@ -16,7 +16,7 @@ from paceline.wire.peer.tables import (
     TableRequest,
     TableStatus,
 )
-from paceline_node.coordination.machine import Entry, Scope
+from paceline_node.state_machines.machine import Entry, Scope
 from paceline_node.tables.machine import TableLimits, TableMachine
 from paceline_node.tables.records import Cell, Newest, TableMade, decode, encode
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from paceline.errors import CoordinatorNotAvailable, NotCoordinator
 from paceline.types import MAX_RECORD_BYTES
-from paceline_node.coordination.machine import Entry, Scope
+from paceline_node.state_machines.machine import Entry, Scope
 from paceline_node.transactions.endings import Ending
 from paceline_node.transactions.engine import TransactionEngine
 from paceline_node.transactions.keys import Family, ProducerIdentity, TransactionKey

@@ -18,7 +18,6 @@ import trio
 import trio.testing
 
 from paceline.errors import PacelineError
-from paceline_node.coordination.machine import Entry
 from paceline_node.groups import context as groups
 from paceline_node.groups import kafka_groups, seating
 from paceline_node.groups.context import GroupContext
@@ -33,6 +32,7 @@ from paceline_node.listeners.kafka import coordinator_errors as errors
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi
 from paceline_node.services.staged_turns import StagedTurns
 from paceline_node.services.transaction_endings import TransactionEndings
+from paceline_node.state_machines.machine import Entry
 from paceline_node.storage import compaction
 from paceline_node.transactions import context as transactions
 from paceline_node.transactions import staging

@@ -12,8 +12,8 @@ from paceline.errors import (
     NotCoordinator,
     PacelineError,
 )
-from paceline_node.coordination.machine import EVERYTHING, Deferred, Entry, Journal
-from paceline_node.coordination.replica import MachineReplica, Phase
+from paceline_node.state_machines.machine import EVERYTHING, Deferred, Entry, Journal
+from paceline_node.state_machines.replica import MachineReplica, Phase
 from tests.sim.groups.replicated_log import ReplicatedLog
 from tests.sim.groups.world import Clock
 

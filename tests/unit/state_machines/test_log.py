@@ -10,7 +10,7 @@ import pytest
 from paceline.errors import CorruptMessage
 from paceline.wire.batch import build_batch
 from paceline.wire.records import Record
-from paceline_node.coordination.topic import PartitionLog
+from paceline_node.state_machines.topic import PartitionLog
 from paceline_node.storage.memory import MemoryDisk
 from paceline_node.storage.reading import LogSlice
 

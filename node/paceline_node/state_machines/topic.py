@@ -24,12 +24,12 @@ from paceline.errors import (
 )
 from paceline.types import Acks
 from paceline.wire.batch_header import check_crc, read_header
-from paceline_node.coordination.machine import Deferred, Machine, Scope
-from paceline_node.coordination.replica import MachineReplica, Phase
 from paceline_node.env import Env
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.replication.partition import Partition, PartitionKey
 from paceline_node.replication.pending import ProduceResult
+from paceline_node.state_machines.machine import Deferred, Machine, Scope
+from paceline_node.state_machines.replica import MachineReplica, Phase
 
 _APPEND_TIMEOUT_S = 30.0
 _RETRY_S = 0.1

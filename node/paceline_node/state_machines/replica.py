@@ -31,7 +31,7 @@ from paceline.errors import (
 )
 from paceline.wire.batch import build_batch, iter_batches
 from paceline.wire.records import Record, decode_records
-from paceline_node.coordination.machine import EVERYTHING, Entry, Machine, Scope
+from paceline_node.state_machines.machine import EVERYTHING, Entry, Machine, Scope
 
 FOLD_BYTES = 16 * 1024
 """Read and folded in one step: about a millisecond."""
@@ -256,7 +256,7 @@ class MachineReplica:
         return self.machine.next_alarm() if self.phase is Phase.LEADING else math.inf
 
     def write(self, scope: Scope, entries: Sequence[Entry]) -> None:
-        """Append and fold (see :class:`~paceline_node.coordination.machine.Journal`)."""
+        """Append and fold (see :class:`~paceline_node.state_machines.machine.Journal`)."""
         assert self.phase is Phase.LEADING, f"{self.name}: a write while {self.phase}"
         assert self.applied == self._log.log_end_offset, f"{self.name}: somebody else appended"
         stamp = self._clock.wall_ms()
@@ -274,7 +274,7 @@ class MachineReplica:
 
     @property
     def losses(self) -> int:
-        """See :class:`~paceline_node.coordination.machine.Journal`."""
+        """See :class:`~paceline_node.state_machines.machine.Journal`."""
         return self._log.losses
 
     def now(self) -> float:
