@@ -23,6 +23,7 @@ from paceline_node.groups.driven_state import RoundsDue
 from paceline_node.http.cursus_pages import health_pages
 from paceline_node.http.pages import Scrapes, metrics_page, standard_pages
 from paceline_node.http.server import HttpLimits, HttpServer, PageMaker, StreamHandler
+from paceline_node.keyvalue.machine import TableMachine
 from paceline_node.listeners.kafka.connection import KafkaLimits
 from paceline_node.listeners.kafka.coordinator import CoordinatorRequests
 from paceline_node.listeners.kafka.listener import KafkaListener
@@ -76,7 +77,6 @@ from paceline_node.services.transaction_rpc import TransactionRpc
 from paceline_node.settings import ListenerKind, LiveSettings
 from paceline_node.state_machines.topic import StateTopic
 from paceline_node.storage.layout import DirectoryMeta
-from paceline_node.tables.machine import TableMachine
 
 NATIVE_PATH = "/native"
 _ALPN = {ListenerKind.PRAVEGA: ("h2",)}

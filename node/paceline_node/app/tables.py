@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from paceline_node.env import Env
+from paceline_node.keyvalue.machine import TableLimits, TableMachine
+from paceline_node.keyvalue.records import TABLES_TOPIC
 from paceline_node.replication.manager import ReplicaManager
 from paceline_node.settings.limits import LimitSettings
 from paceline_node.state_machines.topic import StateTopic
-from paceline_node.tables.machine import TableLimits, TableMachine
-from paceline_node.tables.records import TABLES_TOPIC
 
 
 def table_machines(

@@ -25,14 +25,14 @@ from paceline.wire.peer.tables import TableAnswer, TableOperation, TableRequest
 from paceline_node.controller.client import ControllerClient
 from paceline_node.controller.store import MetadataStore
 from paceline_node.env import Env
+from paceline_node.keyvalue.machine import TableMachine
+from paceline_node.keyvalue.records import TABLES_TOPIC
 from paceline_node.net.framestream import Payload
 from paceline_node.peers.server import Session
 from paceline_node.security.principals import Operation, Principal, Resource, ResourceKind
 from paceline_node.services.access import Access
 from paceline_node.services.routing import LeaderRouting
 from paceline_node.state_machines.topic import StateTopic
-from paceline_node.tables.machine import TableMachine
-from paceline_node.tables.records import TABLES_TOPIC
 
 _NEEDED = {
     TableOperation.CREATE: Operation.CREATE,

@@ -55,7 +55,7 @@ ELSEWHERE = {
     counts.TRANSACTION_PARTITIONS: "unit/transactions/test_producers.py",
     counts.OPEN_PARTITIONS: "unit/transactions/test_id_shares.py",
     counts.TRANSACTION_GROUPS: "unit/transactions/test_producers.py",
-    counts.TABLE_BYTES: "unit/tables/test_machine.py",
+    counts.TABLE_BYTES: "unit/keyvalue/test_machine.py",
     counts.STREAM_SEGMENTS: "integration/hostile/test_counts.py",
 }
 """Rows whose tests need more than one node, or nothing of one."""

@@ -20,9 +20,9 @@ from paceline.wire.peer.tables import (
     TableRequest,
     TableStatus,
 )
+from paceline_node.keyvalue.records import Cell, Newest, TableMade, TableRecord, decode, encode
 from paceline_node.settings.counts import TABLE_BYTES, TABLE_KEYS, TABLES
 from paceline_node.state_machines.machine import Entry, Journal
-from paceline_node.tables.records import Cell, Newest, TableMade, TableRecord, decode, encode
 
 _ANSWER_BYTES = 1024 * 1024
 """Entries of one answer, together; at least one is in it."""

@@ -16,9 +16,9 @@ from paceline.wire.peer.tables import (
     TableRequest,
     TableStatus,
 )
+from paceline_node.keyvalue.machine import TableLimits, TableMachine
+from paceline_node.keyvalue.records import Cell, Newest, TableMade, decode, encode
 from paceline_node.state_machines.machine import Entry, Scope
-from paceline_node.tables.machine import TableLimits, TableMachine
-from paceline_node.tables.records import Cell, Newest, TableMade, decode, encode
 
 _LIMITS = TableLimits(tables=3, keys_per_table=5, key_bytes=8, update_bytes=100)
 
