@@ -219,8 +219,8 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
     nodes = rng.choice(profile.nodes)
     topics = _topics(rng, profile)
     length = profile.seconds if seconds is None else seconds
-    company = _company(seed, profile)
-    is_busy = bool(company.streamers or company.transactors)
+    workers = _workers(seed, profile)
+    is_busy = bool(workers.streamers or workers.transactors)
     guests = _guests(seed, profile, is_busy=is_busy)
     return Plan(
         seed=seed,
@@ -235,16 +235,16 @@ def draw(seed: int, profile: Profile, *, seconds: float | None = None) -> Plan:
         pause_s=0.002 if profile.crowd else rng.choice(profile.pauses_s),
         seconds=length,
         faults=(*_faults(seed, profile, length), *_besides(seed, profile, length)),
-        members=company.members + profile.troubled,
+        members=workers.members + profile.troubled,
         troubled=profile.troubled,
         labourers=profile.labourers,
-        line_writers=company.line_writers,
-        line_members=company.line_members,
+        line_writers=workers.line_writers,
+        line_members=workers.line_members,
         spares=profile.spares,
         losses=profile.losses,
-        transactors=company.transactors,
-        streamers=company.streamers,
-        copiers=company.copiers,
+        transactors=workers.transactors,
+        streamers=workers.streamers,
+        copiers=workers.copiers,
         crowd=profile.crowd,
         pipelines=profile.pipelines,
         namers=profile.namers,
@@ -293,7 +293,7 @@ def _settings(rng: random.Random, profile: Profile) -> dict[str, str]:
     }
 
 
-class _Company(NamedTuple):
+class _Workers(NamedTuple):
     """How many clients there are of each kind."""
 
     members: int
@@ -304,7 +304,7 @@ class _Company(NamedTuple):
     streamers: int
 
 
-def _company(seed: int, profile: Profile) -> _Company:
+def _workers(seed: int, profile: Profile) -> _Workers:
     rng = random.Random(f"{seed}/{profile.name}/company")
     members, line_writers, line_members, transactors = (
         rng.choice(counts) for counts in ((0, 1, 2), (0, 1, 1), (0, 1, 2), (0, 1, 1, 2))
@@ -314,7 +314,7 @@ def _company(seed: int, profile: Profile) -> _Company:
     if streamers and transactors:
         # Each costs about as much as all else.
         transactors, copiers, streamers = rng.choice(((transactors, copiers, 0), (0, 0, streamers)))
-    return _Company(members, line_writers, line_members, transactors, copiers, streamers)
+    return _Workers(members, line_writers, line_members, transactors, copiers, streamers)
 
 
 def _guests(seed: int, profile: Profile, *, is_busy: bool) -> tuple[Guest, ...]:

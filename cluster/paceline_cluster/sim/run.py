@@ -17,7 +17,6 @@ from paceline_cluster.checker.findings import Outcome as Judgement
 from paceline_cluster.sim import loop
 from paceline_cluster.sim.budget import LossBudget
 from paceline_cluster.sim.cluster import Shape, SimCluster
-from paceline_cluster.sim.company import Company, Worker, gather, read_everything, stop
 from paceline_cluster.sim.copier import what_is_wrong_with_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
@@ -33,6 +32,7 @@ from paceline_cluster.sim.segments.events import DEEP
 from paceline_cluster.sim.segments.judge import SegmentJudge
 from paceline_cluster.sim.segments.keeper import insist
 from paceline_cluster.sim.timeline import Timeline
+from paceline_cluster.sim.workers import Worker, Workers, gather, read_everything, stop
 from paceline_cluster.sim.workload import while_connected
 
 WARM_UP_S = 20.0
@@ -203,17 +203,17 @@ class Run:
             self.oracle.fail("V2", f"no service after {WARM_UP_S} s: {health.complaint()}")
             return
         await while_connected(self.cluster, "10.0.2.1", self._rng, self._create_topics)
-        company = self.company = gather(
+        workers = self.workers = gather(
             self.plan, self.recorder, self.judge, self.keepers, self._rng
         )
         async with trio.open_nursery() as clients:
-            for number, client in enumerate(company.all):
+            for number, client in enumerate(workers.all):
                 host = self.hosts[client.name] = f"10.0.1.{number + 1}"
                 clients.start_soon(self._run_client, client, host)
-            await self._with_clients(clients, company, health)
+            await self._with_clients(clients, workers, health)
             clients.cancel_scope.cancel()
 
-    async def _with_clients(self, clients: trio.Nursery, company: Company, health: Health) -> None:
+    async def _with_clients(self, clients: trio.Nursery, workers: Workers, health: Health) -> None:
         """From the first fault to the verdict, while clients are at work."""
         if self._script is not None:
             await self._script(self)
@@ -224,7 +224,7 @@ class Run:
             return
         self.timeline.note("healing")
         self.faults.heal()
-        stop(company.crowd)
+        stop(workers.crowd)
         if not await health.within(LIVE_S, health.is_whole):
             if self.plan.may_halt and health.has_halted():
                 self.timeline.note(f"halted: {health.complaint()}")
@@ -234,9 +234,9 @@ class Run:
         if not self.plan.may_halt and not await self._mended(health):
             return
         await trio.sleep(_CALM)
-        stop(company.writers)
+        stop(workers.writers)
         clients.cancel_scope.deadline = trio.current_time() + FINISH_S + 1.0
-        await self._finish(company)
+        await self._finish(workers)
 
     async def _mended(self, health: Health) -> bool:
         """Whether every disk is whole again. What a running process has no reason to read is found
@@ -270,10 +270,10 @@ class Run:
             self.fabric.at(begun + fault.at_s, partial(self.faults.strike, fault))
         await trio.sleep(self.plan.seconds)
 
-    async def _finish(self, company: Company) -> None:
+    async def _finish(self, workers: Workers) -> None:
         """Writers come to an end, then everything is read and judged."""
         with trio.move_on_after(FINISH_S) as scope:
-            for writer in company.writers:
+            for writer in workers.writers:
                 await writer.ended.wait()
             await read_everything(
                 self.plan,
@@ -287,7 +287,7 @@ class Run:
             if self.plan.copiers:
                 await while_connected(self.cluster, "10.0.2.1", self._rng, self._judge_copies)
             problem = await what_is_wrong_with_guests(
-                company.writers, self.cluster, "10.0.2.1", self._rng
+                workers.writers, self.cluster, "10.0.2.1", self._rng
             )
             if problem is not None:
                 self.oracle.fail("EOS", problem)

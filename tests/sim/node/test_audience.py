@@ -33,7 +33,7 @@ def plan() -> Plan:
 
 async def it_falls(story: Story) -> None:
     """The coordinator is cut off, moved and killed, in the middle of rebalances or not."""
-    audience = next(each for each in story.run.company.writers if isinstance(each, Audience))
+    audience = next(each for each in story.run.workers.writers if isinstance(each, Audience))
 
     async def settled() -> None:
         await story.until("all have seats", audience.is_settled, within=30)

@@ -57,7 +57,7 @@ class Finite(Worker, Protocol):
 
 
 @dataclass(frozen=True)
-class Company:
+class Workers:
     """``writers`` are told to stop and come to an end, the ``crowd`` among them before the others;
     ``others`` are cancelled."""
 
@@ -72,7 +72,7 @@ class Company:
 
 def gather(
     plan: Plan, recorder: Recorder, judge: SegmentJudge, keepers: Keepers, rng: random.Random
-) -> Company:
+) -> Workers:
     """The clients of a plan. The first writer always is an idempotent one."""
     fork: Callable[[], random.Random] = lambda: random.Random(rng.getrandbits(64))  # noqa: E731
     writers: list[Finite] = []
@@ -116,7 +116,7 @@ def gather(
     guest_writers, guest_readers = invited(plan, recorder)
     writers += [*guest_writers, *keepers.writers]
     others += [*guest_readers, *keepers.others]
-    return Company(writers, others, crowd)
+    return Workers(writers, others, crowd)
 
 
 def stop(workers: Iterable[Finite]) -> None:
