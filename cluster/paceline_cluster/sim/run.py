@@ -20,7 +20,7 @@ from paceline_cluster.sim.cluster import Shape, SimCluster
 from paceline_cluster.sim.copier import what_is_wrong_with_copies
 from paceline_cluster.sim.fabric import Fabric
 from paceline_cluster.sim.faults import Faults
-from paceline_cluster.sim.guests.copied import what_is_wrong_with_guests
+from paceline_cluster.sim.foreign_clients.copied import what_is_wrong_with_guests
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.liveness import Health

@@ -15,20 +15,20 @@ from paceline.types import TopicPartition
 from paceline_cluster.chaos.member import AUDITORS, Asking, ask_offsets
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.copier import SimCopier
-from paceline_cluster.sim.guests.invitation import invited, last_questions
+from paceline_cluster.sim.foreign_clients.invitation import invited, last_questions
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.keeping.keepers import Keepers
 from paceline_cluster.sim.labour import OVERSEERS, Labourer
 from paceline_cluster.sim.lines import LineMember, LineWriter, Link, committed, over_links
 from paceline_cluster.sim.members import Asker, GroupMember, TroubledMembers
 from paceline_cluster.sim.plan import Plan
-from paceline_cluster.sim.segments.crew import Crew
 from paceline_cluster.sim.segments.events import DEEP
 from paceline_cluster.sim.segments.judge import SegmentJudge
 from paceline_cluster.sim.segments.keeper import Keeper
 from paceline_cluster.sim.segments.reader import StreamReader, read_whole
 from paceline_cluster.sim.segments.streamer import Streamer
-from paceline_cluster.sim.segments.tap import tapped
+from paceline_cluster.sim.segments.wiretap import tapped
+from paceline_cluster.sim.segments.writers import SegmentWriters
 from paceline_cluster.sim.transactor import Transactor
 from paceline_cluster.sim.workload import (
     AGAIN_S,
@@ -110,7 +110,7 @@ def gather(
         ]
     if plan.streamers:
         writers += [Streamer(f"s{number}", plan, judge, fork()) for number in range(plan.streamers)]
-        writers.append(Crew("crew", plan, judge, fork()))
+        writers.append(SegmentWriters("crew", plan, judge, fork()))
         others.append(StreamReader("sr", judge, fork()))
         others.append(Keeper("keeper", plan, judge, fork()))
     guest_writers, guest_readers = invited(plan, recorder)

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from paceline_cluster.sim.guests.audience import GROUP, Audience
+from paceline_cluster.sim.foreign_clients.audience import GROUP, Audience
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_node.groups import kafka_groups
 from paceline_node.groups.kafka_answers import Answers

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 import trio
 
-from paceline_cluster.sim.guests.driven_member import GROUP
+from paceline_cluster.sim.foreign_clients.driven_member import GROUP
 from paceline_cluster.sim.plan import Guest
 from paceline_node.groups.driven_groups import DrivenGroups, coordinator_key
 from paceline_node.groups.driven_state import DrivenGroup

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from paceline.types import Acks
-from paceline_cluster.sim.guests.cursus_member import GROUP
+from paceline_cluster.sim.foreign_clients.cursus_member import GROUP
 from paceline_cluster.sim.plan import Guest
 from paceline_node.groups.cursus_groups import CursusGroups, cursus_key
 from paceline_node.listeners.cursus import produce as cursus_produce

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 import trio
 
-from paceline_cluster.sim.guests import copier
+from paceline_cluster.sim.foreign_clients import copier
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_node.groups.cursus_groups import CursusGroups
 from paceline_node.groups.transactional import TransactionalOffsets

@@ -9,8 +9,8 @@ from unittest import mock
 import pytest
 
 from paceline.types import Acks
-from paceline_cluster.sim.guests import member
-from paceline_cluster.sim.guests.kafka_member import GROUP
+from paceline_cluster.sim.foreign_clients import member
+from paceline_cluster.sim.foreign_clients.kafka_member import GROUP
 from paceline_cluster.sim.plan import Guest
 from paceline_node.groups.kafka_groups import KafkaGroups
 from paceline_node.groups.keys import Family, GroupKey

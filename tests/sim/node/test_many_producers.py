@@ -23,8 +23,8 @@ from paceline.errors import ErrorCode, PacelineError, Throttled
 from paceline.wire.batch import build_value_batch
 from paceline.wire.batch_header import read_header
 from paceline.wire.kafka import records as wire
-from paceline_cluster.sim.guests.kafka import KafkaCluster, kafka_cluster, raise_for
-from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.kafka import KafkaCluster, kafka_cluster, raise_for
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 from paceline_cluster.sim.keeping.memories import differing_memories
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import wall_ms, while_connected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline_cluster.chaos.copies import Copying
-from paceline_cluster.sim.guests.copy_rule import CopyRule, Read
+from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
 
 RECORDS = [Read(0, 0, b"a  "), Read(0, 1, b"b"), Read(1, 0, b"c"), Read(0, 2, b"never read")]
 COPIES = [b"0 0 a", b"1 0 c", b"0 1 b"]

@@ -6,7 +6,7 @@ import pytest
 
 from paceline import errors
 from paceline.errors import ControllerUnavailable, NotController, Outcome, PacelineError
-from paceline_cluster.sim.guests.kafka import is_commit_open, raise_for
+from paceline_cluster.sim.foreign_clients.kafka import is_commit_open, raise_for
 from paceline_node.listeners.kafka.coordinator_errors import CoordinatorApi, coordinator_code
 
 _NOT_FOR_COMMITS = (NotController, ControllerUnavailable)

@@ -18,14 +18,14 @@ from paceline.wire.cursus.batch import CursusRecord, parse_batch
 from paceline.wire.cursus.errors import CursusError, parse_refusal
 from paceline.wire.cursus.frames import framed
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.cursus import (
+from paceline_cluster.sim.foreign_clients.cursus import (
     AnyNode,
     CursusLink,
     CursusLinks,
     cursus_links,
     leader_told,
 )
-from paceline_cluster.sim.guests.links import AGAIN_S, keep_on
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S, keep_on
 from paceline_cluster.sim.plan import Plan, TopicPlan
 
 TOPIC = "tales"

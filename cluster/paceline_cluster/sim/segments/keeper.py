@@ -24,7 +24,7 @@ from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.segments.judge import SCOPE, SegmentJudge
 from paceline_cluster.sim.segments.streamer import DELIVERY_S, write
-from paceline_cluster.sim.segments.tap import tapped
+from paceline_cluster.sim.segments.wiretap import tapped
 from paceline_cluster.sim.workload import AGAIN_S, while_connected
 
 _DELETE = 0.7

@@ -11,7 +11,7 @@ from paceline.errors import PacelineError
 from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.segments.events import DEEP
 from paceline_cluster.sim.segments.judge import SegmentJudge
-from paceline_cluster.sim.segments.tap import tapped
+from paceline_cluster.sim.segments.wiretap import tapped
 from paceline_cluster.sim.workload import AGAIN_S, while_connected
 
 

@@ -16,7 +16,7 @@ from paceline_cluster.sim.cluster import SEGMENT_PORT, SimCluster
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.segments.events import DEEP, some_events
 from paceline_cluster.sim.segments.judge import SegmentJudge
-from paceline_cluster.sim.segments.tap import tapped
+from paceline_cluster.sim.segments.wiretap import tapped
 from paceline_cluster.sim.workload import AGAIN_S, while_connected
 
 _VANISH = 0.3

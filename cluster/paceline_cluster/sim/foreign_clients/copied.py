@@ -11,8 +11,8 @@ from paceline.client import Client, Position
 from paceline.types import TopicPartition
 from paceline_cluster.chaos.copies import Copying
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.copier import GuestCopier
-from paceline_cluster.sim.guests.copy_rule import CopyRule, Read
+from paceline_cluster.sim.foreign_clients.copier import GuestCopier
+from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import while_connected
 

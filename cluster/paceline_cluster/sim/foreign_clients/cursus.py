@@ -18,7 +18,7 @@ from paceline.wire.cursus.batch import MAGIC, CursusRecord, parse_batch
 from paceline.wire.cursus.errors import CursusError, class_of, parse_refusal
 from paceline.wire.cursus.frames import FrameReader, framed
 from paceline_cluster.sim.cluster import CURSUS_PORT, SimCluster
-from paceline_cluster.sim.guests.links import Address, Connection, Links
+from paceline_cluster.sim.foreign_clients.links import Address, Connection, Links
 
 _OPEN = frozenset(("request_timed_out", "request_cancelled", "broker_error"))
 _ELSEWHERE = "LEADER_IS "

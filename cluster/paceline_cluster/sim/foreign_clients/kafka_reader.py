@@ -8,8 +8,8 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.kafka import KafkaCluster, fetch, kafka_cluster
-from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.kafka import KafkaCluster, fetch, kafka_cluster
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import Plan, places_of
 

@@ -7,26 +7,26 @@ from collections.abc import Callable
 
 from paceline.client.client import Client
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests import cursus_member, kafka_member
-from paceline_cluster.sim.guests.audience import Audience
-from paceline_cluster.sim.guests.copied import copying_of
-from paceline_cluster.sim.guests.copier import GuestCopier
-from paceline_cluster.sim.guests.copy_rule import CopyRule
-from paceline_cluster.sim.guests.cursus import coordinator_of, cursus_links
-from paceline_cluster.sim.guests.cursus_copier import CursusCopier
-from paceline_cluster.sim.guests.cursus_member import CursusMember
-from paceline_cluster.sim.guests.cursus_reader import CursusReader
-from paceline_cluster.sim.guests.cursus_writer import CursusWriter
-from paceline_cluster.sim.guests.driven_member import DrivenMember, Owners, ask_committed
-from paceline_cluster.sim.guests.kafka import kafka_cluster
-from paceline_cluster.sim.guests.kafka_copier import KafkaCopier
-from paceline_cluster.sim.guests.kafka_member import KafkaMember
-from paceline_cluster.sim.guests.kafka_namer import KafkaNamer
-from paceline_cluster.sim.guests.kafka_pipeline import KafkaPipeline
-from paceline_cluster.sim.guests.kafka_reader import KafkaReader
-from paceline_cluster.sim.guests.kafka_writer import KafkaWriter
-from paceline_cluster.sim.guests.links import keep_on
-from paceline_cluster.sim.guests.writer import GuestWriter
+from paceline_cluster.sim.foreign_clients import cursus_member, kafka_member
+from paceline_cluster.sim.foreign_clients.audience import Audience
+from paceline_cluster.sim.foreign_clients.copied import copying_of
+from paceline_cluster.sim.foreign_clients.copier import GuestCopier
+from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule
+from paceline_cluster.sim.foreign_clients.cursus import coordinator_of, cursus_links
+from paceline_cluster.sim.foreign_clients.cursus_copier import CursusCopier
+from paceline_cluster.sim.foreign_clients.cursus_member import CursusMember
+from paceline_cluster.sim.foreign_clients.cursus_reader import CursusReader
+from paceline_cluster.sim.foreign_clients.cursus_writer import CursusWriter
+from paceline_cluster.sim.foreign_clients.driven_member import DrivenMember, Owners, ask_committed
+from paceline_cluster.sim.foreign_clients.kafka import kafka_cluster
+from paceline_cluster.sim.foreign_clients.kafka_copier import KafkaCopier
+from paceline_cluster.sim.foreign_clients.kafka_member import KafkaMember
+from paceline_cluster.sim.foreign_clients.kafka_namer import KafkaNamer
+from paceline_cluster.sim.foreign_clients.kafka_pipeline import KafkaPipeline
+from paceline_cluster.sim.foreign_clients.kafka_reader import KafkaReader
+from paceline_cluster.sim.foreign_clients.kafka_writer import KafkaWriter
+from paceline_cluster.sim.foreign_clients.links import keep_on
+from paceline_cluster.sim.foreign_clients.writer import GuestWriter
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import Guest, Plan
 from paceline_cluster.sim.workload import while_connected

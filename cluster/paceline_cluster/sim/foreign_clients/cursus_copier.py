@@ -14,9 +14,9 @@ from paceline.errors import PacelineError
 from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.replies import parse_assignment
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.copier import TAKE, Anew, GuestCopier, MembershipLost
-from paceline_cluster.sim.guests.copy_rule import CopyRule, Read
-from paceline_cluster.sim.guests.cursus import (
+from paceline_cluster.sim.foreign_clients.copier import TAKE, Anew, GuestCopier, MembershipLost
+from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
+from paceline_cluster.sim.foreign_clients.cursus import (
     CursusLink,
     CursusLinks,
     Leaders,
@@ -24,7 +24,7 @@ from paceline_cluster.sim.guests.cursus import (
     cursus_links,
     fields_of,
 )
-from paceline_cluster.sim.guests.links import AGAIN_S, Address
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S, Address
 
 _ELSEWHERE = "NOT_COORDINATOR"
 _AGAIN = frozenset(

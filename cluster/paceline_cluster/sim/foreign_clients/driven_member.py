@@ -18,9 +18,9 @@ from paceline.errors import PacelineError
 from paceline.types import TopicPartition
 from paceline_cluster.checker import events
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.kafka import is_commit_open
-from paceline_cluster.sim.guests.links import AGAIN_S
-from paceline_cluster.sim.guests.member import LIFE_S, is_to_commit
+from paceline_cluster.sim.foreign_clients.kafka import is_commit_open
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.member import LIFE_S, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import TopicPlan
 from paceline_cluster.sim.workload import values_of, while_connected

@@ -18,8 +18,8 @@ from contextlib import AbstractAsyncContextManager
 import trio
 
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.copy_rule import CopyRule, Read
-from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 
 LIFE_S = (4.0, 12.0)
 SESSION_S = 2.0

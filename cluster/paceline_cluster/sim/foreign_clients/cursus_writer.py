@@ -9,14 +9,14 @@ import random
 from paceline.errors import PacelineError
 from paceline.wire.cursus.batch import CursusBatch, CursusRecord, Dialect, encode_batch
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.cursus import (
+from paceline_cluster.sim.foreign_clients.cursus import (
     AnyNode,
     CursusLink,
     cursus_links,
     is_fencing,
     is_open,
 )
-from paceline_cluster.sim.guests.writer import GuestWriter, Request
+from paceline_cluster.sim.foreign_clients.writer import GuestWriter, Request
 from paceline_cluster.sim.history import Recorder
 from paceline_cluster.sim.plan import Plan, places_of
 

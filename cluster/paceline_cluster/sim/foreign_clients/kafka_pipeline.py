@@ -19,9 +19,9 @@ from paceline.wire.batch import build_value_batch
 from paceline.wire.kafka import records as wire
 from paceline.wire.kafka.transactions import InitProducerIdRequest, InitProducerIdResponse
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.kafka import KafkaCluster, kafka_cluster, raise_for
-from paceline_cluster.sim.guests.links import AGAIN_S
-from paceline_cluster.sim.guests.writer import Request
+from paceline_cluster.sim.foreign_clients.kafka import KafkaCluster, kafka_cluster, raise_for
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.writer import Request
 from paceline_cluster.sim.history import Recorder, Stream, at
 from paceline_cluster.sim.plan import Plan, places_of
 from paceline_cluster.sim.workload import wall_ms

@@ -30,7 +30,7 @@ from paceline.wire.kafka.cluster import (
 from paceline.wire.kafka.layout import Struct
 from paceline.wire.records import Record, decode_records
 from paceline_cluster.sim.cluster import KAFKA_PORT, SimCluster
-from paceline_cluster.sim.guests.links import ANSWER_S, Address, Connection, Links
+from paceline_cluster.sim.foreign_clients.links import ANSWER_S, Address, Connection, Links
 from paceline_cluster.sim.history import Recorder, at, is_open
 
 R = TypeVar("R", bound=Struct)

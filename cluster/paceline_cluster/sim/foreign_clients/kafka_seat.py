@@ -5,7 +5,7 @@ from __future__ import annotations
 from paceline.errors import ErrorCode
 from paceline.wire.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
 from paceline.wire.kafka import groups as wire
-from paceline_cluster.sim.guests.kafka import KafkaLink, raise_for
+from paceline_cluster.sim.foreign_clients.kafka import KafkaLink, raise_for
 
 _REBALANCE_MS = 3000
 _JOIN_S = 8.0

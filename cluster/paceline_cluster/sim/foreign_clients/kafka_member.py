@@ -12,7 +12,7 @@ from paceline.errors import PacelineError
 from paceline.wire.kafka import offsets
 from paceline_cluster.checker import events
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.kafka import (
+from paceline_cluster.sim.foreign_clients.kafka import (
     KafkaCluster,
     KafkaLink,
     fetch,
@@ -20,9 +20,9 @@ from paceline_cluster.sim.guests.kafka import (
     kafka_cluster,
     raise_for,
 )
-from paceline_cluster.sim.guests.kafka_seat import AGAIN, ANEW, KafkaSeat
-from paceline_cluster.sim.guests.links import AGAIN_S
-from paceline_cluster.sim.guests.member import be_many, is_to_commit
+from paceline_cluster.sim.foreign_clients.kafka_seat import AGAIN, ANEW, KafkaSeat
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.member import be_many, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import TopicPlan
 

@@ -25,7 +25,7 @@ from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.segments.blocks import block_of
 from paceline_cluster.sim.segments.events import DEEP, some_events
 from paceline_cluster.sim.segments.judge import SegmentJudge
-from paceline_cluster.sim.segments.tap import tapped
+from paceline_cluster.sim.segments.wiretap import tapped
 
 _APPENDERS = 3
 _CONNECT_S = 1.0
@@ -88,7 +88,7 @@ class Strand:
         return block_of(self.id, start, events, self._rng)
 
 
-class Crew:
+class SegmentWriters:
     """Appends until told to stop, and everything is acknowledged."""
 
     def __init__(self, name: str, plan: Plan, judge: SegmentJudge, rng: random.Random) -> None:

@@ -11,14 +11,14 @@ from paceline.errors import PacelineError
 from paceline.wire.cursus.batch import CursusRecord
 from paceline.wire.cursus.errors import CursusError
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.cursus import (
+from paceline_cluster.sim.foreign_clients.cursus import (
     CursusLink,
     CursusLinks,
     cursus_links,
     leader_told,
     records_of,
 )
-from paceline_cluster.sim.guests.links import AGAIN_S, ANSWER_S, Address
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S, ANSWER_S, Address
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import Plan, places_of
 

@@ -15,9 +15,9 @@ import trio
 
 from paceline.errors import PacelineError
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.kafka import KafkaCluster, KafkaLink, kafka_cluster
-from paceline_cluster.sim.guests.kafka_seat import AGAIN, ANEW, KafkaSeat
-from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.kafka import KafkaCluster, KafkaLink, kafka_cluster
+from paceline_cluster.sim.foreign_clients.kafka_seat import AGAIN, ANEW, KafkaSeat
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 
 GROUP = "audience"
 HALL = "hall"

@@ -10,8 +10,13 @@ from paceline.wire.batch import build_value_batch
 from paceline.wire.kafka import records as wire
 from paceline.wire.kafka.transactions import InitProducerIdRequest, InitProducerIdResponse
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.kafka import KafkaCluster, KafkaLink, kafka_cluster, raise_for
-from paceline_cluster.sim.guests.writer import GuestWriter, Request
+from paceline_cluster.sim.foreign_clients.kafka import (
+    KafkaCluster,
+    KafkaLink,
+    kafka_cluster,
+    raise_for,
+)
+from paceline_cluster.sim.foreign_clients.writer import GuestWriter, Request
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import Plan
 from paceline_cluster.sim.workload import wall_ms

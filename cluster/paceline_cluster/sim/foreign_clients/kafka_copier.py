@@ -22,9 +22,9 @@ from paceline.wire.kafka import records as wire
 from paceline.wire.kafka import transactions
 from paceline.wire.records import Record
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.copier import SESSION_S, Anew, GuestCopier, MembershipLost
-from paceline_cluster.sim.guests.copy_rule import CopyRule, Read
-from paceline_cluster.sim.guests.kafka import (
+from paceline_cluster.sim.foreign_clients.copier import SESSION_S, Anew, GuestCopier, MembershipLost
+from paceline_cluster.sim.foreign_clients.copy_rule import CopyRule, Read
+from paceline_cluster.sim.foreign_clients.kafka import (
     GROUP_KEY,
     TRANSACTION_KEY,
     KafkaCluster,
@@ -33,8 +33,8 @@ from paceline_cluster.sim.guests.kafka import (
     kafka_cluster,
     raise_for,
 )
-from paceline_cluster.sim.guests.kafka_seat import AGAIN, ANEW, KafkaSeat
-from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.kafka_seat import AGAIN, ANEW, KafkaSeat
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 from paceline_cluster.sim.workload import wall_ms
 
 _TIMEOUT_MS = 10_000

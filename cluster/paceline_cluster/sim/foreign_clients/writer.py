@@ -17,7 +17,7 @@ import trio
 from paceline.errors import PacelineError
 from paceline.types import Acks
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 from paceline_cluster.sim.history import Recorder, Stream, at, is_open
 from paceline_cluster.sim.plan import Plan, places_of
 

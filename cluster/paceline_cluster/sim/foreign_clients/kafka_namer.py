@@ -10,8 +10,8 @@ import trio
 from paceline.errors import PacelineError
 from paceline.wire.kafka.transactions import InitProducerIdRequest, InitProducerIdResponse
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.kafka import kafka_cluster, raise_for
-from paceline_cluster.sim.guests.links import AGAIN_S
+from paceline_cluster.sim.foreign_clients.kafka import kafka_cluster, raise_for
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S
 from paceline_cluster.sim.history import Recorder
 
 _PAUSE_S = 0.1

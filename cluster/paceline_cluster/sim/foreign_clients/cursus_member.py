@@ -13,7 +13,7 @@ from paceline.wire.cursus.errors import CursusError
 from paceline.wire.cursus.replies import parse_assignment
 from paceline_cluster.checker import events
 from paceline_cluster.sim.cluster import SimCluster
-from paceline_cluster.sim.guests.cursus import (
+from paceline_cluster.sim.foreign_clients.cursus import (
     CursusLink,
     CursusLinks,
     Leaders,
@@ -23,8 +23,8 @@ from paceline_cluster.sim.guests.cursus import (
     is_fencing,
     is_open,
 )
-from paceline_cluster.sim.guests.links import AGAIN_S, Address
-from paceline_cluster.sim.guests.member import be_many, is_to_commit
+from paceline_cluster.sim.foreign_clients.links import AGAIN_S, Address
+from paceline_cluster.sim.foreign_clients.member import be_many, is_to_commit
 from paceline_cluster.sim.history import Recorder, at
 from paceline_cluster.sim.plan import TopicPlan
 
