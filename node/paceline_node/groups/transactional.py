@@ -154,7 +154,7 @@ class TransactionalOffsets:
         more to settle. Idempotent. Raises what writing raises.
 
         What is still pending in an earlier one came after that had been settled, let in by a
-        coordinator that did not know yet that it had lost its power: it is dropped, whatever
+        coordinator that did not know yet that it had lost leadership: it is dropped, whatever
         became of that one."""
         for ticket in [each for each in self._tickets if each.producer_id == producer_id]:
             if ticket.key == key:

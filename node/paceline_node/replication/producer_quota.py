@@ -11,7 +11,7 @@ For a new one, where there are too many, others are forgotten by a record in the
   is who has no transaction open, nothing that is not committed, and has written nothing for
   ``IDLE_S``, as long as clients try by default; or who ended with a marker ``ENDED_S`` ago, since
   whatever comes of it again needs the coordinator's word. Until then its state tells a coordinator
-  that lost its power from one that has it, so nobody's need is large enough.
+  that lost leadership from one that has it, so nobody's need is large enough.
 * In a full partition the client that has most gives way, and for one that has less than it, also
   those that wrote a moment ago. Otherwise idle ones do: its own, then anybody's of clients that
   have no fewer.

@@ -153,7 +153,7 @@ class TransactionGate:
                 "has not confirmed the transaction, or ended it meanwhile"
             )
         if state is not None and ticket.coordinator_epoch < state.coordinator_epoch:
-            # Whoever says so lost its power before the end of the producer's last transaction, and
+            # Whoever says so lost leadership before the end of the producer's last transaction, and
             # does not know of that: the one it speaks of may be over.
             raise NotCoordinator(
                 f"producer {header.producer_id}: its transaction is confirmed by coordinator epoch "

@@ -58,7 +58,7 @@ def test_what_is_pending_and_held_is_committed_but_never_backwards(
 
 
 def test_offsets_that_came_after_their_transaction_was_aborted_are_never_committed() -> None:
-    """A coordinator that had lost its power let them in; the next transaction is not theirs."""
+    """A coordinator that had lost leadership let them in; the next transaction is not theirs."""
     desk = Desk()
     settle(desk, 1, commits=False)
     stage(desk, 1, Commit("t", 0, 100))
