@@ -5,7 +5,13 @@ The fixture `paceline` comes with the package: three brokers in this process.
 
 from __future__ import annotations
 
+import logging
+
 from orders import TOPIC, Orders, ledger
+
+# pytest keeps what is logged, and with an error of kafka-python's the socket that was refused: the
+# fixture would find it left open.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 def test_every_order_is_there_once_though_a_broker_dies(paceline):

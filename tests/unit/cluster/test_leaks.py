@@ -26,11 +26,3 @@ def test_a_file_of_the_cluster_is_a_leak(tmp_path: Path) -> None:
     before = leaks.Snapshot.take(tmp_path)
     with (tmp_path / "it").open("w"), pytest.raises(leaks.Leak, match=str(tmp_path)):
         leaks.require_none(before, tmp_path)
-
-
-def test_what_an_event_loop_wakes_itself_by_is_none(tmp_path: Path) -> None:
-    before = leaks.Snapshot.take(tmp_path)
-    ends = socket.socketpair()
-    leaks.require_none(before, tmp_path)
-    for end in ends:
-        end.close()
