@@ -40,7 +40,7 @@ class Mutant:
 
 MUTANTS = (
     Mutant("what a program failed on is done", Progress, "drop", _forgets_what_it_drops, 0),
-    Mutant("so is what a time-out cut short", SharedConsumer, "may_be_through", lambda _: True, 9),
+    Mutant("so is what a time-out cut short", SharedConsumer, "may_be_through", lambda _: True, 15),
     Mutant("what was given up is forgotten", Claims, "owed", lambda *_: [], 6),
     Mutant("automatic commits go behind a program's", Progress, "say", lambda *_: None, 2),
 )
