@@ -68,6 +68,8 @@ class ClusterView:
         self._topics: dict[str, TopicInfo] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._doubted: set[TopicPartition] = set()
+        self._newest: dict[str, tuple[TopicId, int]] = {}
+        """Which topic had a name last, and by metadata up to where."""
 
     def topic(self, name: str) -> TopicInfo | None:
         """The topic, None when it was never asked for; its ``error`` may say that it is missing."""
@@ -123,11 +125,16 @@ class ClusterView:
                 self._forget(name)
         changed = False
         for topic in reply.topics:
-            changed |= self._update_topic(topic)
+            changed |= self._update_topic(topic, reply.metadata_offset)
         return changed
 
-    def _update_topic(self, topic: TopicInfo) -> bool:
+    def _update_topic(self, topic: TopicInfo, metadata_offset: int) -> bool:
         known = self._topics.get(topic.name)
+        if topic.topic_id is not None:
+            newest, told_at = self._newest.get(topic.name, (topic.topic_id, -1))
+            if topic.topic_id != newest and metadata_offset < told_at:
+                return False  # of a node that lags: it had the name before
+            self._newest[topic.name] = (topic.topic_id, max(told_at, metadata_offset))
         if known is not None and known.topic_id != topic.topic_id:
             self._forget(topic.name)
         self._topics[topic.name] = topic
