@@ -2,6 +2,10 @@
 
 ``pip install 'paceline[segment]'`` brings the ``pravega`` listener; a cluster that is there already
 gets it at its next ``up``. What somebody has configured himself is left alone.
+
+The nodes' files are written before ``cluster.json``. A launcher that is killed between them would
+leave listeners that look like their owner's choice, so what is to be added is noted in ``.adding``
+first, and whoever finds the note takes out of the files what ``cluster.json`` does not have.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from paceline_cluster import create, node_config, ports, state
+from paceline_cluster.errors import BadSetting, BadState
 from paceline_cluster.state import ClusterState, NodeEntry
 from paceline_node.settings.addresses import Listener
 
+MARKER = ".adding"
 _LISTENERS = "listeners"
 
 
@@ -30,14 +36,42 @@ async def adding(directory: Path) -> AsyncIterator[list[str]]:
     Raises NoSuchCluster, BadState, or BadSetting where a node would not take its configuration, and
     then nothing is changed.
     """
-    if not _lacking(state.load(directory)):
+    if not (_marker(directory).exists() or _lacking(state.load(directory))):
         yield []
         return
     # In this order: who starts nodes while it keeps ports waits for the directory's lock.
     async with ports.choosing():
         with state.locked(directory):
+            _undo(directory)
             added = _add(directory)
         yield added
+
+
+def _marker(directory: Path) -> Path:
+    return directory / MARKER
+
+
+def _undo(directory: Path) -> None:
+    """Take back what a launcher began to add and did not finish. Raises BadState, BadSetting."""
+    marker = _marker(directory)
+    if not marker.exists():
+        return
+    try:
+        begun = json.loads(marker.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadState(f"{marker} cannot be understood: {error}") from None
+    for entry in state.load(directory).nodes:
+        there = {f"{name}://{address}" for name, address in entry.listeners.items()}
+        ours = set(begun.get(str(entry.id), ())) - there
+        old = entry.config_path.read_text(encoding="utf-8")
+        try:
+            urls = _urls(old)
+        except tomllib.TOMLDecodeError as error:
+            raise BadSetting(f"{entry.config_path}: {error}") from None
+        if not ours.isdisjoint(urls):
+            kept = json.dumps([url for url in urls if url not in ours])
+            state.write_file(entry.config_path, node_config.with_settings(old, {_LISTENERS: kept}))
+    marker.unlink()
 
 
 def _add(directory: Path) -> list[str]:
@@ -48,10 +82,13 @@ def _add(directory: Path) -> list[str]:
     served = [each for entry in current.nodes for each in _served(entry)]
     chosen = _ports(current, lacking, {each.port for each in served})
     texts = {entry.config_path: _text(entry, chosen[entry.id]) for entry in current.nodes}
+    begun = {entry.id: _added_urls(chosen[entry.id]) for entry in current.nodes}
+    state.write_file(_marker(directory), json.dumps(begun) + "\n")
     for path, text in texts.items():
         state.write_file(path, text)
     entries = tuple(_with(entry, chosen[entry.id]) for entry in current.nodes)
     state.store(directory, dataclasses.replace(current, nodes=entries))
+    _marker(directory).unlink()
     return lacking
 
 
@@ -78,12 +115,19 @@ def _served(entry: NodeEntry) -> tuple[Listener, ...]:
 def _text(entry: NodeEntry, added: Mapping[str, int]) -> str:
     """The node's configuration with the listeners ``added``. Raises BadSetting."""
     old = entry.config_path.read_text(encoding="utf-8")
-    there = tomllib.loads(old).get(_LISTENERS, [])
-    if isinstance(there, str):
-        there = there.split(",")
-    urls = [*there, *(f"{name}://{ports.HOST}:{port}" for name, port in added.items())]
+    urls = [*_urls(old), *_added_urls(added)]
     create.check_config(entry.config_path, {_LISTENERS: ",".join(urls)})
     return node_config.with_settings(old, {_LISTENERS: json.dumps(urls)})
+
+
+def _urls(text: str) -> list[str]:
+    """The listeners in a configuration file."""
+    there: str | list[str] = tomllib.loads(text).get(_LISTENERS, [])
+    return there.split(",") if isinstance(there, str) else there
+
+
+def _added_urls(added: Mapping[str, int]) -> list[str]:
+    return [f"{name}://{ports.HOST}:{port}" for name, port in added.items()]
 
 
 def _ports(

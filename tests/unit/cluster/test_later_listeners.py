@@ -129,3 +129,104 @@ async def test_ports_are_kept_until_the_nodes_have_them(
         assert scope.cancelled_caught
     async with ports.choosing():
         pass
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def kill_before_write(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the launcher when it is about to write its file of that number, counted from 0."""
+    write_file = state.write_file
+    written = []
+
+    def write(path: Path, text: str, *, mode: int = 0o644) -> None:
+        if len(written) == number:
+            raise Killed
+        written.append(path)
+        write_file(path, text, mode=mode)
+
+    monkeypatch.setattr(state, "write_file", write)
+
+
+async def killed_while_it_adds(directory: Path, number: int) -> bool:
+    with pytest.MonkeyPatch.context() as patch:
+        kill_before_write(number, patch)
+        try:
+            await add(directory)
+        except Killed:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("documented", [True, False])
+async def test_a_launcher_killed_while_it_adds_leaves_no_listener_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documented: bool
+) -> None:
+    """What it had written was taken for its owner's choice, and left alone for good."""
+    monkeypatch.setattr(ports, "are_free", lambda _ports: documented)
+    number = 0
+    while True:
+        directory = tmp_path / f"killed-before-{number}"
+        await older(directory, offset=0)
+        if not await killed_while_it_adds(directory, number):
+            break
+        assert await add(directory) == ["cursus"]
+        for node in state.load(directory).nodes:
+            settings = create.check_config(node.config_path)
+            told = {str(each.kind.value): f"{each.host}:{each.port}" for each in settings.listeners}
+            assert told == node.listeners
+            assert "cursus" in told
+        assert await add(directory) == []
+        number += 1
+    assert number == 4, "the note, two configurations, cluster.json"
+
+
+async def test_what_its_owner_does_after_the_kill_is_his_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first node's file has a listener of ours; the second gets one by hand."""
+    monkeypatch.setattr(ports, "are_free", lambda _ports: True)
+    await older(tmp_path / "c", offset=0)
+    [first, second] = state.load(tmp_path / "c").nodes
+    text = first.config_path.read_text()
+    number = 0
+    while first.config_path.read_text() == text:
+        assert await killed_while_it_adds(tmp_path / "c", number)
+        number += 1
+    urls = tomllib.loads(second.config_path.read_text())["listeners"]
+    by_hand = "cursus://127.0.0.1:9500"
+    lay(second.config_path, {"listeners": json.dumps([*urls, by_hand])})
+    assert await add(tmp_path / "c") == []
+    assert first.config_path.read_text() == text
+    assert by_hand in tomllib.loads(second.config_path.read_text())["listeners"]
+    assert state.load(tmp_path / "c").nodes == (first, second)
+
+
+async def test_what_was_added_stays_where_only_the_note_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "are_free", lambda _ports: True)
+    await older(tmp_path / "c", offset=0)
+    assert await killed_while_it_adds(tmp_path / "c", 3)
+    note = (tmp_path / "c" / later_listeners.MARKER).read_text()
+    assert await add(tmp_path / "c") == ["cursus"]
+    nodes = state.load(tmp_path / "c").nodes
+    texts = [each.config_path.read_text() for each in nodes]
+    (tmp_path / "c" / later_listeners.MARKER).write_text(note)
+    assert await add(tmp_path / "c") == []
+    assert state.load(tmp_path / "c").nodes == nodes
+    assert [each.config_path.read_text() for each in nodes] == texts
+    assert not (tmp_path / "c" / later_listeners.MARKER).exists()
+
+
+async def test_a_file_that_is_broken_meanwhile_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "are_free", lambda _ports: True)
+    await older(tmp_path / "c", offset=0)
+    assert await killed_while_it_adds(tmp_path / "c", 2)
+    config = state.load(tmp_path / "c").nodes[0].config_path
+    config.write_text("listeners = [")
+    with pytest.raises(BadSetting, match=str(config)):
+        await add(tmp_path / "c")
