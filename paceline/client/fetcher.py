@@ -232,7 +232,7 @@ class Fetcher:
                 self._note_missing(reader, now)
                 continue
             reader.missing_since = math.inf
-            if not self._is_of_its_topic(reader):
+            if not self.is_of_its_topic(reader):
                 self._made_anew(reader)
                 continue
             connection = self._connection(reader, leader, now, missing)
@@ -255,7 +255,7 @@ class Fetcher:
             reader.error = UnknownTopicOrPartition(f"{reader.at}: no longer exists")
             self._arrived()
 
-    def _is_of_its_topic(self, reader: PartitionReader) -> bool:
+    def is_of_its_topic(self, reader: PartitionReader) -> bool:
         """Whether the topic that has the name is the one in which the reader has its place."""
         current = self._metadata.view.topic_id(reader.at.topic)
         if reader.topic_id is None:

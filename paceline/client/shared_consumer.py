@@ -33,7 +33,7 @@ from paceline.errors import (
     UnstableOffsetCommit,
     error_for,
 )
-from paceline.types import Isolation, OffsetSpec, TopicId, TopicPartition
+from paceline.types import Isolation, OffsetSpec, TopicPartition
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.groups import FetchOffsets, OffsetsFetched, TopicPartitions
 
@@ -97,8 +97,6 @@ class SharedConsumer(Consumer):
         """Beginnings that the group has not committed yet, where some are at the end."""
         self._kept_for = -1
         """The moves for which a task commits them now."""
-        self._topic_ids: dict[str, TopicId | None] = {}
-        """Of what is read; None: not known yet."""
 
     async def assign(
         self,
@@ -247,8 +245,6 @@ class SharedConsumer(Consumer):
         self._progress.begin(starts, are_committed=are_committed)
         self._claims.begin(starts)
         self._read_from(starts, {})
-        for at in starts:
-            self._topic_ids.setdefault(at.topic, self._metadata.view.topic_id(at.topic))
         for at in self._paused.intersection(starts):
             super().pause(at)
 
@@ -362,17 +358,11 @@ class SharedConsumer(Consumer):
     def _gone(self) -> list[TopicPartition]:
         """What is read of topics that were deleted. Where another one has the name already, what
         was reached is no place in that."""
-        made_anew = set()
-        for name, before in self._topic_ids.items():
-            now = self._metadata.view.topic_id(name)
-            if now is not None and now != before:
-                self._topic_ids[name] = now
-                if before is not None:
-                    made_anew.add(name)
         return [
             reader.at
             for reader in self._turns
-            if isinstance(reader.error, UnknownTopicOrPartition) or reader.at.topic in made_anew
+            if isinstance(reader.error, UnknownTopicOrPartition)
+            or not self._fetcher.is_of_its_topic(reader)
         ]
 
     def _made_anew(self, reader: PartitionReader) -> None:
@@ -397,7 +387,6 @@ class SharedConsumer(Consumer):
         self._starts.clear()
         self._unkept.clear()
         self._paused.clear()
-        self._topic_ids.clear()
         self._unread(list(self._readers))
 
     def _resume(self) -> None:
