@@ -21,13 +21,14 @@ from paceline.errors import (
     UnknownTopicOrPartition,
     UnsupportedCompression,
 )
-from paceline.types import Isolation, TopicPartition
+from paceline.types import Isolation, TopicId, TopicPartition
 from paceline.wire.native.data import TopicInfo
 
 TOPIC_REFRESH_S = 30.0
 """How often a consumer of whole topics looks for new partitions."""
 
 Subscription = str | TopicPartition | Iterable[str | TopicPartition]
+TopicIds = Mapping[str, TopicId | None]
 
 
 class Consumer:
@@ -91,21 +92,31 @@ class Consumer:
         """
         wanted = await self._partitions(subscription)
         added = [at for at in wanted if at not in self._readers]
+        topic_ids = self._topic_ids(added)
         starts = await self._finder.resolve(dict.fromkeys(added, start), self.isolation)
         stops: Mapping[TopicPartition, int] = {}
         if stop is not None:
             stops = await self._finder.resolve(dict.fromkeys(added, stop), self.isolation)
-        self._read_from(starts, stops)
+        self._read_from(starts, stops, topic_ids)
         if stop is None:
             self._whole_topics |= {each for each in _each(subscription) if isinstance(each, str)}
 
+    def _topic_ids(self, partitions: Iterable[TopicPartition]) -> TopicIds:
+        """Which topics these are of. Asked before their places are looked up: a topic that is made
+        anew meanwhile is seen to be another one."""
+        view = self._metadata.view
+        return {at.topic: view.topic_id(at.topic) for at in partitions}
+
     def _read_from(
-        self, starts: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]
+        self,
+        starts: Mapping[TopicPartition, int],
+        stops: Mapping[TopicPartition, int],
+        topic_ids: TopicIds,
     ) -> None:
         """Read these partitions, none of which is assigned, from these offsets on."""
         for at, start in starts.items():
             reader = PartitionReader(at, start, stops.get(at))
-            reader.topic_id = self._metadata.view.topic_id(at.topic)
+            reader.topic_id = topic_ids[at.topic]
             self._readers[at] = reader
             self._turns.append(reader)
         self._fetcher.wake()
@@ -267,8 +278,9 @@ class Consumer:
         """Go on at ``to``, also after an error of that partition, and also back. Raises as
         :meth:`end_offsets`; nothing has changed then."""
         reader = self._reader(at)
+        topic_ids = self._topic_ids([at])
         offsets = await self._look_up({at: to})
-        reader.topic_id = self._metadata.view.topic_id(at.topic)
+        reader.topic_id = topic_ids[at.topic]
         reader.seek(offsets[at])
         self._fetcher.wake()
 

@@ -206,10 +206,12 @@ class SharedConsumer(Consumer):
     async def seek(self, at: TopicPartition, to: Position) -> None:
         """As :meth:`Consumer.seek`; what is committed next follows."""
         if at in self._starts.waiting:
+            topic_ids = self._topic_ids([at])
             offsets = await self._look_up({at: to})
             if self._starts.forget(at):
                 self._claims.let_go([at])
                 self._begin_where(at, offsets[at])
+                self._readers[at].topic_id = topic_ids[at.topic]
                 return
         await super().seek(at, to)
         self._moved(at, self.position(at))
@@ -244,7 +246,7 @@ class SharedConsumer(Consumer):
         """These, none of which is assigned, are read from now on."""
         self._progress.begin(starts, are_committed=are_committed)
         self._claims.begin(starts)
-        self._read_from(starts, {})
+        self._read_from(starts, {}, self._topic_ids(starts))
         for at in self._paused.intersection(starts):
             super().pause(at)
 

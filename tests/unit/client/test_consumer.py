@@ -26,6 +26,7 @@ from paceline.wire.batch import (
 from paceline.wire.native.api import NativeApi
 from paceline.wire.native.data import AbortedTransaction, Fetch
 from paceline.wire.records import Record
+from tests.unit.client.broker import Cluster
 from tests.unit.client.harness import CancelAtStep, cluster_and_client
 from tests.unit.client.partition_log import PartitionLog
 
@@ -500,3 +501,37 @@ async def test_the_blocks_error_leaves_as_itself(autojump_clock: object) -> None
         with pytest.raises(KeyError):
             async with client.consumer("orders"):
                 raise KeyError("user's own")
+
+
+# --- a topic that is made anew --------------------------------------------------------------------
+
+
+async def make_anew_while_asked(cluster: Cluster, client: Client) -> None:
+    """A leader has told where the old one lies; before that arrives, ``client`` hears of the new
+    one."""
+    asked = cluster.fault(NativeApi.LIST_OFFSETS, delay_s=1)
+    while not asked.hits:  # noqa: ASYNC110  a fault has no event
+        await trio.sleep(0.01)
+    (log,) = cluster.create("orders")
+    fill(log, 10)
+    await client.admin.topic("orders")
+
+
+@pytest.mark.parametrize("seeks", [False, True])
+async def test_a_place_that_was_looked_up_in_the_old_one_is_none_in_the_new_one(
+    autojump_clock: object, seeks: bool
+) -> None:
+    """What the new one had before it was passed over."""
+    async with cluster_and_client(1) as (cluster, client), trio.open_nursery() as nursery:
+        (log,) = cluster.create("orders")
+        fill(log, 7)
+        async with client.consumer(out_of_range=OutOfRange.EARLIEST) as consumer:
+            if seeks:
+                await consumer.assign("orders")
+            nursery.start_soon(make_anew_while_asked, cluster, client)
+            if seeks:
+                await consumer.seek(ORDERS, Position.LATEST)
+            else:
+                await consumer.assign("orders", start=Position.LATEST)
+            with trio.fail_after(60):
+                assert [(await anext(consumer)).offset for _ in range(10)] == list(range(10))
