@@ -60,14 +60,22 @@ class Leader:
 
 class ClusterView:
     """Newest known facts. Nodes may lag behind each other, so an answer whose leader epoch is
-    older than the known one does not replace it, unless the topic is another one of that name."""
+    older than the known one does not replace it, unless the topic is another one of that name.
+
+    Hints say nothing of which topic they mean, and may be of one that had the name before: the
+    epoch of a hint that has proved wrong gives way to metadata that were asked for after it.
+    ``hints`` counts those that were news.
+    """
 
     def __init__(self) -> None:
+        self.hints = 0
         self.brokers: dict[NodeId, BrokerInfo] = {}
         self.controller = NO_NODE
         self._topics: dict[str, TopicInfo] = {}
         self._leaders: dict[TopicPartition, Leader] = {}
         self._doubted: set[TopicPartition] = set()
+        self._hinted: dict[TopicPartition, int] = {}
+        """Which hint named the leader, where metadata have not."""
         self._newest: dict[str, tuple[TopicId, int]] = {}
         """Which topic had a name last, and by metadata up to where."""
 
@@ -112,11 +120,13 @@ class ClusterView:
             return False
         self._leaders[at] = Leader(node, epoch)
         self._doubted.discard(at)
+        self.hints += 1
+        self._hinted[at] = self.hints
         return True
 
-    def update(self, reply: MetadataReply, *, whole: bool) -> bool:
-        """Take over an answer; ``whole`` says that it names every topic. Returns whether the
-        leader of any partition changed."""
+    def update(self, reply: MetadataReply, *, whole: bool, hints: int = 0) -> bool:
+        """Take over an answer; ``whole`` says that it names every topic, ``hints`` how many there
+        were when it was asked for. Returns whether the leader of any partition changed."""
         self.brokers = {broker.node_id: broker for broker in reply.brokers}
         self.controller = reply.controller
         if whole:
@@ -125,34 +135,43 @@ class ClusterView:
                 self._forget(name)
         changed = False
         for topic in reply.topics:
-            changed |= self._update_topic(topic, reply.metadata_offset)
+            changed |= self._update_topic(topic, reply.metadata_offset, hints)
         return changed
 
-    def _update_topic(self, topic: TopicInfo, metadata_offset: int) -> bool:
+    def _update_topic(self, topic: TopicInfo, metadata_offset: int, hints: int) -> bool:
         known = self._topics.get(topic.name)
+        lags = False
         if topic.topic_id is not None:
-            newest, told_at = self._newest.get(topic.name, (topic.topic_id, -1))
-            if topic.topic_id != newest and metadata_offset < told_at:
-                return False  # of a node that lags: it had the name before
+            newest, told_at = self._newest.get(topic.name, (None, -1))
+            lags = metadata_offset < told_at
+            if lags and topic.topic_id != newest:
+                return False  # it had the name before
             self._newest[topic.name] = (topic.topic_id, max(told_at, metadata_offset))
         if known is not None and known.topic_id != topic.topic_id:
             self._forget(topic.name)
         self._topics[topic.name] = topic
         changed = known is None or known.error != topic.error
         for partition in topic.partitions:
-            changed |= self._update_leader(
-                TopicPartition(topic.name, partition.partition), partition
-            )
+            at = TopicPartition(topic.name, partition.partition)
+            is_refuted = not lags and self._is_doubted_hint(at, hints)
+            changed |= self._update_leader(at, partition, is_refuted=is_refuted)
         return changed
 
-    def _update_leader(self, at: TopicPartition, partition: PartitionInfo) -> bool:
+    def _update_leader(
+        self, at: TopicPartition, partition: PartitionInfo, *, is_refuted: bool
+    ) -> bool:
         known = self._leaders.get(at)
-        if known is not None and partition.leader_epoch < known.epoch:
+        if known is not None and partition.leader_epoch < known.epoch and not is_refuted:
             return False
         self._doubted.discard(at)
+        self._hinted.pop(at, None)
         leader = Leader(partition.leader, partition.leader_epoch)
         self._leaders[at] = leader
         return leader != known
+
+    def _is_doubted_hint(self, at: TopicPartition, hints: int) -> bool:
+        """Whether the leader is known by one of the first ``hints``, and did not act as one."""
+        return at in self._doubted and self._hinted.get(at, hints + 1) <= hints
 
     def _forget(self, name: str) -> None:
         topic = self._topics.pop(name)
@@ -160,6 +179,7 @@ class ClusterView:
             at = TopicPartition(name, partition.partition)
             self._leaders.pop(at, None)
             self._doubted.discard(at)
+            self._hinted.pop(at, None)
 
 
 class Metadata:
@@ -327,17 +347,19 @@ class Metadata:
         connection = await self._pool.to_any(avoid=self._last_node if self._fruitless else NO_NODE)
         if connection.hello is not None:
             self._last_node = connection.hello.node_id
+        hints = self.view.hints
         reply = await connection.call(
             NativeApi.METADATA,
             MetadataRequest(topics, auto_create, self._least_offset, CATCH_UP_MS),
             MetadataReply,
             wait_s=CATCH_UP_MS / 1000,
         )
-        return self.take(reply, whole=topics is None)
+        return self.take(reply, whole=topics is None, hints=hints)
 
-    def take(self, reply: MetadataReply, *, whole: bool = False) -> bool:
-        """Take over an answer; returns whether a leader changed. ``whole``: it names all topics."""
-        changed = self.view.update(reply, whole=whole)
+    def take(self, reply: MetadataReply, *, whole: bool = False, hints: int = 0) -> bool:
+        """Take over an answer; returns whether a leader changed. ``whole`` and ``hints`` as in
+        :meth:`ClusterView.update`."""
+        changed = self.view.update(reply, whole=whole, hints=hints)
         self._pool.set_brokers(
             {
                 broker.node_id: endpoint

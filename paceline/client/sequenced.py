@@ -17,9 +17,11 @@ from paceline.client.pool import ConnectionPool
 from paceline.client.retry import Backoff, retrying
 from paceline.errors import (
     DuplicateSequence,
+    FencedLeaderEpoch,
     NotLeader,
     PacelineError,
     RemoteProtocolError,
+    UnknownLeaderEpoch,
     UnknownTopicOrPartition,
     error_for,
 )
@@ -37,6 +39,7 @@ from paceline.wire.native.data import (
 from paceline.wire.native.transactions import KAFKA
 
 ACK_TIMEOUT_S = 10.0
+_WRONG_LEADER = (NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch, UnknownTopicOrPartition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,6 @@ class SequencedWriter:
             return result
         error = error_for(result.error, f"{at}: {result.message}")
         learned = self._metadata.view.learn(at, result.leader, result.leader_epoch)
-        if not learned and isinstance(error, NotLeader | UnknownTopicOrPartition):
+        if not learned and isinstance(error, _WRONG_LEADER):
             self._metadata.view.doubt(at, leader.epoch)
         raise error

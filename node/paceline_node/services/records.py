@@ -93,9 +93,10 @@ class RecordService:
 
     def refusal(self, error: PacelineError, topic: str, number: int) -> Refused:
         """What to tell of a part that ``error`` has ended: the leader and its epoch as the metadata
-        here have them, -1 when nobody is known, and to those who may not use the topic."""
+        here have them, -1 when nobody is known, to those who may not use the topic, and to those
+        who mean another topic of that name: epochs of the two say nothing of each other."""
         _make_bare(error)
-        if isinstance(error, AuthorizationFailed):
+        if isinstance(error, AuthorizationFailed | UnknownTopicId):
             return Refused(error)
         try:
             registration = self._topics.partition(topic, number)

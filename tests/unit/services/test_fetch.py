@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
 
-from paceline.errors import NotLeader
-from paceline.types import Acks, Isolation
+from paceline.errors import ErrorCode, NotLeader
+from paceline.types import NO_EPOCH, NO_NODE, Acks, Isolation, TopicId
 from paceline.wire.native import data
 from paceline.wire.native.admin import CreateTopic, DeleteTopic
 from paceline.wire.native.api import NativeApi
@@ -132,3 +133,15 @@ async def test_an_error_is_told_at_once(node, reads, autojump_clock) -> None:
         await waiting.done.wait()
         assert trio.current_time() - began < 10
     assert any(each.error for each in waiting.reply.partitions)
+
+
+async def test_of_another_topic_of_the_name_no_leader_is_told(node) -> None:
+    """Epochs of the two say nothing of each other: a higher one stood in the way of who leads the
+    topic that was asked for."""
+    client = await node.native()
+    other = TopicId(UUID(int=1))
+    part = data.FetchPartition("orders", 0, 0, 10_000, topic_id=other)
+    request = data.Fetch(0, 1, 1_000_000, Isolation.READ_COMMITTED, (part,))
+    [refused] = (await client.ask(NativeApi.FETCH, request, data.FetchReply)).partitions
+    assert refused.error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (refused.leader, refused.leader_epoch) == (NO_NODE, NO_EPOCH)
