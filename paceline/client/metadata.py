@@ -48,6 +48,8 @@ MISSING_TOPIC_WAIT_S = 2.0
 """How long a topic may take to appear after it was first asked for."""
 CATCH_UP_MS = 1000
 """How long a node may take to include what this client has changed, before another is asked."""
+GONE_KEPT = 1000
+"""Of how many topics that are gone it is remembered by what metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ class ClusterView:
         """Which hint named the leader, where metadata have not."""
         self._newest: dict[str, tuple[TopicId, int]] = {}
         """Which topic had a name last, and by metadata up to where."""
+        self._forgotten_to = -1
+        """What older metadata say of a name that is not in ``_newest`` may long be over."""
 
     def topic(self, name: str) -> TopicInfo | None:
         """The topic, None when it was never asked for; its ``error`` may say that it is missing."""
@@ -136,13 +140,15 @@ class ClusterView:
         changed = False
         for topic in reply.topics:
             changed |= self._update_topic(topic, reply.metadata_offset, hints)
+        if len(self._newest) > len(self._topics) + GONE_KEPT:
+            self._forget_gone()
         return changed
 
     def _update_topic(self, topic: TopicInfo, metadata_offset: int, hints: int) -> bool:
         known = self._topics.get(topic.name)
         lags = False
         if topic.topic_id is not None:
-            newest, told_at = self._newest.get(topic.name, (None, -1))
+            newest, told_at = self._newest.get(topic.name, (None, self._forgotten_to))
             lags = metadata_offset < told_at
             if lags and topic.topic_id != newest:
                 return False  # it had the name before
@@ -180,6 +186,14 @@ class ClusterView:
             self._leaders.pop(at, None)
             self._doubted.discard(at)
             self._hinted.pop(at, None)
+
+    def _forget_gone(self) -> None:
+        """Keep the half of the topics that are gone of which there was word last."""
+        gone = [name for name in self._newest if name not in self._topics]
+        gone.sort(key=lambda name: self._newest[name][1])
+        for name in gone[: len(gone) - GONE_KEPT // 2]:
+            _, told_at = self._newest.pop(name)
+            self._forgotten_to = max(self._forgotten_to, told_at)
 
 
 class Metadata:

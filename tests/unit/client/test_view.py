@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from paceline.client.metadata import ClusterView
+from paceline.client.metadata import GONE_KEPT, ClusterView
 from paceline.error_codes import ErrorCode
 from paceline.types import LeaderEpoch, NodeId, TopicId, TopicPartition
 from paceline.wire.native.data import BrokerInfo, MetadataReply, PartitionInfo, TopicInfo
@@ -16,12 +16,14 @@ AT = TopicPartition("t", 0)
 BROKERS = tuple(BrokerInfo(NodeId(number), ()) for number in range(3))
 
 
-def reply(topic_id: TopicId | None, *, at: int, leader: int = 0, epoch: int = 0) -> MetadataReply:
-    """What a node says of ``t`` whose metadata end ``at``; None: there is no such topic."""
+def reply(
+    topic_id: TopicId | None, *, at: int, leader: int = 0, epoch: int = 0, name: str = "t"
+) -> MetadataReply:
+    """What a node says of a topic whose metadata end ``at``; None: there is no such topic."""
     partition = PartitionInfo(0, 0, NodeId(leader), LeaderEpoch(epoch), (), ())
     missing = topic_id is None
     topic = TopicInfo(
-        "t",
+        name,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if missing else 0,
         topic_id,
         () if missing else (partition,),
@@ -110,3 +112,28 @@ def test_what_metadata_have_confirmed_is_no_hint_any_more() -> None:
     view.doubt(AT, LeaderEpoch(7))
     assert not view.update(reply(NEW, at=31), whole=False, hints=view.hints)
     assert leads(view) is None
+
+
+# --- topics that nobody asks for any more ---------------------------------------------------------
+
+
+def test_what_is_remembered_of_topics_that_are_gone_is_bounded() -> None:
+    """A client that looks at all topics, of a cluster where they come and go."""
+    view = ClusterView()
+    for number in range(3 * GONE_KEPT):
+        at = 2 * number
+        view.update(reply(NEW, at=at, name=f"t{number}"), whole=True)
+    assert len(view._newest) <= GONE_KEPT + 1
+    assert [each.name for each in view.topics()] == [f"t{number}"]
+
+
+def test_nor_does_a_node_that_lags_bring_back_what_was_forgotten() -> None:
+    view = ClusterView()
+    view.update(reply(OLD, at=10), whole=True)
+    view.update(reply(NEW, at=20), whole=True)
+    for number in range(2 * GONE_KEPT):
+        view.update(reply(NEW, at=30 + number, name=f"t{number}"), whole=True)
+    view.update(reply(OLD, at=10), whole=False)
+    assert view.topic_id("t") is None
+    view.update(reply(NEW, at=30 + number), whole=False)
+    assert view.topic_id("t") == NEW
