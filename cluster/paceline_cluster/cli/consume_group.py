@@ -11,7 +11,6 @@ import trio
 from paceline.client import (
     Client,
     ConsumedBatch,
-    Consumer,
     DrivenSettings,
     GroupSettings,
     OutOfRange,
@@ -19,6 +18,7 @@ from paceline.client import (
     RebalanceListener,
 )
 from paceline.client.scope import open_scope
+from paceline.client.shared_consumer import SharedConsumer
 from paceline.types import TopicPartition
 from paceline_cluster.cli.output import Printer
 from paceline_cluster.cli.signals import on_signals
@@ -76,7 +76,7 @@ async def read_group(client: Client, reading: GroupReading, printer: Printer) ->
 
 def _member(
     client: Client, reading: GroupReading, topics: Sequence[str], listener: RebalanceListener
-) -> AbstractAsyncContextManager[Consumer]:
+) -> AbstractAsyncContextManager[SharedConsumer]:
     return client.consumer(
         topics,
         group=reading.group,
@@ -92,7 +92,7 @@ def _member(
 
 def _driven(
     client: Client, reading: GroupReading, topics: Sequence[str], listener: RebalanceListener
-) -> AbstractAsyncContextManager[Consumer]:
+) -> AbstractAsyncContextManager[SharedConsumer]:
     """The session's time is the consumer's fence: an interval and its retries."""
     interval_ms = int(reading.session_timeout_s * 1000 / (RETRIES + 1))
     return client.coordinated_consumer(
@@ -107,21 +107,28 @@ def _driven(
     )
 
 
-async def _show(consumer: Consumer, reading: GroupReading) -> None:
+async def _show(consumer: SharedConsumer, reading: GroupReading) -> None:
     left = reading.count
     while (batch := await consumer.next_batch()) is not None:
         try:
             shown = await reading.show(batch, left)
         except trio.Cancelled:
-            # It was not printed whole: it is for whoever comes next.
             with trio.CancelScope(shield=True):
-                await consumer.seek(batch.at, Position.at(batch.first_offset))
+                await _leave(consumer, batch, batch.first_offset)  # it was not printed whole
             raise
         if left is None:
             continue
         left -= shown
         if left == 0:
-            # The rest of the batch was not printed: it is for whoever comes next.
             last = batch.records()[shown - 1].offset if shown else batch.first_offset - 1
-            await consumer.seek(batch.at, Position.at(last + 1))
+            await _leave(consumer, batch, last + 1)
             return
+
+
+async def _leave(consumer: SharedConsumer, batch: ConsumedBatch, offset: int) -> None:
+    """What lies at ``offset`` and behind it is for whoever comes next. Where the partition was
+    given up while the batch was printed, somebody has it already, or has read on."""
+    is_held = consumer.moves == consumer.taken_after
+    # It may be in a topic that was made anew, where the batch has no place.
+    if is_held and consumer.positions().get(batch.at) == batch.end_offset:
+        await consumer.seek(batch.at, Position.at(offset))
