@@ -73,7 +73,12 @@ def _place(_ctx: click.Context, _param: click.Parameter, value: str | None) -> P
     "--until", "stop", callback=_place, help="Stop before this place, which may be any of --from."
 )
 @click.option("--key", metavar="TEXT", help="Only records with this key.")
-@click.option("--grep", metavar="REGEX", help="Only records in whose value this is found.")
+@click.option(
+    "--grep",
+    metavar="REGEX",
+    help="Only records in whose value, as UTF-8 text, this is found: '\\xff' is a character, "
+    "$'\\xff' in a shell the byte.",
+)
 @click.option(
     "--group",
     metavar="NAME",
