@@ -31,7 +31,7 @@ LOG = logging.getLogger("paceline.spark")
 def read_range(options: SourceOptions, wanted: ReadRange) -> Iterator[pa.RecordBatch]:
     """The records of a range as Arrow batches, in order.
 
-    Raises PacelineDataLoss (D3, D6, D7), PacelineCorruptBatch, PacelineReadTimeout. Closing the
+    Raises PacelineDataLoss (D3, D4, D6, D7), PacelineCorruptBatch, PacelineReadTimeout. Closing the
     iterator closes the connections.
     """
     columns = RecordColumns(
@@ -57,6 +57,9 @@ def batches(
             return
         except OffsetOutOfRange as error:
             position = _behind_loss(client, options, wanted, position, error)
+        except UnknownTopicOrPartition:
+            _check_topic(client, options, wanted)
+            raise
 
 
 def _consume(

@@ -91,6 +91,22 @@ def test_a_plan_that_no_longer_fits_is_refused(topics: Topics) -> None:
         list(read_range(source(topics, topic), plan))
 
 
+@pytest.mark.parametrize(("anew", "rule"), [(True, "D3"), (False, "D4")])
+def test_a_topic_that_goes_while_it_is_read_is_refused(
+    topics: Topics, anew: bool, rule: str
+) -> None:
+    topic = topics.make(partitions=1)
+    topics.write(topic, ["a"] * 3, partition=0)
+    more_to_come = whole(topics.client, topic, 9)
+    batches = read_range(source(topics, topic, **{"arrow.batchRows": 1}), more_to_come)
+    assert next(batches).num_rows == 1
+    topics.client.admin.delete_topic(topic)
+    if anew:
+        topics.make(partitions=1)
+    with pytest.raises(PacelineDataLoss, match=rule):
+        list(batches)
+
+
 def test_records_that_vanish_between_plan_and_read(topics: Topics) -> None:
     topic = topics.make(partitions=1, segment_bytes="1024", retention_bytes="4096")
     for _ in range(20):
