@@ -72,6 +72,13 @@ class BadSetting(ClusterError):
     exit_code = Exit.CONFIGURATION
 
 
+class BadScenario(ClusterError):
+    """A scenario of ``chaos`` is not there or cannot be understood; the text names all that is
+    wrong."""
+
+    exit_code = Exit.CONFIGURATION
+
+
 class NobodyThere(ClusterError):
     """Nothing takes connections at the cluster's addresses."""
 

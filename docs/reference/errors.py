@@ -32,18 +32,19 @@ _EXITS = {
     Exit.UNAVAILABLE: "Unreachable, or refused because of the present state; may succeed later.",
     Exit.BUG: "A bug.",
     Exit.TIMEOUT: "Not done in time.",
-    Exit.CONFIGURATION: "A setting, or a port, keeps it from starting.",
+    Exit.CONFIGURATION: "A setting, a scenario or a port keeps it from starting.",
     Exit.INTERRUPTED: "Ctrl-C.",
 }
 _EXIT_INTRO = """
-`paceline` follows sysexits. Some commands have further ones: `paceline chaos run` ends with 1 when
-a promise was broken and 2 when the faults missed the load, the jobs of `paceline pipeline` with 3
-for findings, 4 for data loss and 5 when they failed. A node's own process also ends with 3 when
-its directory is in use and 4 when the cluster has replaced it.
+`paceline` follows sysexits. Some commands have further ones: `paceline chaos run` and `check` end
+with 1 when a promise was broken and 2 when the faults missed the load, the jobs of `paceline
+pipeline` with 3 for findings, 4 for data loss and 5 when they failed. A node's own process also
+ends with 3 when its directory is in use and 4 when the cluster has replaced it.
 """
 _LAUNCHER_INTRO = """
 With `--output json` a failure's `code` is the name of an error above, or one of these: the kinds
-of trouble that arise on this side. [Their form](json.md#errors).
+of trouble that arise on this side. Where the system refuses a file or a connection, it is the name
+of Python's error: `PermissionError` is `PERMISSION_ERROR`. [Their form](json.md#errors).
 """
 _V1_INTRO = """
 The code in `V1|<correlation_id>|ERR|<code>|<message>`, whatever the error was inside.

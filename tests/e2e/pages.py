@@ -2,8 +2,9 @@
 
 * ``sh``: run by bash, which ends the page at the first command that fails.
 * ``python``: a program of its own; with ``title="NAME"``, as ``toml`` is, a file for later blocks.
-* ``text`` right behind one of those: what it prints, where ``...`` stands for anything and spaces
-  are not counted.
+* ``text`` right behind one of those: what it prints, line by line; how often a space or an empty
+  line stands there is not counted. ``...`` by itself in a line stands for any lines, also none, and
+  within a line for the rest of a word, for words, but never for a part of the word beside it.
 * Everything else is to be looked at.
 
 A block below ``<!-- not run: WHY -->`` is not run. Addresses are those that the page names (the
@@ -17,8 +18,9 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 FENCE = re.compile(
@@ -27,6 +29,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 PROGRAMS = ("sh", "python")
+_ELLIPSES = ("...", "\N{HORIZONTAL ELLIPSIS}")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Block:
     @property
     def is_run(self) -> bool:
         return not self.why and (self.kind in PROGRAMS or bool(self.title))
+
+    def needs(self, module: str) -> bool:
+        """Whether it is a Python program that imports the module."""
+        found = re.search(rf"^\s*(?:import|from) {module}\b", self.text, re.MULTILINE)
+        return self.kind == "python" and found is not None
 
 
 def blocks(text: str) -> list[Block]:
@@ -91,8 +99,28 @@ def translated(text: str, addresses: Mapping[str, str]) -> str:
 
 def fits(expected: str, printed: str) -> bool:
     """Whether output is what the page shows."""
-    parts = [re.escape(" ".join(part.split())) for part in re.split(r"\.\.\.|…", expected)]
-    return re.fullmatch(".*".join(parts), " ".join(printed.split())) is not None
+    pattern = "".join(
+        r"(?:.*\n)*" if line in _ELLIPSES else f"{_line_pattern(line)}\n"
+        for line in _lines(expected)
+    )
+    return re.fullmatch(pattern, "".join(f"{line}\n" for line in _lines(printed))) is not None
+
+
+def _lines(text: str) -> list[str]:
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+def _line_pattern(line: str) -> str:
+    """What is hidden is something, and begins and ends where a word does: ``... 10 records`` is not
+    ``110 records``."""
+    parts = re.split("|".join(map(re.escape, _ELLIPSES)), line)
+    pattern = re.escape(parts[0])
+    for before, after in pairwise(parts):
+        begins = r"(?!\w)" if re.search(r"\w$", before) else ""
+        ends = r"(?<!\w)" if re.match(r"\w", after) else ""
+        pattern += f"{begins}.+{ends}{re.escape(after)}"
+    return pattern
 
 
 def follow(
@@ -101,12 +129,16 @@ def follow(
     *,
     env: Mapping[str, str],
     addresses: Mapping[str, str],
+    lacking: Collection[str] = (),
     pass_fds: Sequence[int] = (),
     timeout_s: float,
-) -> None:
-    """Do what a page says, in an empty folder. Raises AssertionError with the place and the output
-    of the block that fails or prints something else."""
-    todo = list(steps(blocks(page.read_text(encoding="utf-8")), folder, addresses))
+) -> list[Block]:
+    """Do what a page says, in an empty folder, but for the blocks that import a module ``lacking``
+    here, which are returned. Raises AssertionError with the place and the output of the block that
+    fails or prints something else."""
+    found = blocks(page.read_text(encoding="utf-8"))
+    left_out = [block for block in found if block.is_run and any(map(block.needs, lacking))]
+    todo = list(steps([each for each in found if each not in left_out], folder, addresses))
     shown = folder.parent / f"{folder.name}.out"
     shown.mkdir()
     script = ["set -eE -o pipefail"]
@@ -137,3 +169,4 @@ def follow(
             told = translated(block.expected, addresses)
             assert fits(told, printed), f"{page.name}:{block.line} printed\n{printed}\nnot\n{told}"
     assert len(done) == len(todo), f"{page.name}: ended after line {done[-1].line if done else 0}"
+    return left_out

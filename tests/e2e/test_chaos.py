@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.cluster import HANG_S, PACELINE
+from docs.reference.outputs import OUTPUTS, mismatches
+from tests.e2e.cluster import HANG_S, PACELINE, require_documented
 
 SEED = os.environ.get("PACELINE_SEED", "1")
 
@@ -24,6 +25,7 @@ def _chaos(*words: str, exit_code: int = 0) -> Any:
         check=False,
     )
     assert result.returncode == exit_code, f"seed {SEED}\n{result.stderr.decode()[-6000:]}"
+    require_documented(["chaos", *words, "--output", "json"], result)
     return json.loads(result.stdout)
 
 
@@ -37,6 +39,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_faults_on_processes_break_no_promise(report: Path) -> None:
     data = json.loads((report / "report.json").read_text())
+    assert not list(mismatches(OUTPUTS["chaos run"], data))
     assert data["outcome"] == "valid"
     assert data["problems"] == []
     counts = data["verdict"]["counts"]

@@ -1,8 +1,10 @@
-"""Every page of the documentation, followed block by block on one cluster."""
+"""Every page of the documentation, and README.md, followed block by block on one cluster."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -14,11 +16,21 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.forge import forge
 from tests.e2e.pages import blocks, follow
 
+README = Path(__file__).parents[2] / "README.md"
+TEXTS = {
+    "README": README,
+    **{
+        path.relative_to(PLACE).with_suffix("").as_posix(): path
+        for path in sorted(PLACE.rglob("*.md"))
+    },
+}
 PAGES = {
-    path.relative_to(PLACE).with_suffix("").as_posix(): path
-    for path in sorted(PLACE.rglob("*.md"))
+    name: path
+    for name, path in TEXTS.items()
     if any(block.is_run for block in blocks(path.read_text(encoding="utf-8")))
 }
+RARE = ("pravega_client",)
+"""Clients with wheels for few machines: what imports one is followed where it is installed."""
 SLOW = ("how-to/chaos", "how-to/pytest", "how-to/spark")
 """They start Java, or clusters of their own."""
 HANG_S = 1800.0
@@ -41,8 +53,6 @@ def addresses(cluster: Cluster) -> dict[str, str]:
     [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in PAGES],
 )
 def test_a_page_does_what_it_says(shared_cluster: Cluster, tmp_path: Path, name: str) -> None:
-    if "pravega" in PAGES[name].read_text():
-        pytest.importorskip("pravega_client", reason="no wheel of the Pravega client fits here")
     folder = tmp_path / "page"
     folder.mkdir()
     programs = tmp_path / "programs"
@@ -55,24 +65,36 @@ def test_a_page_does_what_it_says(shared_cluster: Cluster, tmp_path: Path, name:
         "PATH": os.pathsep.join(places),
         "PACELINE_DIR": str(shared_cluster.dir),
     }
+    lacking = [module for module in RARE if importlib.util.find_spec(module) is None]
     try:
-        follow(
+        left_out = follow(
             PAGES[name],
             folder,
             env=env,
             addresses=addresses(shared_cluster),
+            lacking=lacking,
             pass_fds=[descriptor],
             timeout_s=HANG_S,
         )
     finally:
         shared_cluster.run("up", "--detach", "--dir", str(shared_cluster.dir))
         shared_cluster.run("topic", "delete", "*", "--yes", exit_code=None)
+    if left_out:
+        lines = ", ".join(str(block.line) for block in left_out)
+        pytest.skip(f"followed but for line {lines}: {', '.join(lacking)} is not installed here")
 
 
 def test_what_is_not_run_says_why() -> None:
-    for path in PLACE.rglob("*.md"):
+    for path in TEXTS.values():
         for block in blocks(path.read_text(encoding="utf-8")):
             assert block.kind in ("sh", "python", "toml", "text", "json"), f"{path}:{block.line}"
             assert block.is_run or block.why or block.kind in ("text", "json"), (
                 f"{path}:{block.line}"
             )
+
+
+def test_all_that_is_shown_is_in_blocks() -> None:
+    """What is only indented is shown as code, too, and nobody would follow it."""
+    for path in TEXTS.values():
+        text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+        assert not re.findall(r"\n\n((?: {4}|\t).*)", text), path

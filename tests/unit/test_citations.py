@@ -1,10 +1,12 @@
 """What code and pages cite exists: rules by number (``DECISIONS.md`` says in which form), pages by
-name, headings by title. And nobody sends a reader to a page that is not here."""
+name, headings by title; files and folders in back quotes, where ``CHANGELOG.md`` may tell of those
+that there were. And nobody sends a reader to a page that is not here."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TOP = ("paceline", "node", "cluster", "tests", "scripts", "deploy", "examples", "docs")
 PLACES = ("paceline", "node", "cluster", "tests", "scripts", "deploy", "examples")
 ME = Path(__file__).resolve()
 SITE = ME.parent / "docs"
@@ -28,6 +31,8 @@ _ELSEWHERE = re.compile(
     r"|style|ecosystem|\d)|\bSETTLED\b|\bARCHITECTURE\b|\b(?:spec|seeds)/|\bseed document\b"
 )
 _NUMBER = re.compile(r"(?<=[\w`\"'] )\(([1-9]\d?\.\d{1,2})\)")
+_QUOTED = re.compile(r"`((?:\.\./)*[\w.-]+(?:/[\w.-]+)*)/?`")
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _RULES = frozenset(("DESIGN.md", "RAFT.md", "DECISIONS.md"))
 _HEADING = re.compile(r"^#+ (?:(\d+(?:\.\d+)?)\.? )?(.*)$", re.MULTILINE)
 _LEAD = re.compile(r"^(?:[*-] )?\*\*(.+?)\*\*", re.MULTILINE | re.DOTALL)
@@ -120,6 +125,27 @@ def _named(pages: Mapping[Path, Page], at: Path, name: str) -> Page | None:
     return pages[fits[0]] if fits else None
 
 
+def lost(text: str, at: Path, paths: Collection[Path]) -> Iterator[str]:
+    """Files and folders in back quotes that are not in the repository: modules, by the end of their
+    path or from the file ``at``; in pages all that begins with one of the repository's folders."""
+    for found in _QUOTED.finditer(_BLOCK.sub("", text)):
+        name = Path(found[1])
+        is_whole = at.suffix == ".md" and len(name.parts) > 1 and name.parts[0] in TOP
+        if name.suffix != ".py" and not is_whole:
+            continue
+        near = Path(os.path.normpath(at.parent / name))
+        size = len(name.parts)
+        ends = not is_whole and any(path.parts[-size:] == name.parts for path in paths)
+        if not (name in paths or near in paths or ends):
+            yield found[1]
+
+
+def _paths() -> set[Path]:
+    """All files and folders of the repository, from its root."""
+    found = {path.relative_to(ROOT) for top in TOP for path in (ROOT / top).rglob("*")}
+    return found | {Path(top) for top in TOP}
+
+
 def _files() -> list[Path]:
     folders = [ROOT / place for place in PLACES]
     found = [path for folder in folders for path in folder.rglob("*.*")]
@@ -145,6 +171,42 @@ def test_every_citation_leads_to_a_heading_that_exists() -> None:
         for fault in faults((ROOT / path).read_text(encoding="utf-8"), pages, path)
     ]
     assert not wrong, f"{len(wrong)} citations lead nowhere:\n" + "\n".join(wrong)
+
+
+def test_every_file_in_back_quotes_exists() -> None:
+    paths = _paths()
+    told = [path for path in paths if path.suffix in (".py", ".md")]
+    texts = [path for path in told if ROOT / path != ME and SITE not in (ROOT / path).parents]
+    pages = [path.relative_to(ROOT) for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
+    wrong = [
+        f"{path}: {name}"
+        for path in sorted([*texts, *pages])
+        for name in lost((ROOT / path).read_text(encoding="utf-8"), path, paths)
+    ]
+    assert not wrong, f"{len(wrong)} names of files lead nowhere:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("`log.py` `deep/file.py` `node/log/log.py`", True),
+        ("`node/log`, `node/log/`, ``log.py``", True),
+        ("`../log.py`", True),
+        ("`new/node-0` `README` `log/other`", True),
+        ("```sh\ncat `other.py`\n```\n", True),
+        ("`other.py`", False),
+        ("``og.py``", False),
+        ("`../other.py`", False),
+        ("`other/log.py`", False),
+        ("`node/deep`", False),
+        ("`node/log/deep/log.py`", False),
+    ],
+)
+def test_files_in_back_quotes(text: str, good: bool) -> None:
+    paths = {Path("node/log"), Path("node/log/log.py"), Path("node/log/deep/file.py")}
+    assert list(lost(text, Path("node/log/deep/README.md"), paths)) == (
+        [] if good else [text.strip("`")]
+    )
 
 
 def test_rules_have_their_numbers_once() -> None:

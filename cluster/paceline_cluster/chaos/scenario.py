@@ -35,16 +35,10 @@ from paceline_cluster.chaos.faults import KINDS
 from paceline_cluster.chaos.schedule import FaultSpec, Range, ScheduleSpec
 from paceline_cluster.chaos.targets import Target, parse_target
 from paceline_cluster.chaos.workload import WorkloadSpec
-from paceline_cluster.errors import ClusterError, Exit
+from paceline_cluster.errors import BadScenario
 
 _TOP = frozenset({"name", "description", "seconds", "nodes", "settings", "workload", "schedule"})
 _FAULT = frozenset({"kind", "target", "seconds", "at", "every", "weight"})
-
-
-class BadScenario(ClusterError):
-    """A scenario cannot be understood; the text names everything that is wrong."""
-
-    exit_code = Exit.CONFIGURATION
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import trio
 from paceline_cluster import create, launch, ports, profiles, state
 from paceline_cluster.cli.complete import complete_clusters
 from paceline_cluster.cli.find import overruled
-from paceline_cluster.cli.options import parse_settings
+from paceline_cluster.cli.options import VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, Table, output_option
 from paceline_cluster.cli.report import address_table
 from paceline_cluster.errors import BadState
@@ -107,8 +107,15 @@ def _told(data: dict[str, Any], printer: Printer) -> None:
     show_default=True,
     help="With --host: where the node's directory will lie on its machine.",
 )
-@click.option("--voters", type=click.Choice(["1", "3", "5"]), help="Nodes that vote (1 or 3).")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", callback=parse_settings)
+@click.option("--voters", type=click.Choice(["1", "3", "5"]), help=VOTERS_HELP)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=parse_settings,
+    help="A setting for all nodes.",
+)
 @output_option
 def init(
     directory: Path,

@@ -9,6 +9,11 @@ import click
 STOP_TIMEOUT_S = 40.0
 """How long an orderly stop may take before it is a failure."""
 
+VOTERS_HELP = (
+    "How many of the nodes, the first ones, vote on the cluster's metadata. It is odd, for a "
+    "majority of them must live (default: 3; 1 of fewer than three nodes)."
+)
+
 _KEY = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)?\Z")
 
 

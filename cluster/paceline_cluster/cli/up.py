@@ -18,7 +18,7 @@ import trio
 
 from paceline_cluster import create, later_listeners, launch, ports, profiles, state
 from paceline_cluster.cli.find import DIRECTORY_VARIABLE, overruled
-from paceline_cluster.cli.options import STOP_TIMEOUT_S, parse_settings
+from paceline_cluster.cli.options import STOP_TIMEOUT_S, VOTERS_HELP, parse_settings
 from paceline_cluster.cli.output import Printer, output_option
 from paceline_cluster.errors import Refused
 from paceline_cluster.launch import Children
@@ -63,7 +63,7 @@ class UpOptions:
 @click.option(
     "--voters",
     type=click.Choice(["1", "3", "5"]),
-    help="How many nodes vote (default: 3, or 1 of fewer than three nodes).",
+    help=VOTERS_HELP,
 )
 @click.option(
     "--set",

@@ -153,11 +153,11 @@ def meter_groups(metrics: Metrics, machines: StateTopic[GroupEngine]) -> None:
     metrics.provide(Total.GROUP_REBALANCES, rebalances)
 
 
-def meter_transactions(metrics: Metrics, room: TransactionMachines) -> None:
+def meter_transactions(metrics: Metrics, transactions: TransactionMachines) -> None:
     """The transactions that this node coordinates."""
 
     def led() -> Iterator[TransactionEngine]:
-        return (engine for _, _, engine in room.machines.machines() if engine.leads)
+        return (engine for _, _, engine in transactions.machines.machines() if engine.leads)
 
     def states() -> Iterable[Sample]:
         return [
@@ -168,7 +168,10 @@ def meter_transactions(metrics: Metrics, room: TransactionMachines) -> None:
         ]
 
     def ended() -> Iterable[Sample]:
-        return [(("commit",), room.endings.committed), (("abort",), room.endings.aborted)]
+        return [
+            (("commit",), transactions.endings.committed),
+            (("abort",), transactions.endings.aborted),
+        ]
 
     metrics.provide(Gauge.TRANSACTIONS, states)
     metrics.provide(

@@ -29,7 +29,7 @@ class Reading:
         self.seen: dict[str, Sequence[int]] = {}
         self.shares: dict[str, list[Share]] = {name: [] for name in self.consumers}
         self.assignments: dict[str, bytes] = {}
-        self._room = driven
+        self._driven = driven
         self._topics = topics
         self._listed = driven.listed
         self._work = self._finding()
@@ -37,7 +37,7 @@ class Reading:
     @property
     def is_void(self) -> bool:
         """Whether the group wants it no more."""
-        return self._room.reading is not self
+        return self._driven.reading is not self
 
     def go_on(self, units: int) -> tuple[int, bool]:
         """Do about ``units`` more of the work; how many it was, and whether all is done."""

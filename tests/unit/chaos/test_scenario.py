@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from paceline_cluster.chaos.faults import KINDS
-from paceline_cluster.chaos.scenario import BadScenario, built_in, named, parse
+from paceline_cluster.chaos.scenario import built_in, named, parse
+from paceline_cluster.errors import BadScenario
 
 WHOLE = """
 name = "mine"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -31,6 +32,8 @@ from paceline_node.settings import ListenerKind, print_config
 from paceline_node.settings.counts import COUNTS
 from paceline_node.turns import Turns
 from tests.unit.listeners import lone
+
+LAUNCHER = Path(inspect.getfile(main)).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +144,32 @@ def test_every_error_has_a_number_a_class_and_a_meaning(pages: dict[str, str]) -
         assert errors.meaning(each)
     raised = {kind.code for kind in _below(PacelineError) if kind.__module__ == "paceline.errors"}
     assert raised <= {*errors.classes(), ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+def test_every_error_of_the_launcher_has_a_meaning(pages: dict[str, str]) -> None:
+    """Found in the text of all modules: those that nobody has imported count, too."""
+    found = re.compile(r"^class (\w+)\((\w+)\):", re.M)
+    texts = [path.read_text("utf-8") for path in LAUNCHER.rglob("*.py")]
+    bases = dict(pair for text in texts for pair in found.findall(text))
+    kinds = {name for name in bases if "ClusterError" in _above(name, bases)}
+    assert "BadScenario" in kinds
+    for name in kinds:
+        [row] = re.findall(
+            rf"^\| {re.escape(code(_code(name)))} \| \d+ \| (.*) \|$", _side(pages), re.M
+        )
+        assert row, name
+
+
+def _side(pages: dict[str, str]) -> str:
+    return pages["reference/errors.md"].partition("## On this side")[2].partition("\n## ")[0]
+
+
+def _above(name: str, bases: Mapping[str, str]) -> list[str]:
+    return [bases[name], *_above(bases[name], bases)] if name in bases else []
+
+
+def _code(name: str) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
 
 def _below(kind: type[PacelineError]) -> set[type[PacelineError]]:
